@@ -5,8 +5,8 @@
  */
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { argumentsText, rememberText } from "./arguments.ts";
-import { isRounded, parseExact } from "./exact-numbers.ts";
-import { arrayOf, objectOf } from "./fields.ts";
+import { isRounded, keepDigits } from "./exact-numbers.ts";
+import { arrayOf, objectOf, parseJson } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
 
 /**
@@ -32,7 +32,14 @@ export function rememberInputs(message: JsonObject, bytes: Buffer): void {
 export function exactInput(input: JsonObject): JsonObject {
   const text = argumentsText(input);
   if (text === undefined || !isRounded(input)) return input;
-  return objectOf(parseExact(text)) ?? input;
+  const exact = objectOf(parseJson(text));
+  if (exact === null) return input;
+  try {
+    keepDigits(exact, new JsonReader(Buffer.from(text)));
+  } catch (fault) {
+    if (!(fault instanceof JsonFault)) throw fault;
+  }
+  return exact;
 }
 
 const blocksOf = (turn: JsonObject | null) => (arrayOf(turn?.["content"]) ?? []).map(objectOf);

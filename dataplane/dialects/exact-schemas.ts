@@ -3,13 +3,15 @@
  * 2^63 - 1 are usual in those that programs write, and a rounded one lies outside of what it bounds.
  */
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
-import { isRounded, parseExact } from "./exact-numbers.ts";
-import type { JsonObject, JsonValue } from "./messages/types.ts";
+import { isRounded, keepDigits } from "./exact-numbers.ts";
+import { arrayOf, objectOf } from "./fields.ts";
+import type { JsonObject } from "./messages/types.ts";
 
-/** Fields of a request, in all dialects, that hold schemas. */
-const holders = ["tools", "functions", "output_config", "output_format", "response_format", "text"];
+/** Fields of a request, in all dialects, that hold schemas; `input` where it declares further tools. */
+const holders = ["tools", "functions", "output_config", "output_format", "response_format", "text", "input"];
 /** What of them is the client's own data, which is handed on as it is and never read as a number. */
 const ownData = new Set(["input_schema", "parameters", "schema", "input_examples"]);
+const isOwnData = (key: string): boolean => ownData.has(key);
 
 /**
  * Puts such numbers back into the schemas.
@@ -22,10 +24,8 @@ export function keepSchemas(request: JsonObject, bytes: Buffer): void {
     const reader = new JsonReader(bytes);
     reader.object((key) => {
       if (!rounded.has(key)) return;
-      reader.kind();
-      const start = reader.position;
-      reader.skip();
-      adopt(request[key], parseExact(bytes.toString("utf8", start, reader.position)));
+      if (key === "input") keepAdditionalTools(request, reader);
+      else keepDigits(request[key], reader, isOwnData);
     });
   } catch (fault) {
     // JSON.parse is less strict; what it took stays as it was understood.
@@ -33,16 +33,15 @@ export function keepSchemas(request: JsonObject, bytes: Buffer): void {
   }
 }
 
-/** @param exact the same value. */
-function adopt(value: JsonValue | undefined, exact: JsonValue | undefined): void {
-  if (!isContainer(value) || !isContainer(exact)) return;
-  for (const [key, inner] of Object.entries(exact)) {
-    if (!isContainer(value[key])) continue;
-    if (ownData.has(key)) value[key] = inner;
-    else adopt(value[key], inner);
-  }
+/** Those that Codex declares in the conversation. */
+function keepAdditionalTools(request: JsonObject, reader: JsonReader): void {
+  const items = arrayOf(request["input"]);
+  if (items === null) return;
+  reader.array((index) => {
+    const item = objectOf(items[index]);
+    if (item?.["type"] !== "additional_tools") return;
+    reader.object((key) => {
+      if (key === "tools") keepDigits(item[key], reader, isOwnData);
+    });
+  });
 }
-
-/** A list is looked at as an object whose members are its indexes. */
-const isContainer = (value: JsonValue | undefined): value is JsonObject =>
-  typeof value === "object" && value !== null;

@@ -138,6 +138,22 @@ describe("a Chat upstream", () => {
       expect(new Set(found.map((each) => each.split(" ")[0]))).toHaveLength(2);
     });
 
+    test("a whole call that comes once more is one call", () => {
+      const whole = bare("call_a", "f", '{"x":1}');
+      expect(calls(whole, whole, bare("call_b", "g", '{"y":2}'), whole)).toEqual(both);
+      // Without an id they are two calls alike.
+      const nameless = bare(null, "f", '{"x":1}');
+      expect(calls(nameless, nameless)).toHaveLength(2);
+    });
+
+    // Parsed with each piece, they would not be done within the test's time.
+    test("half a megabyte of arguments in small pieces, each with the name, is one call", () => {
+      const pieces = Array.from({ length: 60_000 }, () => bare(null, "f", "{call(); }", 0));
+      const found = calls(bare(null, "f", '{"code":"', 0), ...pieces, bare(null, "f", '"}', 0));
+      expect(found).toHaveLength(1);
+      expect(found[0]).toMatch(/^\S+ f \{"code":"(\{call\(\); \})+"\}$/);
+    });
+
     test("engines that call all calls alike tell them by their index", () => {
       const found = calls(bare("same", "f", '{"x":1}', 0), bare("same", "g", '{"y":2}', 1));
       expect(found.map((each) => each.replace(/^\S+ /, ""))).toEqual(['f {"x":1}', 'g {"y":2}']);

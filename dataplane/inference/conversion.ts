@@ -184,13 +184,19 @@ export function parsedBody({ body: bytes, dialect }: Pick<Inspection, "body" | "
   // `inspectBody` has found it to be a JSON object without duplicate keys.
   const body = JSON.parse(bytes.toString("utf8")) as JsonObject;
   if (dialect === "messages") rememberInputs(body, bytes);
-  keepSchemas(body, bytes);
+  return body;
+}
+
+/** The same, to be written for an upstream: its schemas keep the digits of large numbers. */
+export function exactBody(seen: Pick<Inspection, "body" | "dialect">): JsonObject {
+  const body = parsedBody(seen);
+  keepSchemas(body, seen.body);
   return body;
 }
 
 /** The client's body with what our server tools wrote in earlier turns as text: no upstream sees their blocks (rule 3.4). */
 export function plainBody(seen: Pick<Inspection, "body" | "dialect">, sealer: Sealer): JsonObject {
-  const body = parsedBody(seen);
+  const body = exactBody(seen);
   if (seen.dialect !== "messages") return body;
   const { messages } = restoreConversation(body["messages"], new Set(), false, sealer);
   return messages === body["messages"] || messages === undefined ? body : { ...body, messages };

@@ -378,7 +378,7 @@ describe("a schema keeps numbers beyond 2^53 and beyond every double", () => {
   const requests: Record<Dialect, string> = {
     messages: `{"model":"public-model","max_tokens":9,"messages":[{"role":"user","content":"x"}],"tools":[{"name":"find","input_schema":${schema}}],"output_config":{"format":{"type":"json_schema","schema":${schema}}}}`,
     chat: `{"model":"public-model","messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"find","parameters":${schema}}}],"response_format":{"type":"json_schema","json_schema":{"name":"s","schema":${schema}}}}`,
-    responses: `{"model":"public-model","input":"x","tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"find","parameters":${schema}}]}],"text":{"format":{"type":"json_schema","name":"s","schema":${schema}}}}`,
+    responses: `{"model":"public-model","input":[{"type":"message","role":"user","content":"x"},{"type":"additional_tools","tools":[{"type":"function","name":"more","parameters":${schema}}]}],"tools":[{"type":"namespace","name":"n","tools":[{"type":"function","name":"find","parameters":${schema}}]}],"text":{"format":{"type":"json_schema","name":"s","schema":${schema}}}}`,
   };
 
   test.each(cells)("from %s to %s", async (client, upstream) => {
@@ -386,7 +386,7 @@ describe("a schema keeps numbers beyond 2^53 and beyond every double", () => {
     const call = { ...callTo(client, upstream, {}), body: Buffer.from(requests[client]) };
     await serve(call);
     expect(call.sink.status).toBe(200);
-    expect(fake.requests[0]?.text.split(exact)).toHaveLength(3);
+    expect(fake.requests[0]?.text.split(exact)).toHaveLength(client === "responses" ? 4 : 3);
   });
 });
 

@@ -17,6 +17,7 @@ import { PriorContext } from "../tools/web-fetch/prior-context.ts";
 import {
   Conversion,
   contextOf,
+  exactBody,
   parsedBody,
   plainBody,
   readingOf,
@@ -132,7 +133,7 @@ class LocalBody implements RequestBody {
   openLoop(facts: LoopFacts, sealer: Sealer, keepItem: KeepItem | undefined): LoopWork | Promise<LoopWork> {
     const remote = this.#remoteFor(this.body.length);
     if (remote !== null) return openLoopRemote(remote, this.inspected, facts, sealer, keepItem);
-    return new OpenLoop(facts, boundedSealer(sealer), parsedBody(this.inspected), keepItem);
+    return new OpenLoop(facts, boundedSealer(sealer), exactBody(this.inspected), keepItem);
   }
 
   withoutReasoning(): RequestBody | null {

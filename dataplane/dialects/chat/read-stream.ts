@@ -21,6 +21,8 @@ interface Call {
   readonly piece: Piece;
   /** The upstream's own id, as soon as it named one. */
   id: string | null;
+  /** A delta went on with its arguments though it had a name: whether they are whole is asked no more. */
+  inPieces: boolean;
 }
 
 interface CallDelta {
@@ -152,15 +154,17 @@ export class ChatStreamReader implements StreamReader {
     // Some servers send empty calls beside their text.
     if (id === null && name === null && json === "") return;
     const piece = this.#find({ index: call["index"], id, name, json });
+    if (piece === null) return;
     if (name !== null) this.#blocks.rename(piece, name);
     this.#blocks.append(piece, json);
   }
 
-  /** The call that a delta goes on with, or a new one. */
-  #find(delta: CallDelta): Piece {
+  /** The call that a delta goes on with, or a new one; null: it says again what was said. */
+  #find(delta: CallDelta): Piece | null {
     const { id, name } = delta;
     const given = typeof delta.index === "number" ? delta.index : null;
     const known = this.#known(given, id);
+    if (known !== undefined && given === null && isRepeated(known, delta)) return null;
     if (known !== undefined && !isAnother(known, delta, given !== null)) {
       if (known.id === null && id !== null) {
         known.id = id;
@@ -170,7 +174,7 @@ export class ChatStreamReader implements StreamReader {
     }
     if (this.#allCalls.length >= MAX_CALLS) throw corruptAnswer("too many tool calls");
     const piece = this.#add("tool_use", this.#ids.of(id), name ?? "");
-    const call = { piece, id };
+    const call = { piece, id, inPieces: false };
     this.#calls.set(given ?? this.#allCalls.length, call);
     this.#allCalls.push(call);
     return piece;
@@ -205,6 +209,14 @@ export class ChatStreamReader implements StreamReader {
   }
 }
 
+/** Whether a whole call comes once more, as some servers send it at its end. */
+const isRepeated = ({ piece, id }: Call, delta: CallDelta): boolean =>
+  id !== null &&
+  id === delta.id &&
+  piece.name === delta.name &&
+  piece.json === delta.json &&
+  isWholeInput(delta.json);
+
 /**
  * Whether a delta begins another call than the one that is to be found under its index or id. Servers without indexes,
  * or with index 0 for every call, tell it by a new id, or by a name and arguments after those of a whole call.
@@ -213,5 +225,8 @@ function isAnother(known: Call, { id, name, json }: CallDelta, isIndexed: boolea
   if (id !== null && id !== known.id)
     return (name !== null && known.piece.name !== "") || (!isIndexed && known.id !== null);
   if (id !== known.id || (isIndexed && id !== null)) return false;
-  return name !== null && json.trim() !== "" && isWholeInput(known.piece.json);
+  if (name === null || json.trim() === "" || known.piece.json === "" || known.inPieces) return false;
+  // Asked once for each call: arguments that come in thousands of pieces would be parsed as often.
+  known.inPieces = !isWholeInput(known.piece.json);
+  return !known.inPieces;
 }

@@ -15,7 +15,14 @@ import type { PackedContext } from "../../tools/web-fetch/prior-context.ts";
 import type { NextCall } from "../../loop/next-request.ts";
 import { sampledTexts, type SampledTexts } from "../../tokens/sample.ts";
 import { mayLeave } from "../choose-path.ts";
-import { Conversion, contextOf, parsedBody, plainBody, type ConversionFacts } from "../conversion.ts";
+import {
+  Conversion,
+  contextOf,
+  exactBody,
+  parsedBody,
+  plainBody,
+  type ConversionFacts,
+} from "../conversion.ts";
 import { beginning } from "../conversation-key.ts";
 import { forCountUpstream } from "../count-body.ts";
 import { relayBody, type RelayBody, type RelayWishes } from "../edits.ts";
@@ -116,7 +123,7 @@ function read(facts: ConversionFacts, { body, sealer }: JobContext): Conversion 
 }
 
 const openLoop = (facts: LoopFacts, { body, sealer }: JobContext): OpenLoop =>
-  new OpenLoop(facts, sealer, parsedBody({ body, dialect: facts.dialect }));
+  new OpenLoop(facts, sealer, exactBody({ body, dialect: facts.dialect }));
 
 /** Paths to fields are cut after so many steps. */
 const MAX_STEPS = 12;
