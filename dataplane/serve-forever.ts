@@ -53,7 +53,7 @@ import { RequestRecorder } from "./requests/recorder.ts";
 import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
 import { metrics, showOrganizations } from "./telemetry/metrics.ts";
-import { createLogger, flushed } from "./telemetry/log.ts";
+import { createLogger, endLog } from "./telemetry/log.ts";
 import { startTelemetry } from "./telemetry/start.ts";
 import { redisToolCache } from "./tools/cache.ts";
 import { redisCallLimit, type AdmitToolCall } from "./tools/call-limit.ts";
@@ -77,8 +77,6 @@ const BALANCES_MS = 15_000;
 const FILES_SWEEP_MS = 60_000;
 /** How long a store that answers nothing may keep the process at its end. The grace period has 60 s for all of it. */
 const GOODBYE_MS = 5_000;
-/** Whoever reads the log may be gone. */
-const LAST_LINES_MS = 1_000;
 /** What was charged is in Redis or Postgres by then, or told as lost. */
 const LAST_CHARGES_MS = 30_000;
 /** What an organization may keep that has left the snapshot, while its last batches end. */
@@ -326,7 +324,7 @@ export async function serveForever(environment: Environment): Promise<void> {
   await within(GOODBYE_MS, () => Promise.allSettled([stores.close(), stopTelemetry()]));
   ops.closeAllConnections();
   ops.close();
-  await within(LAST_LINES_MS, () => flushed(log));
+  await endLog(log);
   process.exit(0);
 }
 

@@ -380,7 +380,7 @@ test("what still runs when the time is over may end in words, and is logged as c
     call.sink.write("data: 1\n\n");
     await new Promise<void>((resolve) => {
       call.sink.closed.listen(resolve);
-      if (call.body.length === 2) call.shutdown?.listen({ seat: -1, processEnds: () => resolve() });
+      if (call.body.length === 2) call.shutdown?.listen(resolve);
     });
     call.sink.end("data: last words\n\n");
   }, shutdown);

@@ -152,8 +152,7 @@ class ToolServing {
     const { shutdown } = this.#services.call;
     if (shutdown === undefined) return run(signal);
     const over = new AbortController();
-    const listener = { seat: -1, processEnds: () => over.abort() };
-    shutdown.listen(listener);
+    const listener = shutdown.listen(() => over.abort());
     if (shutdown.hasCome) over.abort();
     try {
       return await run(AbortSignal.any([signal, over.signal]));

@@ -7,12 +7,11 @@ type DeadlineFault = "deadline" | "shutdown";
  * The one time limit of a whole request, shared by everything that works on it. One timer, and one listener at a
  * time: whatever waits at the moment.
  */
-export class Deadline implements ShutdownListener {
-  /** In the roster of `Shutdown`. */
-  seat = -1;
+export class Deadline {
   readonly #at: number;
   readonly #timer: NodeJS.Timeout;
   readonly #shutdown: Shutdown | undefined;
+  #atShutdown: ShutdownListener | null = null;
   #fault: DeadlineFault | null = null;
   #listener: ((fault: DeadlineFault) => void) | null = null;
 
@@ -21,8 +20,8 @@ export class Deadline implements ShutdownListener {
     this.#at = performance.now() + ms;
     this.#timer = setTimeout(() => this.#expire("deadline"), ms);
     this.#shutdown = shutdown;
-    if (shutdown?.hasCome === true) this.processEnds();
-    else shutdown?.listen(this);
+    if (shutdown?.hasCome === true) this.#expire("shutdown");
+    else this.#atShutdown = shutdown?.listen(() => this.#expire("shutdown")) ?? null;
   }
 
   get expired(): boolean {
@@ -47,18 +46,19 @@ export class Deadline implements ShutdownListener {
   /** Nobody will be told any more. */
   dispose(): void {
     clearTimeout(this.#timer);
-    this.#shutdown?.forget(this);
+    this.#forgetShutdown();
     this.#listener = null;
-  }
-
-  processEnds(): void {
-    this.#expire("shutdown");
   }
 
   #expire(fault: DeadlineFault): void {
     if (this.#fault !== null) return;
     this.#fault = fault;
-    this.#shutdown?.forget(this);
+    this.#forgetShutdown();
     this.#listener?.(fault);
+  }
+
+  #forgetShutdown(): void {
+    if (this.#atShutdown !== null) this.#shutdown?.forget(this.#atShutdown);
+    this.#atShutdown = null;
   }
 }

@@ -1,8 +1,8 @@
 import { Roster, type Seated } from "./roster.ts";
 
-/** What is told of the end of this process; it keeps its seat for `Roster`. */
+/** One that is told; `forget` takes it. */
 export interface ShutdownListener extends Seated {
-  processEnds(): void;
+  readonly processEnds: () => void;
 }
 
 /** The end of this process, told to what is still under way when it waits for it no longer (rule 1.16). */
@@ -24,8 +24,10 @@ export class Shutdown {
     }
   }
 
-  listen(listener: ShutdownListener): void {
+  listen(processEnds: () => void): ShutdownListener {
+    const listener = { seat: -1, processEnds };
     this.#listeners.add(listener);
+    return listener;
   }
 
   forget(listener: ShutdownListener): void {

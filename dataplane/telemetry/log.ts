@@ -1,9 +1,12 @@
 import { pino, type DestinationStream, type Logger } from "pino";
+import { within } from "../lib/within.ts";
 
 /** Lines are written together: a write of its own for each costs more CPU than making the line. */
 const GATHERED_BYTES = 64 * 1024;
 /** No line waits longer than this; the rest is written when the process exits or says `fatal`. */
 const GATHERED_MS = 100;
+/** At the end of the process. */
+const LAST_LINES_MS = 1_000;
 /** Whoever reads the log may fall behind this far; lines beyond it are lost rather than kept in memory. */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 
@@ -135,8 +138,9 @@ function standardOutput(): DestinationStream {
   return output;
 }
 
-/** Resolves when all lines are written. */
-export const flushed = (log: Logger): Promise<void> =>
-  new Promise((resolve) => {
-    log.flush(() => resolve());
-  });
+/** Before `process.exit`: all lines are written, or whoever reads the log is gone or reads no more. */
+export async function endLog(log: Logger): Promise<void> {
+  const written = () => new Promise<void>((resolve) => log.flush(() => resolve()));
+  // At the exit what is left would be written once more, for however long that takes.
+  if (!(await within(LAST_LINES_MS, written))) process.removeAllListeners("exit");
+}
