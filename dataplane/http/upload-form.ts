@@ -146,7 +146,8 @@ function anchoredSeconds(fields: ReadonlyMap<string, string>): number | null {
       param: "expires_after[anchor]",
     });
   }
-  if (anchor !== undefined && asked === null) {
+  const isAsked = anchor !== undefined || fields.has("expires_after");
+  if (isAsked && asked === null) {
     throw new ApiError("missing_parameter", "expires_after needs seconds.", {
       param: "expires_after[seconds]",
     });
@@ -157,7 +158,8 @@ function anchoredSeconds(fields: ReadonlyMap<string, string>): number | null {
 /** Its fields as SDKs send them. What OpenAPI makes of an object in a form is one field of JSON instead. */
 function bracketed(fields: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   const text = fields.get("expires_after");
-  if (text === undefined) return fields;
+  if (text === undefined || text === "null")
+    return new Map([...fields].filter(([name]) => name !== "expires_after"));
   const given = objectOf(parseJson(text));
   if (given === null || fields.has("expires_after[anchor]") || fields.has("expires_after[seconds]")) {
     throw new ApiError("invalid_value", "expires_after must be given once, as an object.", {
@@ -165,9 +167,13 @@ function bracketed(fields: ReadonlyMap<string, string>): ReadonlyMap<string, str
     });
   }
   const told = Object.entries(given).filter(([, value]) => value !== null);
-  return new Map(
-    told.map(([name, value]) => [`expires_after[${name}]`, typeof value === "object" ? "" : String(value)]),
-  );
+  return new Map([
+    ["expires_after", text],
+    ...told.map(([name, value]): [string, string] => [
+      `expires_after[${name}]`,
+      typeof value === "object" ? "" : String(value),
+    ]),
+  ]);
 }
 
 function seconds(fields: ReadonlyMap<string, string>, name: string, most: number): number | null {

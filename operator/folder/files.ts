@@ -2,7 +2,7 @@
 import { randomUUID } from "node:crypto";
 import { readdirSync, realpathSync, statSync } from "node:fs";
 import { mkdir, rename, rm, writeFile } from "node:fs/promises";
-import { dirname, join } from "node:path";
+import { dirname, extname, join } from "node:path";
 
 /** More than any folder of manifests needs; a folder beyond is a mistake, such as `/`. */
 const MAX_FILES = 50_000;
@@ -51,16 +51,20 @@ function walk(folder: string, into: Walk, above: ReadonlySet<string>): void {
       // A file that vanishes between listing and looking is not there.
       const info = statSync(path, { throwIfNoEntry: false });
       if (info?.isDirectory()) walk(path, into, inside);
-      else if (info?.isFile() && /\.(ya?ml|json)$/i.test(name))
+      else if (info?.isFile() && MANIFEST.test(name))
         into.found.push({ path, signature: signatureOf(info), size: info.size, fault: null });
     } catch (error) {
       const code = (error as NodeJS.ErrnoException).code ?? "";
       if (!UNSEEN.has(code)) throw error;
-      into.found.push({ path, signature: code, size: 0, fault: code });
+      // What has another ending would not be read; without one it may be a folder.
+      if (MANIFEST.test(name) || extname(name) === "")
+        into.found.push({ path, signature: code, size: 0, fault: code });
     }
     if (into.found.length > MAX_FILES) throw new Error(`more than ${MAX_FILES} manifests under the folder`);
   }
 }
+
+const MANIFEST = /\.(ya?ml|json)$/i;
 
 /** Errors that are about one file or folder and stay until somebody mends it. */
 const UNSEEN: ReadonlySet<string> = new Set(["EACCES", "EPERM", "ELOOP"]);

@@ -48,6 +48,8 @@ describe("uploads", () => {
     [{ expires_after: '{"anchor":"created_at","seconds":[3600]}' }, "expires_after[seconds]"],
     [{ expires_after: '{"anchor":"created_at","seconds":null}' }, "expires_after[seconds]"],
     [{ expires_after: '{"anchor":"now","seconds":3600}' }, "expires_after[anchor]"],
+    [{ expires_after: "{}" }, "expires_after[seconds]"],
+    [{ expires_after: '{"expires":3600}' }, "expires_after[seconds]"],
     [{ expires_after: "3600" }, "expires_after"],
     [{ expires_after: "{" }, "expires_after"],
     [
@@ -78,6 +80,7 @@ describe("uploads", () => {
     );
     // One field of JSON, as clients write it that are generated from the OpenAPI document.
     expect(await expiryOf({ expires_after: '{"anchor":"created_at","seconds":3600}' })).toBe(3_600);
+    expect(await expiryOf({ expires_after: "null", expires_in_seconds: "3600" })).toBe(3_600);
   });
 
   const B = "--b\r\n";

@@ -96,7 +96,7 @@ function FileList() {
                     {
                       title: t.files.expires,
                       cell: (file) =>
-                        file.expires_at === null ? t.keys.noExpiry : <Moment at={file.expires_at} />,
+                        file.expires_at === null ? t.common.noExpiry : <Moment at={file.expires_at} />,
                     },
                     {
                       title: t.common.actions,

@@ -176,7 +176,7 @@ function KeyTable({ keys, isFiltered, projects, onAsk }: KeyTableProps) {
     },
     {
       title: t.keys.expires,
-      cell: (key) => (key.expires_at === null ? t.keys.noExpiry : <Moment at={key.expires_at} />),
+      cell: (key) => (key.expires_at === null ? t.common.noExpiry : <Moment at={key.expires_at} />),
     },
     { title: t.common.actions, cell: (key) => <KeyActions apiKey={key} onAsk={onAsk} /> },
   ];
