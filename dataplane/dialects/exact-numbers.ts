@@ -43,7 +43,8 @@ export function keepDigits(
       reader.skip();
       const text = reader.bytes.toString("latin1", start, reader.position);
       // Of a key that stands there twice the last one counts.
-      if (Number(text) === inner) holder[key] = exactJson.rawJSON(text);
+      const isSame = Number(text) === inner;
+      if (isSame && text !== String(inner)) holder[key] = exactJson.rawJSON(text);
     }
   };
   const kind = reader.kind();
