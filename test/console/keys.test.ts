@@ -96,7 +96,7 @@ test("in Indonesian a limit has a comma, and a thousand with a dot is not taken 
 test("a key that has expired is not told to be active", async () => {
   const expires_at = new Date(Date.now() + 5_000).toISOString();
   const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "short-lived", expires_at });
-  expect(made).toMatchObject({ expires_at, key: expect.stringMatching(/^sk-svc-/) });
+  expect(made["key"]).toMatch(/^sk-svc-/);
   await expect.poll(() => statusOf(String(made["key"])), { timeout: 15_000 }).toBe(401);
   await page.goto(`${url}/console/keys`);
   await row("short-lived").getByText("Expired", { exact: true }).waitFor();
