@@ -280,7 +280,7 @@ export async function forgetFile(db: CommonQueryMethods, id: string): Promise<vo
   `);
 }
 
-/** Forgets files that expired before `expiredBefore`, and those that were deleted before `deletedBefore`. */
+/** Forgets files that expired before `expiredBefore`, and those that were deleted before `deletedBefore`. @returns how many. */
 export async function forgetGone(
   db: CommonQueryMethods,
   {
@@ -288,8 +288,8 @@ export async function forgetGone(
     deletedBefore,
     most,
   }: { readonly expiredBefore: number; readonly deletedBefore: number; readonly most: number },
-): Promise<void> {
-  await db.query(sql.unsafe`
+): Promise<number> {
+  const { rowCount } = await db.query(sql.unsafe`
     delete from files where id in (
       select id from files
       where emptied and (
@@ -298,4 +298,5 @@ export async function forgetGone(
       order by touched_at limit ${most} for update skip locked
     )
   `);
+  return rowCount;
 }

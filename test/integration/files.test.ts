@@ -206,7 +206,7 @@ describe("lists", () => {
     expect(deleted).toEqual(ids.toReversed());
   });
 
-  test("a client may delete what it lists: pages go on behind a deleted file for a day, to nobody else", async () => {
+  test("a client may delete what it lists: pages go on behind a deleted file for an hour, to nobody else", async () => {
     const ids = [];
     for (let n = 0; n < 5; n += 1) ids.push(await world.idOf("x", "a.txt", { purpose: "evals" }));
     const [oldest, , middle, , newest] = ids;
@@ -232,10 +232,25 @@ describe("lists", () => {
     expect((await world.server.fetch(`/v1/files/${middle}`)).status).toBe(404);
     expect(await world.chunks(String(middle))).toBe(0);
     expect(await page(`after=${oldest}`)).toEqual([]);
-    world.clock.skew = DAY + 60_000;
+    world.clock.skew = 3_600_000 + 60_000;
     await world.store.sweep();
     world.clock.skew = 0;
     expect(await page(`after=${middle}`)).toBe(400);
+  });
+
+  test("whoever deletes files as fast as they are made leaves no rows behind: one sweep forgets thousands", async () => {
+    await world.postgres.query(sql.unsafe`
+      insert into files
+        (id, organization_id, state, position, filename, mime_type, purpose, storage, created_at, touched_at, emptied)
+      select 'file_gone_' || n, 'org_gone', 'removed', n, 'a', 'text/plain', 'evals', 'postgres',
+        now() - interval '2 hours', now() - interval '2 hours', true
+      from generate_series(1, 1700) n
+    `);
+    await world.store.sweep();
+    const { rows } = await world.postgres.query(
+      sql.unsafe`select from files where organization_id = 'org_gone'`,
+    );
+    expect(rows).toEqual([]);
   });
 
   test("a page deep in 100,000 files costs what the first one costs", async () => {
