@@ -2,13 +2,19 @@
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Environment } from "./environment.ts";
-import { createPostgresPool, openPostgres } from "./store/postgres.ts";
+import { readLedgerId, type LedgerId } from "./billing/ledger-identity.ts";
+import { createPostgresPool, oncePostgresIsThere, openPostgres } from "./store/postgres.ts";
+import { PostgresClock } from "./store/postgres-clock.ts";
 import { primaryReads, ReplicaReads, type Reads } from "./store/reads.ts";
 import { openRedis } from "./store/redis.ts";
 import type { RedisStore } from "./store/redis-servers.ts";
 
 interface OpenStores {
   readonly postgres: DatabasePool;
+  /** Of whatever expires: this machine's clock may be wrong. */
+  readonly clock: PostgresClock;
+  /** Which ledger this database is. */
+  readonly ledger: LedgerId;
   readonly redis: RedisStore;
   /** Caches may live elsewhere: money's Redis must never be filled by them. */
   readonly cacheRedis: RedisStore;
@@ -20,12 +26,36 @@ interface OpenStores {
   close(): Promise<void>;
 }
 
-/** @throws Error when Postgres does not answer; one that goes away later is logged. */
-export async function openStores(environment: Environment, log: Logger): Promise<OpenStores> {
+/**
+ * How long a start waits for Postgres. Longer outages are waited for by one process after the other: each reads its
+ * environment anew, where the fault may be mended.
+ */
+const STARTS_WITHIN_MS = 300_000;
+/** One line of the log in so long tells that it waits. */
+const TELL_EVERY_MS = 10_000;
+
+/**
+ * Waits for Postgres; one that goes away later is logged.
+ * @param waitsFor hears what is wrong, at each try in vain.
+ * @throws Error when Postgres lets us in nowhere, or is away for too long.
+ */
+export async function openStores(
+  environment: Environment,
+  log: Logger,
+  waitsFor: (what: string) => void,
+): Promise<OpenStores> {
   const onError = (store: string) => (error: Error) => log.warn({ store, err: error }, "a store is away");
   const { DATABASE_URL, DATABASE_READ_URL, REDIS_URL, REDIS_CACHE_URL } = environment;
   const maxConnections = environment.DATABASE_CONNECTIONS;
-  const postgres = await openPostgres(DATABASE_URL, { maxConnections, onError: onError("postgres") });
+  const patience = { withinMs: STARTS_WITHIN_MS, onAway: tellsNowAndThen(log, waitsFor) };
+  const pool = { maxConnections, onError: onError("postgres") };
+  const postgres = await openPostgres(DATABASE_URL, { ...pool, ...patience }).catch((error: unknown) => {
+    throw new Error(`Postgres: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+  });
+  const [clock, ledger] = await oncePostgresIsThere(
+    () => Promise.all([PostgresClock.start(postgres), readLedgerId(postgres)]),
+    patience,
+  );
   const redis = openRedis(REDIS_URL, { onError: onError("redis") });
   const replica =
     DATABASE_READ_URL === undefined
@@ -40,6 +70,8 @@ export async function openStores(environment: Environment, log: Logger): Promise
     REDIS_CACHE_URL === undefined ? redis : openRedis(REDIS_CACHE_URL, { onError: onError("redis cache") });
   return {
     postgres,
+    clock,
+    ledger,
     redis,
     cacheRedis,
     reads: replicaReads ?? primaryReads(postgres),
@@ -47,5 +79,15 @@ export async function openStores(environment: Environment, log: Logger): Promise
     close: async () => {
       await Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), replica?.end()]);
     },
+  };
+}
+
+function tellsNowAndThen(log: Logger, waitsFor: (what: string) => void): (error: Error) => void {
+  let told = Number.NEGATIVE_INFINITY;
+  return (error) => {
+    waitsFor(`postgres: ${error.message}`);
+    if (performance.now() - told < TELL_EVERY_MS) return;
+    told = performance.now();
+    log.warn({ store: "postgres", err: error }, "waiting for a store before anything is served");
   };
 }

@@ -26,7 +26,7 @@ export async function reconcile(
     const pool = await openPostgres(databaseUrl, {
       maxConnections: 2,
       statementTimeoutMs: STATEMENT_TIMEOUT_MS,
-      connectWithinMs: 5_000,
+      withinMs: 5_000,
       onError: () => {},
     });
     try {

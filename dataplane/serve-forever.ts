@@ -17,7 +17,6 @@ import { KeyDirectory } from "./identity/directory.ts";
 import { Keys, newInferenceKey } from "./identity/keys.ts";
 import { TokenPeople } from "./identity/people.ts";
 import { guardedFetchJson } from "./identity/tokens/fetch-json.ts";
-import { readLedgerId } from "./billing/ledger-identity.ts";
 import { startMoney } from "./billing/money.ts";
 import { UsageRetention } from "./billing/usage-retention.ts";
 import { SnapshotLoader } from "./config/load.ts";
@@ -32,7 +31,7 @@ import { readConsole } from "./http/console.ts";
 import { drain } from "./http/drain.ts";
 import { LiveRequests, loopProbe } from "./http/live-load.ts";
 import { Pressure, processProbe } from "./http/pressure.ts";
-import { createOpsServer } from "./http/ops-server.ts";
+import { createOpsServer, type OpsNeeds, type ProcessPhase } from "./http/ops-server.ts";
 import { createServer } from "./http/server.ts";
 import { withFiles } from "./inference/file-references.ts";
 import { withItemReferences } from "./inference/item-references.ts";
@@ -50,7 +49,7 @@ import { within } from "./lib/within.ts";
 import { NotificationSender } from "./notifications/sender.ts";
 import { openStores } from "./open-stores.ts";
 import { RequestRecorder } from "./requests/recorder.ts";
-import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
+import { CLOCK_REFRESH_MS } from "./store/postgres-clock.ts";
 import { checkPostgres, checkRedis } from "./store/ready.ts";
 import { metrics, showOrganizations } from "./telemetry/metrics.ts";
 import { createLogger, endLog } from "./telemetry/log.ts";
@@ -92,11 +91,12 @@ export async function serveForever(environment: Environment): Promise<void> {
   const { version } = manifest;
   metrics.buildInfo.set({ version, node: process.versions.node }, 1);
   const stopTelemetry = await startTelemetry(environment, version);
-  const stores = await openStores(environment, log);
-  const { postgres, redis, reads } = stores;
-
-  // Of whatever expires: this machine's clock may be wrong.
-  const clock = await PostgresClock.start(postgres);
+  // It answers from the beginning, so that a pod that waits for a store is not taken for dead, and says what it waits for.
+  let phase: ProcessPhase = { waitsFor: "its stores" };
+  const ops = createOpsServer(log, () => phase);
+  await listen(ops, environment.OPS_PORT, environment.HOST);
+  const stores = await openStores(environment, log, (what) => (phase = { waitsFor: what }));
+  const { postgres, redis, reads, clock } = stores;
   const clockKeeper = new Recurring(log, "clock", CLOCK_REFRESH_MS, () => clock.refresh());
   clockKeeper.start();
 
@@ -106,7 +106,7 @@ export async function serveForever(environment: Environment): Promise<void> {
   poolStepsBack();
   const directory = new KeyDirectory({ pool: postgres, clock });
   const money = startMoney({
-    ledger: await readLedgerId(postgres),
+    ledger: stores.ledger,
     redis,
     pool: postgres,
     clock,
@@ -273,8 +273,7 @@ export async function serveForever(environment: Environment): Promise<void> {
       ...(consoleFiles === undefined ? {} : { consoleFiles }),
     }),
   );
-  const ops = createOpsServer({
-    log,
+  const needs: OpsNeeds = {
     podUid: environment.POD_UID,
     loader,
     checks: [
@@ -285,13 +284,13 @@ export async function serveForever(environment: Environment): Promise<void> {
     draining: () => draining,
     acknowledged: () => sync.acknowledged(loader.current?.routing.objects ?? []),
     owned: () => sync.owned(loader.current?.index.serial),
-  });
-  await listen(ops, environment.OPS_PORT, environment.HOST);
+  };
   const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });
   publicUrl ||= address;
   for (const listener of [ops, server.app.server])
     ownHere.push({ host: environment.HOST, port: (listener.address() as AddressInfo).port });
   await batches.worker.start();
+  phase = needs;
   log.info({ address, ops: (ops.address() as AddressInfo).port }, "serving");
 
   await firstSignal(log);

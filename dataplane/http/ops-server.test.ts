@@ -3,7 +3,7 @@ import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
 import { sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
 import { statusSchema } from "../config/schema.ts";
-import { createOpsServer, type OpsNeeds } from "./ops-server.ts";
+import { createOpsServer, type OpsNeeds, type ProcessPhase } from "./ops-server.ts";
 
 const open: ReturnType<typeof createOpsServer>[] = [];
 afterEach(() => {
@@ -20,15 +20,18 @@ async function start(needs: Partial<OpsNeeds> = {}): Promise<(path: string) => P
 
 /** @returns its address. */
 async function listen(needs: Partial<OpsNeeds> = {}): Promise<string> {
-  const server = createOpsServer({
-    log: pino({ level: "silent" }),
+  return await listenAs(() => ({
     podUid: "pod-1",
     loader: { current: sampleSnapshot(), rejected: null },
     checks: [],
     draining: () => false,
     acknowledged: () => [],
     ...needs,
-  });
+  }));
+}
+
+async function listenAs(phase: () => ProcessPhase): Promise<string> {
+  const server = createOpsServer(pino({ level: "silent" }), phase);
   open.push(server);
   await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
   const { port } = server.address() as AddressInfo;
@@ -39,6 +42,24 @@ test("a process is alive even while it is not ready", async () => {
   const get = await start({ loader: { current: null, rejected: null } });
   expect(await get("/healthz")).toEqual([200, "ok\n"]);
   expect(await get("/readyz")).toEqual([503, expect.stringContaining("FAIL configuration")]);
+});
+
+test("a process that starts is alive and says what it waits for, and has no status to acknowledge", async () => {
+  const url = await listenAs(() => ({ waitsFor: "postgres: connect ECONNREFUSED" }));
+  const asked = await Promise.all(
+    ["/healthz", "/readyz", "/config/status", "/config/dump", "/metrics"].map(async (path) => {
+      const response = await fetch(`${url}${path}`);
+      return [path, response.status, response.status === 503 ? await response.text() : null];
+    }),
+  );
+  const waits = "FAIL serving: starting, waits for postgres: connect ECONNREFUSED\n";
+  expect(asked).toEqual([
+    ["/healthz", 200, null],
+    ["/readyz", 503, waits],
+    ["/config/status", 503, waits],
+    ["/config/dump", 503, waits],
+    ["/metrics", 200, null],
+  ]);
 });
 
 test("another method than GET and HEAD is 405, and told which are allowed", async () => {

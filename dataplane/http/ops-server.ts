@@ -19,8 +19,13 @@ export interface ReadinessCheck {
   run(signal: AbortSignal): Promise<string | Degraded | null>;
 }
 
+/** A process that does not serve yet. */
+export interface Starting {
+  readonly waitsFor: string;
+}
+
+/** A process that serves. */
 export interface OpsNeeds {
-  readonly log: Logger;
   readonly podUid: string;
   readonly loader: Pick<SnapshotLoader, "current" | "rejected">;
   readonly checks: readonly ReadinessCheck[];
@@ -31,12 +36,21 @@ export interface OpsNeeds {
   readonly owned?: () => ConfigStatus["owners"];
 }
 
+export type ProcessPhase = Starting | OpsNeeds;
+
 const CHECK_TIMEOUT_MS = 1500;
 /** Probes of several askers within this time share one look. */
 const CHECK_AGE_MS = 500;
 
-export function createOpsServer(needs: OpsNeeds): Server {
-  const readiness = rememberFor(CHECK_AGE_MS, () => readReadiness(needs));
+export function createOpsServer(log: Logger, phase: () => ProcessPhase): Server {
+  const readiness = rememberFor(CHECK_AGE_MS, async () => {
+    const now = phase();
+    return "waitsFor" in now ? notYet(now) : readReadiness(now);
+  });
+  const serving = (tell: (needs: OpsNeeds) => Answer) => () => {
+    const now = phase();
+    return "waitsFor" in now ? notYet(now) : tell(now);
+  };
   const answers: Record<string, (request: IncomingMessage) => Promise<Answer> | Answer> = {
     "/healthz": () => ({ status: 200, text: "ok\n" }),
     "/readyz": () => readiness(),
@@ -46,14 +60,15 @@ export function createOpsServer(needs: OpsNeeds): Server {
         : { status: 200, text: await registry.metrics(), type: registry.contentType },
     "/openapi.json": () => json(openApiDocument()),
     "/api": () => ({ status: 200, text: apiPage(), type: "text/html; charset=utf-8" }),
-    "/config/status": () => json(statusOf(needs)),
-    "/config/dump": () =>
-      needs.loader.current === null
+    "/config/status": serving((needs) => json(statusOf(needs))),
+    "/config/dump": serving(({ loader: { current } }) =>
+      current === null
         ? { status: 503, text: "no configuration is loaded\n" }
-        : json({ index: needs.loader.current.index, routing: shownRouting(needs.loader.current.routing) }),
+        : json({ index: current.index, routing: shownRouting(current.routing) }),
+    ),
   };
   const server = createServer({ headersTimeout: 5000, requestTimeout: 10_000 }, (request, response) => {
-    inBackground(respond(request, response, answers, needs.log), needs.log, "answering a probe");
+    inBackground(respond(request, response, answers, log), log, "answering a probe");
   });
   server.maxConnections = 200;
   return server;
@@ -71,6 +86,11 @@ const json = (value: unknown): Answer => ({
   status: 200,
   text: `${JSON.stringify(value)}\n`,
   type: "application/json",
+});
+
+const notYet = ({ waitsFor }: Starting): Answer => ({
+  status: 503,
+  text: `FAIL serving: starting, waits for ${waitsFor.slice(0, 200)}\n`,
 });
 
 async function respond(

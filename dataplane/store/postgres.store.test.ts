@@ -3,7 +3,8 @@ import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
 import { freshDatabase, freshPostgres, type TestDatabase } from "../../test/integration/stores.ts";
-import { openPostgres } from "./postgres.ts";
+import { oncePostgresIsThere, openPostgres } from "./postgres.ts";
+import { isRefusal } from "./store-away.ts";
 
 let database: TestDatabase;
 let pool: DatabasePool;
@@ -54,4 +55,34 @@ test("Postgres going away breaks no process, and the pool works again when it is
   await store.start();
   expect(await one()).toBe(1);
   await own.end();
+});
+
+test("who needs Postgres waits for it, for as long as it has patience", async () => {
+  await using store = await freshPostgres();
+  await store.kill();
+  const heard: string[] = [];
+  const onAway = (error: Error) => heard.push(error.message);
+  await expect(openPostgres(store.url, { onError: () => {}, withinMs: 200, onAway })).rejects.toThrow(
+    "ECONNREFUSED",
+  );
+  expect(heard.length).toBeGreaterThan(0);
+  const opening = openPostgres(store.url, { onError: () => {}, onAway });
+  await sleep(500);
+  await store.start();
+  const own = await opening;
+  expect(await own.oneFirst(sql.type(z.object({ n: z.number() }))`select 1 as n`)).toBe(1);
+  await own.end();
+});
+
+test("what Postgres does not like is not asked twice, and one that lets nobody in is not waited for longer than usual", async () => {
+  const tries = { count: 0 };
+  const ask = () => {
+    tries.count += 1;
+    return pool.query(sql.unsafe`select nonsense`);
+  };
+  await expect(oncePostgresIsThere(ask, { withinMs: 60_000 })).rejects.toThrow(/nonsense/);
+  expect(tries.count).toBe(1);
+  const nobody = new URL(database.url);
+  nobody.pathname = "/no_such_database";
+  await expect(openPostgres(nobody.href, { onError: () => {}, withinMs: 0 })).rejects.toSatisfy(isRefusal);
 });

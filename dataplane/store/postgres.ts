@@ -11,32 +11,54 @@ import {
 } from "slonik";
 import { countStatement } from "../telemetry/metrics.ts";
 import { boundedDriver } from "./postgres-driver.ts";
+import { isRefusal, isStoreAway } from "./store-away.ts";
 
 /** A transaction whose process stands still, and all who wait for its locks, would wait for ever. */
 const IDLE_IN_TRANSACTION_MS = 30_000;
+const USUAL_PATIENCE_MS = 30_000;
 
 export interface PostgresOptions {
   /** Connections of this process; a hundred pods must fit one server, so it is small. Default 10. */
   readonly maxConnections?: number;
   /** A statement that takes longer is cancelled. Default 15 s; reports may ask for more. */
   readonly statementTimeoutMs?: number;
-  /** How long to keep trying while Postgres is not there yet. Default 30 s. */
-  readonly connectWithinMs?: number;
   /** Hears of connections that broke while idle; without a listener one of them would end the process. */
   readonly onError: (error: Error) => void;
 }
 
+/** Of who needs Postgres before anything else. */
+export interface WaitOptions {
+  /** How long to keep trying while Postgres is not there yet; one that refuses us is asked for 30 s at most. Default 30 s. */
+  readonly withinMs?: number;
+  /** Hears of each try that failed and is repeated. */
+  readonly onAway?: (error: Error) => void;
+}
+
 /**
  * Opens the pool, as `createPostgresPool` does, and waits until Postgres answers.
- * @throws Error when Postgres cannot be reached within `connectWithinMs`.
+ * @throws Error when it does not in time.
  */
-export async function openPostgres(url: string, options: PostgresOptions): Promise<DatabasePool> {
-  const deadline = Date.now() + (options.connectWithinMs ?? 30_000);
+export async function openPostgres(
+  url: string,
+  options: PostgresOptions & WaitOptions,
+): Promise<DatabasePool> {
+  return await oncePostgresIsThere(async () => answering(await createPostgresPool(url, options)), options);
+}
+
+/** @returns what `ask` brings, which is repeated while Postgres is away. @throws Error of the last try, when time is up. */
+export async function oncePostgresIsThere<Value>(
+  ask: () => Promise<Value>,
+  { withinMs = USUAL_PATIENCE_MS, onAway = () => {} }: WaitOptions,
+): Promise<Value> {
+  const began = performance.now();
   for (let attempt = 1; ; attempt += 1) {
     try {
-      return await answering(await createPostgresPool(url, options));
+      return await ask();
     } catch (error) {
-      if (Date.now() >= deadline) throw error;
+      const patience = isRefusal(error) ? Math.min(withinMs, USUAL_PATIENCE_MS) : withinMs;
+      if (!(error instanceof Error) || !isStoreAway(error) || performance.now() - began >= patience)
+        throw error;
+      onAway(error);
       await sleep(Math.min(100 * attempt, 1_000));
     }
   }

@@ -93,6 +93,28 @@ test.each(cases)(
   90_000,
 );
 
+const startFaults = faults
+  .filter(([how]) => !/slower|commits/.test(how))
+  .map(([how, hurt]) => [how, hurt] as const);
+
+test.each(startFaults)(
+  "a data plane that starts while Postgres %s lives, says what it waits for, and serves once it is back",
+  async (_how, hurt) => {
+    const away = { store: postgres, proxy: proxies[0] };
+    hurt(away);
+    const starting = await world.spawn();
+    const said = async () => (await starting.readiness())?.text;
+    await expect
+      .poll(said, { timeout: SERVES_WITHIN_MS })
+      .toMatch(/^FAIL serving: starting, waits for postgres: /);
+    back(away);
+    await starting.ready();
+    expect((await world.ask(starting)).complete).toBe(true);
+    await starting.stop("SIGTERM");
+  },
+  90_000,
+);
+
 test.each(["Postgres", "Redis"] as const)(
   "SIGTERM while %s answers nothing: it ends all the same",
   async (who) => {
