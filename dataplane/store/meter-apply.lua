@@ -53,4 +53,5 @@ while at <= #packed do
   at, replies[#replies + 1] = run(operations[name], struct.unpack(format(count), packed, first))
 end
 write()
+write_buckets()
 return { 1, table.concat(replies, '\30'), newest }

@@ -47,7 +47,7 @@ operations.pace = function(scopes)
     end
   end
   for _, bucket in ipairs(buckets) do
-    write_buckets(unpack(bucket))
+    set_bucket(unpack(bucket))
   end
   return { 'taken' }
 end

@@ -21,12 +21,26 @@ local function filled(level, limit, at)
   return math.min(limit, tonumber(level) + math.max(0, now - at) * limit / 60000)
 end
 
+-- By name: what is stored of a bucket, {level of requests, of tokens, when they were right}, and changed by this call so far;
+-- and the names of those that are to be written.
+local buckets_known, buckets_changed = {}, {}
+
+local function stored_bucket(name)
+  local bucket = buckets_known[name]
+  if not bucket then
+    local stored = call('GET', tag .. ':b:' .. name)
+    bucket = stored and { string.match(stored, '^(%S+) (%S+) (%S+)$') } or {}
+    buckets_known[name] = bucket
+  end
+  return bucket[1], bucket[2], bucket[3]
+end
+
 -- Both limits at once; a limit of 0 is none. Returns whether it is admitted, and what the headers tell:
 -- {kind of the refusing limit or '', milliseconds to wait, requests left, ms to full, tokens left, ms to full}
 local function read_buckets(organization, requests_limit, tokens_limit, tokens)
-  local stored = call('HMGET', tag .. ':b:' .. organization, 'requests', 'tokens', 'at')
-  local requests_level = filled(stored[1], requests_limit, stored[3])
-  local tokens_level = filled(stored[2], tokens_limit, stored[3])
+  local requests_stored, tokens_stored, at = stored_bucket(organization)
+  local requests_level = filled(requests_stored, requests_limit, at)
+  local tokens_level = filled(tokens_stored, tokens_limit, at)
   -- A request larger than the whole bucket may run when the bucket is full.
   local needed = math.min(tokens, tokens_limit)
   local refused, wait = '', 0
@@ -40,10 +54,17 @@ local function read_buckets(organization, requests_limit, tokens_limit, tokens)
   return refused, wait, requests_level, tokens_level
 end
 
-local function write_buckets(organization, requests_level, tokens_level)
-  local key = tag .. ':b:' .. organization
-  volatile('HSET', key, 'requests', requests_level, 'tokens', tokens_level, 'at', now)
-  volatile('PEXPIRE', key, text(FORGOTTEN_MS))
+local function set_bucket(organization, requests_level, tokens_level)
+  buckets_known[organization] = { requests_level, tokens_level, now }
+  buckets_changed[organization] = true
+end
+
+local function write_buckets()
+  for name in pairs(buckets_changed) do
+    local level = string.format('%.14g %.14g %.0f', unpack(buckets_known[name]))
+    volatile('SET', tag .. ':b:' .. name, level, 'PX', text(FORGOTTEN_MS))
+  end
+  buckets_changed = {}
 end
 
 -- After the answer: `difference` = tokens really used − tokens taken at admission.
@@ -51,10 +72,10 @@ local function correct_tokens(organization, requests_limit, tokens_limit, differ
   if tokens_limit <= 0 or difference == 0 then
     return
   end
-  local stored = call('HMGET', tag .. ':b:' .. organization, 'requests', 'tokens', 'at')
-  local requests_level = filled(stored[1], requests_limit, stored[3])
-  local tokens_level = math.min(tokens_limit, filled(stored[2], tokens_limit, stored[3]) - difference)
-  write_buckets(organization, requests_level, tokens_level)
+  local requests_stored, tokens_stored, at = stored_bucket(organization)
+  local requests_level = filled(requests_stored, requests_limit, at)
+  local tokens_level = math.min(tokens_limit, filled(tokens_stored, tokens_limit, at) - difference)
+  set_bucket(organization, requests_level, tokens_level)
 end
 
 local function correct_all(organization, requests_limit, tokens_limit, difference, scopes)
@@ -141,7 +162,7 @@ local function take_from(buckets, tokens)
   for _, bucket in ipairs(buckets) do
     bucket.requests.level = bucket.requests.level - 1
     bucket.tokens.level = bucket.tokens.level - tokens
-    write_buckets(bucket.name, bucket.requests.level, bucket.tokens.level)
+    set_bucket(bucket.name, bucket.requests.level, bucket.tokens.level)
   end
   return state_of(buckets)
 end

@@ -110,7 +110,7 @@ local function charge(organization, id, hold, cost, row, kind, scopes, key_epoch
         add(scope.credit, 'undrained', change)
       end
     end
-    packed = packed .. '\31' .. credit_names(scopes)
+    packed = packed .. '\31' .. list.credit_names
   end
   charges[#charges + 1] = packed
   local account = known[organization]

@@ -27,23 +27,24 @@ local function scopes_of(scopes)
       tokens = tonumber(tokens),
     }
   end
+  local names = {}
+  for n = 1, #list do
+    names[#names + 1] = list[n].credit
+  end
+  -- Of those with a limit of credit, a space between two.
+  list.credit_names = table.concat(names, ' ')
   parsed[scopes] = list
   return list
-end
-
--- Names of those with a limit of credit, a space between two.
-local function credit_names(scopes)
-  local names = {}
-  for _, scope in ipairs(scopes_of(scopes)) do
-    names[#names + 1] = scope.credit
-  end
-  return table.concat(names, ' ')
 end
 
 -- What a scope's base must have been told under to count.
 local function reading_of(organization)
   local account = books(organization)
-  return account and epoch .. ' ' .. account.reading or ''
+  if not account then
+    return ''
+  end
+  account.word = account.word or epoch .. ' ' .. account.reading
+  return account.word
 end
 
 -- The spend of an organization's scopes has to be read from the ledger again, by whoever asks for it.
