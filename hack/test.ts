@@ -37,8 +37,9 @@ interface FileResult {
 
 /**
  * What takes long by its nature, and which `npm test` leaves to `npm test -- --all`: faults of real processes, attacks,
- * hundreds of conversations, what helm makes of the charts, the image, installing from a mirror that is silent, a thousand
- * routes, very much in the console, and walks through days of a cluster. `--all` also tries properties with more cases (test/fakes/runs.ts).
+ * hundreds of conversations, what helm makes of the charts, the image, installing from a mirror that is silent, bodies as large
+ * as they may be, thousands of keys and requests at once, months of usage, a thousand routes, very much in the console, and
+ * walks through days of a cluster. `--all` also tries properties with more cases (test/fakes/runs.ts).
  */
 const LONG = [
   "test/chaos/**",
@@ -46,6 +47,7 @@ const LONG = [
   "test/charts/**",
   "test/console/sizes.test.ts",
   "test/integration/{image,start-faults,tools-soak}.test.ts",
+  "test/integration/{large-bodies,money-many-keys,money-overspend,usage-retention}.test.ts",
   "test/operator/{day-two,resilience,scale,upgrade}.test.ts",
 ];
 

@@ -4,8 +4,14 @@ import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { epochKeys, operation, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
-import { Plane, makeOrganization, observed, request, usage } from "./money-world.ts";
-import { freshDatabase, freshRedis, rewriteFile, type TestDatabase, type TestStore } from "./stores.ts";
+import { Plane, makeOrganization, observed, request, usage } from "../integration/money-world.ts";
+import {
+  freshDatabase,
+  freshRedis,
+  rewriteFile,
+  type TestDatabase,
+  type TestStore,
+} from "../integration/stores.ts";
 
 const tag = shardTag(shardOf("org"));
 let database: TestDatabase;

@@ -10,8 +10,8 @@ import { adopt } from "../../dataplane/billing/adopt-command.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
-import { Plane, makeOrganization, request, usage } from "./money-world.ts";
-import { freshPostgres, freshRedis, type TestStore } from "./stores.ts";
+import { Plane, makeOrganization, request, usage } from "../integration/money-world.ts";
+import { freshPostgres, freshRedis, type TestStore } from "../integration/stores.ts";
 
 let postgres: TestStore;
 let redis: TestStore;

@@ -14,8 +14,8 @@ import {
   temporaryFolder,
   writeManifests,
   type Product,
-} from "./product.ts";
-import { freshPostgres, freshRedis, freshReplica, type TestStore } from "./stores.ts";
+} from "../integration/product.ts";
+import { freshPostgres, freshRedis, freshReplica, type TestStore } from "../integration/stores.ts";
 
 const undo = new AsyncDisposableStack();
 let primary: DatabasePool;
