@@ -2,46 +2,75 @@
 import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import { join, relative } from "node:path";
-import type { Routing } from "../dataplane/config/schema.ts";
+import { allowedRoutes } from "../dataplane/config/find-route.ts";
+import type { Limits, OrganizationEntry, Route } from "../dataplane/config/schema.ts";
+import type { Snapshot } from "../dataplane/config/snapshot.ts";
 
 /** Where the keys are, and three requests to try; the keys themselves are never shown. */
-export function printHowToCall(address: string, routing: Routing, data: string): void {
+export function howToCall(address: string, served: Snapshot, data: string, now: number): string[] {
   const files = generatedKeys(join(data, "secrets"));
-  const keys = routing.organizations.flatMap((organization) => [
+  const { routes, organizations } = served.routing;
+  const keys = organizations.flatMap((organization) => [
     ...organization.apiKeys.map((key) => ({ ...key, organization, what: "key" })),
     ...organization.adminKeys.map((key) => ({ ...key, organization, what: "admin key" })),
   ]);
-  for (const { what, name, organization, sha256 } of keys) {
+  const places = keys.map(({ what, name, organization, sha256 }) => {
     const file = files.get(sha256);
-    const place = file === undefined ? "in a Secret of your manifests" : shown(file);
-    console.log(`${what} ${name} of ${organization.id}: ${place}`);
+    return `${what} ${name} of ${organization.id}: ${file === undefined ? "in a Secret of your manifests" : shown(file)}`;
+  });
+  if (routes.length === 0) return [...places, "no model is declared yet"];
+  const usable = organizations
+    .filter(({ suspended }) => !suspended)
+    .toSorted((a, b) => Number(hasGrants(b)) - Number(hasGrants(a)))
+    .flatMap((organization) => organization.apiKeys.map((key) => ({ organization, key })))
+    .filter(({ key: { sha256, expiresAt = Infinity } }) => files.has(sha256) && expiresAt > now);
+  for (const { organization, key } of usable) {
+    const open = routesOf(served, organization, key);
+    const file = quoted(shown(files.get(key.sha256) ?? ""));
+    if (open.length > 0) return [...places, ...curlLines(address, `$(cat ${file})`, open)];
   }
-  const usable = keys.filter(
-    ({ what, organization, sha256 }) => what === "key" && !organization.suspended && files.has(sha256),
-  );
-  const chosen = usable.find(({ organization }) => hasGrants(organization)) ?? usable[0];
-  const file = chosen === undefined ? undefined : files.get(chosen.sha256);
-  const key = file === undefined ? "$GAPURA_KEY" : `$(cat ${quoted(shown(file))})`;
-  if (file === undefined) console.log("export GAPURA_KEY=... with one of your keys, then try:");
-  for (const line of curlLines(address, key, routing)) console.log(line);
+  if (usable.length > 0) return [...places, "no model is declared yet that one of these keys may use"];
+  return [
+    ...places,
+    "export GAPURA_KEY=... with one of your keys, then try:",
+    ...curlLines(address, "$GAPURA_KEY", routes),
+  ];
 }
 
 /** Whether its manifest gives it credit; without any it is answered 402. */
-const hasGrants = ({ grants }: Routing["organizations"][number]): boolean =>
+const hasGrants = ({ grants }: OrganizationEntry): boolean =>
   grants.reduce((sum, { amountMicros }) => sum + BigInt(amountMicros), 0n) > 0n;
 
-function curlLines(address: string, key: string, { routes }: Routing): string[] {
+/** What a key may use, in the order in which it is served. */
+function routesOf(
+  served: Snapshot,
+  { id, keyDefaults, projectLimits }: OrganizationEntry,
+  key: OrganizationEntry["apiKeys"][number],
+): Route[] {
+  const own: Limits = { ...keyDefaults, ...key.limits };
+  const project: Limits = projectLimits?.[key.project] ?? {};
+  const user = { organizationId: id, limits: [{ limits: own }, { limits: project }] };
+  const open = new Set(allowedRoutes(served, user).map(({ model }) => model));
+  return served.routing.routes.filter(({ model }) => open.has(model));
+}
+
+function curlLines(address: string, key: string, routes: readonly Route[]): string[] {
   const modelFor = (dialect: "messages" | "chat" | "responses") =>
     (routes.find(({ upstreams }) => upstreams[0]?.dialect === dialect) ?? routes[0])?.model;
   const curl = (path: string, header: string, body: object) =>
     `curl -s ${address}${path} -H "${header}" -H "content-type: application/json" -d ${quoted(JSON.stringify(body))}`;
   const question = [{ role: "user", content: "Hello!" }];
-  const [messages, chat, responses] = [modelFor("messages"), modelFor("chat"), modelFor("responses")];
-  if (messages === undefined) return ["no model is declared yet"];
   return [
-    curl("/v1/messages", `x-api-key: ${key}`, { model: messages, max_tokens: 200, messages: question }),
-    curl("/v1/chat/completions", `authorization: Bearer ${key}`, { model: chat, messages: question }),
-    curl("/v1/responses", `authorization: Bearer ${key}`, { model: responses, input: "Hello!" }),
+    curl("/v1/messages", `x-api-key: ${key}`, {
+      model: modelFor("messages"),
+      max_tokens: 200,
+      messages: question,
+    }),
+    curl("/v1/chat/completions", `authorization: Bearer ${key}`, {
+      model: modelFor("chat"),
+      messages: question,
+    }),
+    curl("/v1/responses", `authorization: Bearer ${key}`, { model: modelFor("responses"), input: "Hello!" }),
   ];
 }
 

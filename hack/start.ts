@@ -15,10 +15,11 @@ import { createServer } from "node:net";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
-import { routingSchema, statusSchema, type Routing } from "../dataplane/config/schema.ts";
+import { indexSchema, routingSchema, statusSchema } from "../dataplane/config/schema.ts";
+import { Snapshot } from "../dataplane/config/snapshot.ts";
 import { buildConsole } from "../dataplane/console/build.ts";
 import { startDemo, type Demo } from "./demo.ts";
-import { printHowToCall, shown } from "./how-to-call.ts";
+import { howToCall, shown } from "./how-to-call.ts";
 import { ALLOCATOR, NODE_FLAGS } from "./node-flags.ts";
 import { freePort } from "./free-port.ts";
 import { startPostgres } from "./postgres.ts";
@@ -143,11 +144,11 @@ async function start(): Promise<void> {
   );
   await launch(programs.dataPlane);
   await becomesReady(opsAddress, log);
-  const routing = await servedConfiguration(opsAddress);
+  const served = await servedConfiguration(opsAddress);
   say(`health, metrics and configuration: ${opsAddress}`);
   console.log(`ready ${address}`);
   if (hasConsole) console.log(`console: ${address}/console/`);
-  printHowToCall(address, routing, options.data);
+  for (const line of howToCall(address, served, options.data, Date.now())) console.log(line);
 }
 
 /** @returns whether there is one to serve; without one the rest of the product still starts. */
@@ -308,18 +309,20 @@ async function becomesReady(opsAddress: string, log: string): Promise<void> {
 }
 
 /** What is served; resolves once the data plane knows every organization's keys. */
-async function servedConfiguration(opsAddress: string): Promise<Routing> {
+async function servedConfiguration(opsAddress: string): Promise<Snapshot> {
   const read = async (path: string) => {
     const answer = await fetch(`${opsAddress}${path}`, { signal: AbortSignal.timeout(10_000) });
     return (await answer.json()) as unknown;
   };
   for (const deadline = Date.now() + READY_TIMEOUT_MS; ; await sleep(25)) {
     await going();
-    const { routing } = z.object({ routing: routingSchema }).parse(await read("/config/dump"));
+    const { index, routing } = z
+      .object({ index: indexSchema, routing: routingSchema })
+      .parse(await read("/config/dump"));
     const { objects } = statusSchema.parse(await read("/config/status"));
     const known = new Set(objects.map(({ uid }) => uid));
     if (routing.organizations.every(({ source }) => known.has(source.uid)) || Date.now() > deadline) {
-      return routing;
+      return new Snapshot(index, routing, { serial: index.serial, values: {} });
     }
   }
 }
