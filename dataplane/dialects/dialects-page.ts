@@ -19,7 +19,7 @@ function fateText(handling: FieldHandling, field: FieldRule): string {
 const codes = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(", ");
 
 function noteText({ note, neutral, usedInRole, served, holds = [] }: FieldRule): string {
-  const held = holds.length === 0 ? [] : [`with ${codes(holds)}`];
+  const held = holds.length === 0 ? [] : [`with ${codes([...new Set(holds)])}`];
   const used = usedInRole === undefined ? [] : [`mapped where \`role\` is \`${usedInRole}\``];
   const others = served === undefined ? [] : [`dropped for any value but ${codes(served)}`];
   const values = codes((neutral ?? []).map((value) => JSON.stringify(value)));
@@ -87,7 +87,7 @@ again without. **own**: tokens with prices of their own; audio goes where the ta
 output \`image\` where it has \`imageOutput\`, from Chat clients to Chat upstreams, without server tools; both are refused with
 400 elsewhere, as are outputs of other kinds.
 **account**: names an account of the provider, or what it shall serve and be paid for; never goes, in whichever dialect. The beta \`context-1m-…\` goes where the table has \`tiers\`,
-\`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`. What is charged: billing.md.
+\`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`. What is charged: [billing.md](billing.md).
 
 This page is generated (\`npm run generate\`) from \`dataplane/dialects/request-fields.ts\`.`;
 
