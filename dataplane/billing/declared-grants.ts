@@ -1,7 +1,7 @@
 /** Grants that Organizations declare: applied when a snapshot is copied, and what could not be (rule 1.10). */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
-import type { OrganizationEntry } from "../config/schema.ts";
+import type { NoteReason, OrganizationEntry } from "../config/schema.ts";
 import { applyGrant } from "./accounts.ts";
 
 /** A declared grant that is not in the books as it is declared. */
@@ -9,7 +9,7 @@ export interface GrantNote {
   readonly organizationId: string;
   /** In the Organization. */
   readonly path: string;
-  readonly reason: "GrantUnchanged" | "GrantRefused";
+  readonly reason: Extract<NoteReason, `Grant${string}`>;
 }
 
 /** Applies what is new, each grant once by its name. */

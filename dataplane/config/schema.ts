@@ -377,6 +377,14 @@ export const credentialsSchema = z.object({
 });
 export type Credentials = z.infer<typeof credentialsSchema>;
 
+/** What a pod may note about an Organization that it serves; a newer one may know others. */
+export type NoteReason =
+  | "GrantUnchanged"
+  | "GrantRefused"
+  | "KeyConflicted"
+  | "KeyExpired"
+  | "DestinationRefused";
+
 /** The answer of `GET /config/status` on the ops port, which the operator reads to acknowledge. */
 export const statusSchema = z.object({
   hash: z.string().nullable(),

@@ -1,7 +1,7 @@
 /** Keys that Organizations declare: copied with a snapshot, and what could not be (rules 5.3, 6.9). */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
-import { limitsSchema, type Limits, type OrganizationEntry } from "../config/schema.ts";
+import { limitsSchema, type Limits, type NoteReason, type OrganizationEntry } from "../config/schema.ts";
 import type { NewId } from "../lib/ids.ts";
 
 interface DeclaredKey {
@@ -83,7 +83,7 @@ export interface KeyNote {
   readonly organizationId: string;
   /** In the Organization. */
   readonly path: string;
-  readonly reason: "KeyConflicted" | "KeyExpired";
+  readonly reason: Extract<NoteReason, `Key${string}`>;
 }
 
 /** Declared keys that have expired by now (Unix milliseconds). */

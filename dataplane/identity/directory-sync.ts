@@ -4,7 +4,7 @@
  */
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
-import type { ConfigStatus, OrganizationEntry, Source } from "../config/schema.ts";
+import type { ConfigStatus, NoteReason, OrganizationEntry, Source } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
@@ -221,7 +221,7 @@ const destinationNotes = (
 ): ConfigStatus["objects"][number]["notes"] =>
   notifications.flatMap(({ url }, index) =>
     refused.some((one) => one.organizationId === id && one.url === url)
-      ? [{ path: `spec.notifications[${index}].url`, reason: "DestinationRefused" }]
+      ? [{ path: `spec.notifications[${index}].url`, reason: "DestinationRefused" satisfies NoteReason }]
       : [],
   );
 

@@ -1,7 +1,7 @@
 /** `docs/configuration.md`: every field of the four kinds with its default and an example. */
 import { type JsonSchema, inline, specSchema } from "./crd.ts";
 import { DEFAULT_NOTE, EXAMPLE_NOTE, GROUP, VERSION } from "./fields.ts";
-import { REASONS } from "../plan/conditions.ts";
+import { NOTES, REASONS } from "../plan/conditions.ts";
 import { KINDS, kinds } from "./kinds.ts";
 
 const introduction = `# Configuration
@@ -89,5 +89,11 @@ function statusSection(): string {
     "## Status",
     "Every object has the conditions `Accepted`, `ResolvedRefs`, `Programmed` and `Ready`; `Ready` repeats the first cause that stands in the way. `Stalled` is there, and `True`, when only a change by a person can help. In a folder the operator prints a status when its meaning changes.",
     ["| Condition | Reason | Meaning |", "|---|---|---|", ...rows].join("\n"),
+    "An Organization can be served and still hold something that is not as it is written: then the messages of `Programmed` and `Ready`, which stay `True`, name the field and one of these.",
+    [
+      "| Note | Meaning |",
+      "|---|---|",
+      ...Object.entries(NOTES).map(([note, meaning]) => `| \`${note}\` | ${cell(meaning)} |`),
+    ].join("\n"),
   ].join("\n\n");
 }

@@ -1,5 +1,5 @@
 /** From a verdict and what the data-plane pods say to the conditions that a person reads (service.md "Status"). */
-import type { ConfigStatus } from "../../dataplane/config/schema.ts";
+import type { ConfigStatus, NoteReason } from "../../dataplane/config/schema.ts";
 import type { Declared, Fault, Verdict } from "./objects.ts";
 import { oncePer } from "./once-per.ts";
 
@@ -79,6 +79,17 @@ export const REASONS = {
     Unacknowledged: "Folder without --ack: the snapshot is published, and no data plane is asked.",
   },
 } as const;
+
+/** Every note of a pod, as the configuration page tells it. */
+export const NOTES: Readonly<Record<NoteReason, string>> = {
+  GrantUnchanged:
+    "The grant was applied earlier, with another amount: what it says now changes nothing. Give credit under a new name.",
+  GrantRefused: "The grant would take the balance out of its bounds. It is tried again.",
+  KeyConflicted: "Another key has the same value; this one is not served. Give it one of its own.",
+  KeyExpired: "The key has expired and answers 401.",
+  DestinationRefused:
+    "The receiver's name leads to an address that is not allowed: nothing is sent. See `allowCIDRs`.",
+};
 
 type Judgement = Pick<Condition, "status" | "reason" | "message">;
 
