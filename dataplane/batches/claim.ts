@@ -28,6 +28,7 @@ const claimedSchema = z.object({
   projectId: z.string(),
   keyId: z.string(),
   /** Of the batch. */
+  createdAt: z.number(),
   expiresAt: z.number(),
   form: z.enum(["messages", "openai"]),
   dialect: z.enum(dialects),
@@ -139,7 +140,7 @@ export async function claimItems(
       case when octet_length(item.body) <= ${SMALL_BODY_BYTES} then item.body end as body,
       item.faults, item.first_fault_at as "firstFaultAt",
       batch.organization_id as "organizationId", batch.project_id as "projectId", batch.key_id as "keyId",
-      batch.expires_at as "expiresAt", batch.form, batch.dialect, batch.headers
+      batch.created_at as "createdAt", batch.expires_at as "expiresAt", batch.form, batch.dialect, batch.headers
   `);
   return claimed.toSorted((one, other) => one.number - other.number);
 }

@@ -123,10 +123,13 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
   return { ...over, state: "errored", line, row };
 }
 
-/** What its record says of an item; nobody waited for its first byte. */
+/**
+ * What its record says of an item; nobody waited for its first byte. The moment is that of its batch, not `acceptedAt`, which
+ * is another one after it waited for a limit: records of all its runs have one place, so that the item is listed once.
+ */
 const endOf = (item: ClaimedItem) => ({
   id: item.requestId,
-  acceptedAt: item.acceptedAt,
+  acceptedAt: item.createdAt,
   organizationId: item.organizationId,
   projectId: item.projectId,
   keyId: item.keyId,

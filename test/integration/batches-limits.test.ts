@@ -4,6 +4,7 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } fr
 import { z } from "zod";
 import { bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
 import type { Limits } from "../../dataplane/config/schema.ts";
+import type { RequestRecord } from "../../dataplane/telemetry/request-record.ts";
 import { FakeIssuer, signingKey } from "../fakes/issuer.ts";
 import { withinOneDay } from "../fakes/one-day.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
@@ -39,6 +40,8 @@ let ahead = 0;
 /** Who makes one batch after the other, and what holds for them. */
 let maker = "";
 let limited: Limits | null;
+/** What was recorded of each run. */
+let told: RequestRecord[] = [];
 
 beforeAll(async () => {
   ground = await openGround();
@@ -48,10 +51,12 @@ beforeEach(async () => {
   ground.upstream.reset();
   ground.upstream.model("upstream-chat", text("done", usage));
   limited = null;
+  told = [];
   const routes = routesTo(ground.upstream.url);
   plane = await BatchPlane.open(ground.stores, {
     upstreamUrl: ground.upstream.url,
     people,
+    records: { add: (record) => void told.push(record) },
     clock: { now: () => Date.now() + ahead },
     routes: [...routes, ...routes.map((route) => ({ ...route, model: route.model.replace("m-", "al-") }))],
     worker: { limits: { places: 2, placesOfOne: 1 }, rhythm: { pollMs: 50 } },
@@ -168,6 +173,14 @@ describe.each([
       completed: ITEMS,
       failed: 0,
     });
+    // A run takes the place of the one before only where it says the same moment: else the item is listed twice.
+    const runs = Map.groupBy(
+      told.filter(({ batchId }) => path.endsWith(`/${batchId}`)),
+      ({ id }) => id,
+    );
+    expect(runs.size).toBe(ITEMS);
+    expect(Math.max(...Array.from(runs.values(), ({ length }) => length))).toBeGreaterThan(1);
+    for (const of of runs.values()) expect(new Set(of.map(({ acceptedAt }) => acceptedAt)).size).toBe(1);
   });
 
   test("however many batches wait for their limit, those of others in their organization go on", async () => {
