@@ -138,7 +138,7 @@ export function statement({
     where organization_id = ${organizationId} and hour >= ${moment(range.from)} and hour < ${moment(range.to)}
       ${anyOf("model", filters.models)} ${anyOf("key_id", filters.keyIds)}
       ${anyOf("key_id", filters.userIds)}
-      ${inProjects(organizationId, filters.projectIds)} ${anyOf("service_tier", filters.serviceTiers)}
+      ${inProjects(organizationId, filters.projectIds)} ${inTiers(filters.serviceTiers)}
       ${ofWindows(filters.contextTokens)} ${withTag(filters.tag)}
       ${filters.batch === null ? sql.fragment`` : sql.fragment`and batch = ${filters.batch}`}
     group by ${order}
@@ -201,6 +201,12 @@ function inProjects(organizationId: string, ids: readonly string[] | null) {
   return sql.fragment`and project_id = any(${possibleTexts(ids)} || array(
     select id from projects where organization_id = ${organizationId} and is_default
   ))`;
+}
+
+/** Calls of one request may differ, `priority,standard`: it is found where each of its tiers is asked for. */
+function inTiers(names: readonly string[] | null) {
+  if (names === null) return sql.fragment``;
+  return sql.fragment`and string_to_array(service_tier, ',') <@ ${possibleTexts(names)}`;
 }
 
 function ofWindows(values: readonly string[] | null) {

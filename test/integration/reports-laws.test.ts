@@ -395,6 +395,47 @@ describe("usage", () => {
   });
 });
 
+test("a request whose calls were charged by several tiers is found where all of them are asked for", async () => {
+  const organizationId = "org_tiers";
+  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  const none = { input: 0, cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0, output: 0, reasoning: 0 };
+  const tools = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
+  const call = (output: number, ...charged: string[]) => ({
+    ...none,
+    output,
+    tiers: { charged, doubtful: [] },
+  });
+  const requests = [
+    [call(1, "priority")],
+    [call(10)],
+    [call(100, "priority"), call(1_000)],
+    [call(10_000), call(100_000, "fast", "us")],
+  ];
+  const rows = requests.map((calls) => {
+    const tokens = { ...none, output: calls.reduce((sum, { output }) => sum + output, 0) };
+    const used = { status: "ok", estimated: false, iterations: calls.length, upstream: "u" } as const;
+    const asked = request(organizationId, { acceptedAt: start, prices: { ...plainPrices, serviceTiers } });
+    return usageRow(asked, { ...used, tokens, tools, calls });
+  });
+  expect(rows.map(({ serviceTier }) => serviceTier)).toEqual([
+    "priority",
+    "standard",
+    "priority,standard",
+    "standard,fast+us",
+  ]);
+  await pool.transaction((transaction) => chargeRows(transaction, rows));
+  for (const [asked, output] of [
+    ["priority", 1],
+    ["standard", 10],
+    ["priority,standard", 1_111],
+    ["fast+us", undefined],
+    ["fast+us,priority,standard", 111_111],
+  ] as const) {
+    const found = await read(messagesUsage, organizationId, { ...whole, service_tiers: asked });
+    expect([asked, grandTotal(found)["output_tokens"]]).toEqual([asked, output]);
+  }
+});
+
 describe("costs", () => {
   test("rule 5.15: reports = usage rows = what the ledger charged, in every grouping, to the last unit", async () => {
     await fc.assert(
