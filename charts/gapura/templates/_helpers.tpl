@@ -35,7 +35,7 @@ gapura:{{ .Release.Namespace }}:{{ include "gapura.fullname" . }}
 {{/* Labels that select one release's pods of one component: call with (list . "data-plane"). */}}
 {{- define "gapura.selector" -}}
 app.kubernetes.io/name: gapura
-app.kubernetes.io/instance: {{ (index . 0).Release.Name }}
+app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
@@ -59,7 +59,7 @@ enableServiceLinks: false
 securityContext: {{- toYaml $root.Values.podSecurityContext | nindent 2 }}
 {{- range $name, $value := dict "imagePullSecrets" $root.Values.imagePullSecrets "hostAliases" $root.Values.hostAliases "dnsConfig" $root.Values.dnsConfig "nodeSelector" $of.nodeSelector "tolerations" $of.tolerations "affinity" $of.affinity "priorityClassName" $of.priorityClassName }}
 {{- with $value }}
-{{ $name }}: {{- kindIs "string" . | ternary (printf " %s" (toString .)) (toYaml . | nindent 2) }}
+{{ $name }}: {{- kindIs "string" . | ternary (printf " %q" (toString .)) (toYaml . | nindent 2) }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -111,8 +111,8 @@ default
 apiVersion: v1
 kind: ServiceAccount
 metadata:
-  name: {{ include "gapura.serviceAccount" . }}
-  namespace: {{ (index . 0).Release.Namespace }}
+  name: {{ include "gapura.serviceAccount" . | quote }}
+  namespace: {{ (index . 0).Release.Namespace | quote }}
   labels: {{- include "gapura.labels" (list (index . 0) (last .)) | nindent 4 }}
   {{- with (index . 1).serviceAccount.annotations }}
   annotations: {{- toYaml . | nindent 4 }}
@@ -131,7 +131,7 @@ apiVersion: policy/v1
 kind: PodDisruptionBudget
 metadata:
   name: {{ include "gapura.fullname" $root }}-{{ last . }}
-  namespace: {{ $root.Release.Namespace }}
+  namespace: {{ $root.Release.Namespace | quote }}
   labels: {{- include "gapura.labels" $self | nindent 4 }}
 spec:
   maxUnavailable: 1
@@ -208,32 +208,32 @@ https://{{ first . }}
 {{- with .Values.postgres }}
 {{- if and .existingSecret .host }}
 - name: DATABASE_USER
-  valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ .userKey }}}}
+  valueFrom: {secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .userKey | quote }}}}
 - name: DATABASE_PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ .passwordKey }}}}
+  valueFrom: {secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ .passwordKey | quote }}}}
 {{- end }}
 {{- end }}
 - name: DATABASE_URL
 {{- if and .Values.postgres.existingSecret .Values.postgres.host }}
   value: postgres://{{ .Values.postgres.host }}:{{ .Values.postgres.port }}/{{ .Values.postgres.database | urlquery }}?sslmode={{ .Values.postgres.sslMode }}
 {{- else if .Values.postgres.existingSecret }}
-  valueFrom: {secretKeyRef: {name: {{ .Values.postgres.existingSecret }}, key: {{ .Values.postgres.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .Values.postgres.existingSecret | quote }}, key: {{ .Values.postgres.key | quote }}}}
 {{- else }}
   value: postgres://gapura@{{ $name }}-postgres:5432/gapura
 {{- end }}
 - name: REDIS_URL
 {{- if .Values.redis.existingSecret }}
-  valueFrom: {secretKeyRef: {name: {{ .Values.redis.existingSecret }}, key: {{ .Values.redis.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .Values.redis.existingSecret | quote }}, key: {{ .Values.redis.key | quote }}}}
 {{- else }}
   value: redis://{{ $name }}-redis:6379
 {{- end }}
 {{- if and .Values.redis.existingSecret .Values.redis.sentinelPasswordKey }}
 - name: SENTINEL_PASSWORD
-  valueFrom: {secretKeyRef: {name: {{ .Values.redis.existingSecret }}, key: {{ .Values.redis.sentinelPasswordKey }}}}
+  valueFrom: {secretKeyRef: {name: {{ .Values.redis.existingSecret | quote }}, key: {{ .Values.redis.sentinelPasswordKey | quote }}}}
 {{- end }}
 {{- if .Values.redisCache.existingSecret }}
 - name: REDIS_CACHE_URL
-  valueFrom: {secretKeyRef: {name: {{ .Values.redisCache.existingSecret }}, key: {{ .Values.redisCache.key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .Values.redisCache.existingSecret | quote }}, key: {{ .Values.redisCache.key | quote }}}}
 {{- end }}
 {{- end -}}
 
@@ -248,7 +248,7 @@ https://{{ first . }}
 {{- end -}}
 {{- if and .existingSecret $key }}
 - name: {{ index $ 1 }}
-  valueFrom: {secretKeyRef: {name: {{ .existingSecret }}, key: {{ $key }}}}
+  valueFrom: {secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ $key | quote }}}}
 {{- else if and .existingSecret $host }}
 - name: {{ index $ 1 }}
   value: postgres://{{ contains ":" $host | ternary $host (printf "%s:%v" $host .port) }}/{{ .database | urlquery }}?sslmode={{ .sslMode }}
