@@ -64,16 +64,16 @@ export class CredentialCollector {
           message: `Secret "${ref.name}", key "${ref.key}": ${invalid}`,
         }
       : { reason: "SecretNotFound", path: path(), message: current.message };
-    return { id: heldBefore(id) && this.keep(id) ? id : null, fault };
+    return { id: heldBefore(id) && this.keep(id, faultOf) ? id : null, fault };
   }
 
-  /** Carries a credential of a last good entry on, its present value before the published one. */
-  keep(id: string): boolean {
+  /** Carries a credential of a last good entry on, its present value, unless that has a fault, before the published one. */
+  keep(id: string, faultOf: (value: string) => string | null = headerFault): boolean {
     if (Object.hasOwn(this.values, id)) return true;
     const [namespace = "", name = "", ...key] = id.split("/");
     const current = lookUp(this.#secrets, namespace, { name, key: key.join("/") });
     const value =
-      current.found && headerFault(current.value) === null ? current.value : this.#prior.credential(id);
+      current.found && faultOf(current.value) === null ? current.value : this.#prior.credential(id);
     if (value === undefined) return false;
     this.values[id] = value;
     return true;

@@ -116,7 +116,7 @@ function compileOrganization(
   const keepLastGood = (accepted: readonly Fault[]): Outcome => {
     const kept = last !== undefined && holders.get(last.id) === object ? last : null;
     for (const { credential } of kept?.notifications ?? [])
-      if (credential !== null) context.credentials.keep(credential);
+      if (credential !== null) context.credentials.keep(credential, signingSecretFault);
     const serves = kept?.source.generation ?? null;
     const facts = kept === null ? {} : { id: kept.id };
     return { entry: kept, verdict: { object, accepted, resolved: [], serves, notes: [], facts } };

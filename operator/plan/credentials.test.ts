@@ -1,0 +1,56 @@
+import { describe, expect, test } from "vitest";
+import { SCHEMA_VERSION } from "../../dataplane/config/schema.ts";
+import { compile } from "./compile.ts";
+import type { Declared } from "./objects.ts";
+import type { Published } from "./prior.ts";
+
+const GOOD = `whsec_${Buffer.alloc(32, 1).toString("base64")}`;
+const hooks = (secret: string) => new Map([["default/hooks", { secret }]]);
+const organization = (generation: number, more: object = {}): Declared => ({
+  kind: "Organization",
+  namespace: "default",
+  name: "acme",
+  uid: "uid-acme",
+  generation,
+  creationTimestamp: null,
+  createdAt: 0,
+  spec: {
+    notifications: [{ url: "https://hooks.example.com", secretRef: { name: "hooks", key: "secret" } }],
+    ...more,
+  },
+  faults: [],
+});
+/** What the first round publishes. */
+function published(): Published {
+  const { routing, credentials } = compile({
+    objects: [organization(1)],
+    secrets: hooks(GOOD),
+    published: null,
+  });
+  return { routing: { ...routing, serial: 1, schemaVersion: SCHEMA_VERSION }, credentials };
+}
+
+describe("rule 6.5: the secret that signs an organization's messages", () => {
+  test.each([
+    ["is edited to something else", organization(1), "hello"],
+    ["loses its end", organization(1), GOOD.slice(0, 20)],
+    ["is edited while the Organization is broken", organization(2, { displayname: "?" }), "hello"],
+    ["is deleted", organization(1), ""],
+  ])("that %s keeps its last good value", (_title, object, value) => {
+    const { routing, credentials } = compile({
+      objects: [object],
+      secrets: hooks(value),
+      published: published(),
+    });
+    expect(routing.organizations[0]?.notifications).toMatchObject([{ credential: "default/hooks/secret" }]);
+    expect(credentials).toEqual({ "default/hooks/secret": GOOD });
+  });
+
+  test("that is replaced by another good one is taken over, and one that was never good is not", () => {
+    const fresh = `whsec_${Buffer.alloc(32, 2).toString("base64")}`;
+    const rotated = compile({ objects: [organization(1)], secrets: hooks(fresh), published: published() });
+    expect(rotated.credentials).toEqual({ "default/hooks/secret": fresh });
+    const never = compile({ objects: [organization(1)], secrets: hooks("hello"), published: null });
+    expect(never.credentials).toEqual({});
+  });
+});
