@@ -30,6 +30,8 @@ export interface Observation {
   readonly secrets: Secrets;
   /** Secrets (`namespace/name`) that take no further data key. Default: none. */
   readonly immutable?: ReadonlySet<string>;
+  /** Why keys could not be made, by `namespace/name/key`. Default: none was tried in vain. */
+  readonly refused?: ReadonlyMap<string, string>;
   /** Namespaces of which it is not known what is there. Default: none. */
   readonly unseen?: ReadonlySet<string>;
 }
@@ -137,7 +139,7 @@ export class Reconciler {
   }
 
   async #observe(slots: readonly SlotState[]): Promise<CompileInput> {
-    const { objects, secrets, immutable, unseen = new Set() } = await this.#ports.observe();
+    const { objects, secrets, immutable, refused, unseen = new Set() } = await this.#ports.observe();
     const read = newest(slots);
     const remembered = this.#published;
     const isRead = remembered === null || (read?.serial ?? 0) > remembered.serial;
@@ -150,6 +152,7 @@ export class Reconciler {
       published,
       owners: this.#owners,
       ...(immutable === undefined ? {} : { immutable }),
+      ...(refused === undefined ? {} : { refused }),
       ...(tenancy === undefined ? {} : { tenancy }),
     };
   }

@@ -62,6 +62,8 @@ export class ReferencedSecrets {
   readonly #informers: readonly Scoped<string>[];
   #values = new Map<string, Value>();
   #referenced: ReadonlySet<string> = new Set();
+  /** The API server's words about keys that it does not let us make, by `namespace/name/key`. */
+  readonly #refused = new Map<string, string>();
 
   constructor({ api, namespaces, changed, seen, failed }: ReferencedSecretsOptions) {
     this.#api = api;
@@ -121,6 +123,11 @@ export class ReferencedSecrets {
     return new Set([...this.#values].flatMap(([key, value]) => (value.immutable ? [key] : [])));
   }
 
+  /** Why keys could not be made when it was last tried, by `namespace/name/key`. */
+  get refused(): ReadonlyMap<string, string> {
+    return this.#refused;
+  }
+
   /**
    * Makes a key and stores it, never over a value. A Secret that was made has no owner: it would be deleted with the
    * Organization, and the same id has to restore its keys (rule 1.16).
@@ -128,6 +135,8 @@ export class ReferencedSecrets {
    */
   async createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
     const { namespace, secret: name, key, form } = wanted;
+    const id = `${namespace}/${name}/${key}`;
+    this.#refused.delete(id);
     const value = Buffer.from(newKey(form)).toString("base64");
     const existing = await readSecret(this.#api, namespace, name);
     if (existing !== null && (existing.data[key] ?? "") !== "") {
@@ -165,8 +174,12 @@ export class ReferencedSecrets {
               data: { [key]: value },
             },
           };
-    const made = secretSchema.parse(await this.#api.call({ ...call, permit }));
-    this.#remember(`${namespace}/${name}`, made);
+    const made = await this.#api.call({ ...call, permit }).catch((error: unknown) => {
+      // A quota, an admission policy, a right that was taken away: a person has to act. The rest passes.
+      if (isStatus(error, 403, 422)) this.#refused.set(id, (error as Error).message);
+      throw error;
+    });
+    this.#remember(`${namespace}/${name}`, secretSchema.parse(made));
     return true;
   }
 

@@ -358,6 +358,7 @@ class Cluster {
       objects: objects.map(({ declared }) => declared),
       secrets,
       immutable: this.#secrets.immutable,
+      refused: this.#secrets.refused,
       unseen,
     };
   }

@@ -36,6 +36,8 @@ export interface CompileInput {
   readonly secrets: Secrets;
   /** Secrets (`namespace/name`) that take no further data key. Default: none. */
   readonly immutable?: ReadonlySet<string>;
+  /** Why keys could not be made, by `namespace/name/key`. Default: none was tried in vain. */
+  readonly refused?: ReadonlyMap<string, string>;
   /** The newest published snapshot; null on the first day. */
   readonly published: Published | null;
   /** Default: every namespace is trusted. */
@@ -73,7 +75,15 @@ export function compile(input: CompileInput): Compiled {
 
 /** @param input its objects oldest first */
 function compileOnce(
-  { objects, secrets, immutable = new Set(), published, tenancy = TRUSTED, owners = new Map() }: CompileInput,
+  {
+    objects,
+    secrets,
+    immutable = new Set(),
+    refused = new Map(),
+    published,
+    tenancy = TRUSTED,
+    owners = new Map(),
+  }: CompileInput,
   prior: Prior,
   refusals: Refusals,
 ): Compiled {
@@ -121,6 +131,7 @@ function compileOnce(
     owners: known,
     secrets,
     immutable,
+    refused,
     credentials,
     wanted,
   });

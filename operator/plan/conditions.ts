@@ -61,7 +61,8 @@ export const REASONS = {
     NotAccepted: "References are looked up once the object is accepted.",
     PriceNotFound:
       "The PriceTable is missing, not accepted, or has no price for the model. Nothing is sold without a price.",
-    SecretNotFound: "The Secret or its data key is missing or empty.",
+    SecretNotFound:
+      "The Secret or its data key is missing or empty; where the cluster lets no key be made there, the message has its words.",
     SecretInvalid:
       "The value in the Secret is not a key of the right form, is used twice, or cannot stand in a header.",
     ToolPolicyNotFound:

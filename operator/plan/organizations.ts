@@ -41,6 +41,8 @@ export interface OrganizationContext {
   readonly secrets: Secrets;
   /** Secrets that take no further data key. */
   readonly immutable: ReadonlySet<string>;
+  /** Why keys could not be made, by `namespace/name/key`. */
+  readonly refused: ReadonlyMap<string, string>;
   readonly credentials: CredentialCollector;
   /** Receives the keys that have to be made. */
   readonly wanted: WantedKey[];
@@ -353,9 +355,13 @@ function resolveKey(
     faults.push({ reason: "SecretInvalid", path, message });
   } else {
     const isImmutable = context.immutable.has(`${object.namespace}/${ref.name}`);
+    const refusal =
+      before === undefined ? context.refused.get(`${object.namespace}/${ref.name}/${ref.key}`) : undefined;
     const advice = isImmutable
       ? "; the Secret is immutable, so that none can be made there: name another"
-      : "";
+      : refusal === undefined
+        ? ""
+        : `; the key cannot be made there: ${refusal}`;
     faults.push({ reason: "SecretNotFound", path, message: current.message + advice });
     if (before === undefined && !isImmutable)
       context.wanted.push({

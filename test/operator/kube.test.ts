@@ -175,6 +175,47 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     expect([text("other"), text("wrong"), text("new").slice(0, 7)]).toEqual(["kept", "no key", "sk-svc-"]);
   });
 
+  test("rule 6.4: a key that the cluster does not let it make is told in the cluster's own words, and made once it may be", async () => {
+    const name = "operator-main-no-keys";
+    const path = (plural: string) => `/apis/admissionregistration.k8s.io/v1/${plural}/${name}`;
+    const of = (kind: string, spec: object) => ({
+      apiVersion: "admissionregistration.k8s.io/v1",
+      kind,
+      metadata: { name },
+      spec,
+    });
+    const secrets = { apiGroups: [""], apiVersions: ["v1"], operations: ["CREATE"], resources: ["secrets"] };
+    const words = "every Secret needs an owner";
+    const policy = of("ValidatingAdmissionPolicy", {
+      matchConstraints: { resourceRules: [secrets] },
+      validations: [{ expression: "object.metadata.name != 'unmade'", message: words }],
+    });
+    const binding = of("ValidatingAdmissionPolicyBinding", {
+      policyName: name,
+      validationActions: ["Deny"],
+      matchResources: {
+        namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": namespace } },
+      },
+    });
+    await client.must("PATCH", path("validatingadmissionpolicies"), policy);
+    await client.must("PATCH", path("validatingadmissionpolicybindings"), binding);
+    const unmade = { apiVersion: "v1", kind: "Secret", metadata: { name: "unmade" } };
+    await client.until("the policy holds", async () => {
+      const { status } = await client.call("POST", `/api/v1/namespaces/${namespace}/secrets`, unmade);
+      if (status < 300) await objects.deleteSecret("unmade");
+      return status === 422;
+    });
+    await objects.apply("Organization", "unmade", {
+      apiKeys: [{ name: "ci", secretKeyRef: { name: "unmade", key: "api-key" } }],
+    });
+    const told = new RegExp(`^False SecretNotFound: .*"unmade".*cannot be made there: .*${words}`);
+    await objects.untilCondition("Organization", "unmade", "ResolvedRefs", told);
+    await client.must("DELETE", path("validatingadmissionpolicybindings"));
+    await client.must("DELETE", path("validatingadmissionpolicies"));
+    await objects.untilCondition("Organization", "unmade", "ResolvedRefs", /^True/, 60_000);
+    expect((await objects.secret("unmade"))?.["api-key"]).toMatch(/^sk-svc-/);
+  });
+
   test("the seal key is made once", async () => {
     const secret = await client.must("GET", `/api/v1/namespaces/${namespace}/secrets/gapura-seal`);
     const { data = {} } = secret as { data?: Record<string, string> };
