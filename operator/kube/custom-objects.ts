@@ -76,10 +76,8 @@ export class CustomObjects {
   }
 
   /** Takes an object that a write gave back. */
-  accept(kind: Kind, namespace: string, object: unknown): void {
-    const named = this.#informers.filter((entry) => entry.kind === kind);
-    const key = `${namespace}/${(object as { metadata?: { name?: string } }).metadata?.name ?? ""}`;
-    for (const { informer } of named) if (informer.get(key) !== undefined) informer.accept(object);
+  accept(kind: Kind, object: unknown): void {
+    for (const { kind: own, informer } of this.#informers) if (own === kind) informer.accept(object);
   }
 
   async run(signal: AbortSignal): Promise<void> {

@@ -105,10 +105,10 @@ export class Informer<Item> {
     return [...this.#kept.values()].map(({ item }) => item);
   }
 
-  /** Takes an object that a write gave back, ahead of the watch. */
+  /** Takes an object that a write gave back, ahead of the watch; one that the watch has told the end of is gone. */
   accept(object: unknown): void {
     const parsed = objectSchema.safeParse(object);
-    if (parsed.success) this.#keep(parsed.data);
+    if (parsed.success && this.#kept.has(keyOf(parsed.data))) this.#keep(parsed.data);
   }
 
   /** Runs until the signal aborts; never fails. */

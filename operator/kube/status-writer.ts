@@ -236,7 +236,7 @@ export class StatusWriter {
       wanted.last = present.status;
       if (isContest) wanted.contests += 1;
       if (wanted.contests === TOLD_CONTESTS) contested(status);
-      objects.accept(kind, namespace, object);
+      objects.accept(kind, object);
       written(status, before);
     } catch (error) {
       if (signal.aborted) return;
