@@ -6,6 +6,7 @@ import { z } from "zod";
 import { newKey } from "../new-key.ts";
 import type { Secrets, WantedKey } from "../plan/objects.ts";
 import { type Call, isStatus, type KubeApi } from "./client.ts";
+import { NotLeading } from "./lease.ts";
 import { areListed, Informer, metadataSchema, type Scoped, unseenOf } from "./informer.ts";
 
 /** Of Secrets that were made for a key, so that people find those that nobody needs any more. */
@@ -13,6 +14,7 @@ const LABEL = "gapura.dev/generated-key";
 /** Of the same: whose key it is. */
 const ORGANIZATION = "gapura.dev/organization";
 const READS_AT_ONCE = 8;
+const WRITES_AT_ONCE = 8;
 /** What we wrote ourselves counts for so long before the watch has told of it. */
 const AHEAD_MS = 10_000;
 
@@ -129,11 +131,32 @@ export class ReferencedSecrets {
   }
 
   /**
+   * Makes keys, those of one Secret one after another. One that cannot be made keeps no other from being made.
+   * @throws NotLeading
+   */
+  async createKeys(
+    wanted: readonly WantedKey[],
+    permit: () => void,
+    { made, failed }: { readonly made: (key: WantedKey) => void; readonly failed: (error: unknown) => void },
+  ): Promise<void> {
+    const bySecret = Map.groupBy(wanted, ({ namespace, secret }) => `${namespace}/${secret}`);
+    await inParallel([...bySecret.values()], WRITES_AT_ONCE, async (keys) => {
+      for (const key of keys)
+        try {
+          if (await this.#createKey(key, permit)) made(key);
+        } catch (error) {
+          if (error instanceof NotLeading) throw error;
+          failed(error);
+        }
+    });
+  }
+
+  /**
    * Makes a key and stores it, never over a value. A Secret that was made has no owner: it would be deleted with the
    * Organization, and the same id has to restore its keys (rule 1.16).
    * @returns false when there is a value already.
    */
-  async createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
+  async #createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
     const { namespace, secret: name, key, form } = wanted;
     const id = `${namespace}/${name}/${key}`;
     this.#refused.delete(id);

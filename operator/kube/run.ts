@@ -363,24 +363,19 @@ class Cluster {
     };
   }
 
-  /** One that cannot be made keeps no other from being made, and is tried again in the next round. */
+  /** One that cannot be made is tried again in the next round. */
   async #createKeys(wanted: readonly WantedKey[], events: Events, permit: () => void): Promise<void> {
-    for (const key of wanted) {
-      try {
-        if (!(await this.#secrets.createKey(key, permit))) continue;
-        const note = `generated a key into Secret "${key.secret}", key "${key.key}"`;
+    await this.#secrets.createKeys(wanted, permit, {
+      made: ({ owner: object, secret, key }) =>
         events.tell({
-          object: key.owner,
+          object,
           type: "Normal",
           reason: "GeneratedKey",
           action: "GenerateKey",
-          note,
-        });
-      } catch (error) {
-        if (error instanceof NotLeading) throw error;
-        this.#failed("keys")(error);
-      }
-    }
+          note: `generated a key into Secret "${secret}", key "${key}"`,
+        }),
+      failed: this.#failed("keys"),
+    });
   }
 
   async #seal(permit: () => void): Promise<true> {

@@ -1,0 +1,88 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import type { Declared, WantedKey } from "../plan/objects.ts";
+import { type Call, type KubeApi, KubeError } from "./client.ts";
+import { NotLeading } from "./lease.ts";
+import { ReferencedSecrets } from "./referenced-secrets.ts";
+
+const CALL_MS = 10;
+const owner = { name: "acme" } as Declared;
+const wanted = (secret: string, key: string): WantedKey => ({
+  namespace: "ml",
+  secret,
+  key,
+  form: "inference",
+  owner,
+});
+
+/** An API server that takes its time and refuses a Secret called `refused`, as a quota does. */
+function slowServer() {
+  const stored = new Map<string, { version: number; data: Record<string, string> }>();
+  const seen = { underWay: 0, most: 0 };
+  const answer = ({ method, path, body }: Call): unknown => {
+    const { metadata, data = {} } = (body ?? {}) as {
+      metadata?: { name?: string; resourceVersion?: string };
+      data?: Record<string, string>;
+    };
+    const name = metadata?.name ?? path.split("/").at(-1) ?? "";
+    const before = stored.get(name);
+    if (method === "GET" && before === undefined) throw new KubeError(404, "NotFound", "not found");
+    if (method === "POST" && name === "refused") throw new KubeError(403, "Forbidden", "exceeded quota");
+    if (method === "POST" && before !== undefined) throw new KubeError(409, "AlreadyExists", "exists");
+    if (method === "PATCH" && metadata?.resourceVersion !== String(before?.version))
+      throw new KubeError(409, "Conflict", "written since");
+    if (method !== "GET")
+      stored.set(name, { version: (before?.version ?? 0) + 1, data: { ...before?.data, ...data } });
+    const { version, data: now } = stored.get(name) ?? { version: 0, data: {} };
+    return {
+      metadata: { name, namespace: "ml", uid: name, resourceVersion: String(version) },
+      data: { ...now },
+    };
+  };
+  const api = {
+    call: async (call: Call) => {
+      call.permit?.();
+      seen.most = Math.max(seen.most, (seen.underWay += 1));
+      await sleep(CALL_MS);
+      seen.underWay -= 1;
+      return answer(call);
+    },
+  } as unknown as KubeApi;
+  const secrets = new ReferencedSecrets({
+    api,
+    namespaces: [],
+    changed: () => {},
+    seen: () => {},
+    failed: () => {},
+  });
+  return { stored, seen, secrets };
+}
+
+test("keys of many Secrets are made side by side, those of one Secret in a row, and a refusal stops no other", async () => {
+  const { stored, seen, secrets } = slowServer();
+  const many = Array.from({ length: 40 }, (_, index) => wanted(`s${index}`, "api-key"));
+  const all = [wanted("refused", "k"), wanted("s0", "second"), ...many, wanted("s0", "third")];
+  const made: WantedKey[] = [];
+  const failures: unknown[] = [];
+  await secrets.createKeys(all, () => {}, {
+    made: (key) => made.push(key),
+    failed: (error) => failures.push(error),
+  });
+  expect(made).toHaveLength(42);
+  expect(Object.keys(stored.get("s0")?.data ?? {}).toSorted()).toEqual(["api-key", "second", "third"]);
+  expect(failures).toMatchObject([{ status: 403 }]);
+  expect([...secrets.refused]).toEqual([["ml/refused/k", "exceeded quota"]]);
+  expect(seen.most, "calls at once").toBe(8);
+});
+
+test("whoever leads no more makes no key", async () => {
+  const { stored, secrets } = slowServer();
+  const permit = () => {
+    throw new NotLeading();
+  };
+  const failed = (error: unknown) => expect.unreachable(String(error));
+  await expect(
+    secrets.createKeys([wanted("a", "k"), wanted("b", "k")], permit, { made: () => {}, failed }),
+  ).rejects.toThrow(NotLeading);
+  expect(stored.size).toBe(0);
+});
