@@ -1,6 +1,6 @@
 /** Mistakes that people make in values: each is refused before anything is applied, with the path of what is wrong. */
 import { describe, expect, test } from "vitest";
-import { helm } from "./helm.ts";
+import { helm, render } from "./helm.ts";
 import { stores } from "./matrix.ts";
 
 /** Where it is wrong, and a piece of a values file. What is missing or too much is told at what holds it. */
@@ -176,6 +176,14 @@ describe("what a schema cannot see is refused by a sentence", () => {
     expect(await refusal({ gateway: { enabled: true } })).toContain(
       "gateway.enabled needs gateway.parentRefs: the Gateways that the HTTPRoute belongs to.",
     );
+  });
+
+  test.each(["2024-07", "team.ml"])("a release called %s, as no Service may be", async (release) => {
+    await expect(render(stores, release)).rejects.toThrow(
+      `the release's name "${release}" begins names of Services, which are lower-case letters, digits and -, with a letter first: choose another one, or set fullnameOverride`,
+    );
+    const { objects } = await render({ ...stores, fullnameOverride: "gapura" }, release);
+    expect(objects.map(({ metadata }) => metadata.name)).toContain("gapura-data-plane");
   });
 
   test("two entries of one name", async () => {

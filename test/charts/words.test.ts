@@ -64,7 +64,7 @@ describe("a name of digits stays a name", () => {
     ],
     ["in namespaces that are watched", { ...everywhere, ...secrets, watchNamespaces: [name] }],
   ])("%s", async (_case, values) => {
-    const { objects } = await render({ ...values, nameOverride: name }, name, name);
+    const { objects } = await render({ ...values, fullnameOverride: "gapura" }, name, name);
     expect(objects.length).toBeGreaterThan(20);
     expect(objects.flatMap((object) => numbersIn(object, `${object.kind} ${object.metadata.name}`))).toEqual(
       [],

@@ -4,6 +4,8 @@ chart's name behind its own: "foo-gapura" would have the names of "foo". */}}
 {{- $name := default .Chart.Name .Values.nameOverride -}}
 {{- if .Values.fullnameOverride -}}
 {{- include "gapura.short" .Values.fullnameOverride -}}
+{{- else if not (regexMatch "^[a-z][-a-z0-9]*$" .Release.Name) -}}
+{{- fail (printf "the release's name %q begins names of Services, which are lower-case letters, digits and -, with a letter first: choose another one, or set fullnameOverride" .Release.Name) -}}
 {{- else if eq $name .Release.Name -}}
 {{- include "gapura.short" $name -}}
 {{- else -}}
