@@ -4,6 +4,7 @@ import { API_VERSION } from "../api/fields.ts";
 import type { Declared } from "../plan/objects.ts";
 import type { KubeApi } from "./client.ts";
 
+/** Bytes in UTF-8; the API server takes 1024. */
 const MAX_NOTE = 1000;
 /** A burst of faults is told by statuses; events of so many at most wait to be written. */
 const MAX_WAITING = 200;
@@ -61,7 +62,8 @@ export class Events {
       body: {
         apiVersion: "events.k8s.io/v1",
         kind: "Event",
-        metadata: { name: `${name.slice(0, 200)}.${randomUUID()}`, namespace },
+        // A part between dots ends with a letter or digit.
+        metadata: { name: `${name.slice(0, 200).replace(/[-.]+$/, "")}.${randomUUID()}`, namespace },
         eventTime: new Date(now()).toISOString().replace("Z", "000Z"),
         reportingController: "gapura.dev/operator",
         reportingInstance: podName.slice(0, 128),
@@ -69,9 +71,16 @@ export class Events {
         type,
         reason,
         action,
-        note: note.slice(0, MAX_NOTE),
+        note: cut(note),
       },
       permit,
     });
   }
+}
+
+/** As much of the text as an Event takes, in whole characters. */
+function cut(text: string): string {
+  const bytes = Buffer.alloc(MAX_NOTE);
+  // Writes no character in part.
+  return bytes.toString("utf8", 0, bytes.write(text));
 }
