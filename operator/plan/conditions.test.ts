@@ -229,3 +229,10 @@ describe("the status of one verdict", () => {
     expect(programmed(asked(pod(3), pod(3)))).toEqual(before);
   });
 });
+
+test("a message is cut between characters: the API server would give half of one back as another text, to be written anew", () => {
+  const message = `${"x".repeat(1999)}😀`;
+  const verdict: Verdict = { ...good, accepted: [{ reason: "Invalid", path: "", message }] };
+  const { conditions } = statusOf(verdict, new Holdings({ kind: "unasked" }));
+  expect(conditions.map((condition) => condition.message.isWellFormed())).not.toContain(false);
+});

@@ -240,7 +240,8 @@ function makeStatus(verdict: Verdict, judgement: Judgement): ObjectStatus {
 
 /** The API allows 32 KiB; people read less. */
 const MAX_MESSAGE = 2000;
-const cut = (message: string) => message.slice(0, MAX_MESSAGE);
+/** Half a character would come back from the API server as another text, and be written anew for ever. */
+const cut = (message: string) => message.slice(0, MAX_MESSAGE).toWellFormed();
 const MAX_NAMED = 3;
 
 function judged(faults: readonly Fault<string>[], good: string, note: string): Judgement {
