@@ -132,6 +132,7 @@ export class ReferencedSecrets {
 
   /**
    * Makes keys, those of one Secret one after another. One that cannot be made keeps no other from being made.
+   * @param wanted all that have to be made now: why others were refused is forgotten.
    * @throws NotLeading
    */
   async createKeys(
@@ -139,6 +140,8 @@ export class ReferencedSecrets {
     permit: () => void,
     { made, failed }: { readonly made: (key: WantedKey) => void; readonly failed: (error: unknown) => void },
   ): Promise<void> {
+    const ids = new Set(wanted.map(idOf));
+    for (const id of this.#refused.keys()) if (!ids.has(id)) this.#refused.delete(id);
     const bySecret = Map.groupBy(wanted, ({ namespace, secret }) => `${namespace}/${secret}`);
     await inParallel([...bySecret.values()], WRITES_AT_ONCE, async (keys) => {
       for (const key of keys)
@@ -158,7 +161,7 @@ export class ReferencedSecrets {
    */
   async #createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
     const { namespace, secret: name, key, form } = wanted;
-    const id = `${namespace}/${name}/${key}`;
+    const id = idOf(wanted);
     this.#refused.delete(id);
     const value = Buffer.from(newKey(form)).toString("base64");
     const existing = await readSecret(this.#api, namespace, name);
@@ -270,3 +273,5 @@ export async function inParallel<Item>(
   };
   await Promise.all(Array.from({ length: Math.min(width, items.length) }, worker));
 }
+
+const idOf = ({ namespace, secret, key }: WantedKey): string => `${namespace}/${secret}/${key}`;
