@@ -12,7 +12,9 @@
  */
 import { commands } from "./commands.ts";
 import { readEnvironment } from "./environment.ts";
+import { endAtSignals } from "./lib/signals.ts";
 
+endAtSignals();
 const [command, ...rest] = process.argv.slice(2);
 try {
   if (command === undefined) {

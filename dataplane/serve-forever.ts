@@ -45,6 +45,7 @@ import { parseSealKeys, sealing, type SealKey } from "./lib/seal.ts";
 import { memoryLimit } from "./lib/memory-limit.ts";
 import { Recurring } from "./lib/recurring.ts";
 import { poolStepsBack } from "./lib/step-back.ts";
+import { handleSignals } from "./lib/signals.ts";
 import { within } from "./lib/within.ts";
 import { NotificationSender } from "./notifications/sender.ts";
 import { openStores } from "./open-stores.ts";
@@ -285,6 +286,8 @@ export async function serveForever(environment: Environment): Promise<void> {
     acknowledged: () => sync.acknowledged(loader.current?.routing.objects ?? []),
     owned: () => sync.owned(loader.current?.index.serial),
   };
+  // From here on somebody may be waiting for an answer.
+  const signalled = firstSignal(log);
   const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });
   publicUrl ||= address;
   for (const listener of [ops, server.app.server])
@@ -293,7 +296,7 @@ export async function serveForever(environment: Environment): Promise<void> {
   phase = needs;
   log.info({ address, ops: (ops.address() as AddressInfo).port }, "serving");
 
-  await firstSignal(log);
+  await signalled;
   draining = true;
   const drainMs = environment.DRAIN_TIMEOUT * 1000;
   const [clean] = await Promise.all([drain(server, drainMs, shutdown), batches.stop(drainMs)]);
@@ -376,12 +379,10 @@ function listen(server: Server, port: number, host: string): Promise<void> {
 /** Resolves at the first SIGTERM or SIGINT; further ones change nothing, the drain is under way. */
 function firstSignal(log: Logger): Promise<void> {
   const { promise, resolve } = Promise.withResolvers<void>();
-  for (const signal of ["SIGTERM", "SIGINT"] as const) {
-    process.on(signal, () => {
-      log.info({ signal }, "draining");
-      resolve();
-    });
-  }
+  handleSignals((signal) => {
+    log.info({ signal }, "draining");
+    resolve();
+  });
   return promise;
 }
 

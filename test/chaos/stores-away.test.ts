@@ -2,6 +2,7 @@
  * Stores that freeze, vanish without a word, break off or are slow, under load: no data plane ends by itself, each
  * serves again once they are back, and every complete answer was charged.
  */
+import { constants } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { hasEnded } from "../../hack/processes.ts";
@@ -113,6 +114,28 @@ test.each(startFaults)(
     await starting.stop("SIGTERM");
   },
   90_000,
+);
+
+test.each(["SIGTERM", "SIGINT"] as const)(
+  "%s while a data plane waits for its Postgres ends it at once, also as the first process of a container",
+  async (signal) => {
+    const [postgresProxy] = proxies;
+    postgresProxy.cut();
+    try {
+      const waiting = await world.spawn();
+      await expect
+        .poll(async () => (await waiting.readiness())?.text, { timeout: SERVES_WITHIN_MS })
+        .toMatch(/waits for postgres/);
+      waiting.process.kill(signal);
+      await expect.poll(() => hasEnded(waiting.process)).toBe(true);
+      // By the program itself: the kernel ends nobody for a signal who is the first process of a container.
+      expect(waiting.process.signalCode).toBe(null);
+      expect(waiting.process.exitCode).toBe(128 + constants.signals[signal]);
+    } finally {
+      postgresProxy.reconnect();
+    }
+  },
+  60_000,
 );
 
 test.each(["Postgres", "Redis"] as const)(

@@ -1,0 +1,20 @@
+/** What SIGTERM and SIGINT do: one handler at a time, from the beginning of the process. */
+import { constants } from "node:os";
+
+const SIGNALS = ["SIGTERM", "SIGINT"] as const;
+type Signal = (typeof SIGNALS)[number];
+
+let handler: (signal: Signal) => void = (signal) => process.exit(128 + constants.signals[signal]);
+
+/**
+ * Until `handleSignals` they end the process with the exit code of their number. The kernel ends it for nobody who is the first
+ * process of a container, as the image's is: it would be killed only after its whole grace period.
+ */
+export function endAtSignals(): void {
+  for (const signal of SIGNALS) process.on(signal, () => handler(signal));
+}
+
+/** From now on they are told here, in the place of whoever was told before. */
+export function handleSignals(handle: (signal: Signal) => void): void {
+  handler = handle;
+}
