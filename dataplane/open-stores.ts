@@ -3,6 +3,7 @@ import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Environment } from "./environment.ts";
 import { readLedgerId, type LedgerId } from "./billing/ledger-identity.ts";
+import { nowAndThen } from "./store/once-there.ts";
 import { createPostgresPool, oncePostgresIsThere, openPostgres } from "./store/postgres.ts";
 import { PostgresClock } from "./store/postgres-clock.ts";
 import { primaryReads, ReplicaReads, type Reads } from "./store/reads.ts";
@@ -31,8 +32,6 @@ interface OpenStores {
  * environment anew, where the fault may be mended.
  */
 const STARTS_WITHIN_MS = 300_000;
-/** One line of the log in so long tells that it waits. */
-const TELL_EVERY_MS = 10_000;
 
 /**
  * Waits for Postgres; one that goes away later is logged.
@@ -47,7 +46,7 @@ export async function openStores(
   const onError = (store: string) => (error: Error) => log.warn({ store, err: error }, "a store is away");
   const { DATABASE_URL, DATABASE_READ_URL, REDIS_URL, REDIS_CACHE_URL } = environment;
   const maxConnections = environment.DATABASE_CONNECTIONS;
-  const patience = { withinMs: STARTS_WITHIN_MS, onAway: tellsNowAndThen(log, waitsFor) };
+  const patience = { withinMs: STARTS_WITHIN_MS, onAway: tells(log, waitsFor) };
   const pool = { maxConnections, onError: onError("postgres") };
   const postgres = await openPostgres(DATABASE_URL, { ...pool, ...patience }).catch((error: unknown) => {
     throw new Error(`Postgres: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
@@ -82,12 +81,12 @@ export async function openStores(
   };
 }
 
-function tellsNowAndThen(log: Logger, waitsFor: (what: string) => void): (error: Error) => void {
-  let told = Number.NEGATIVE_INFINITY;
+function tells(log: Logger, waitsFor: (what: string) => void): (error: Error) => void {
+  const warn = nowAndThen((error) =>
+    log.warn({ store: "postgres", err: error }, "waiting for a store before anything is served"),
+  );
   return (error) => {
     waitsFor(`postgres: ${error.message}`);
-    if (performance.now() - told < TELL_EVERY_MS) return;
-    told = performance.now();
-    log.warn({ store: "postgres", err: error }, "waiting for a store before anything is served");
+    warn(error);
   };
 }

@@ -56,6 +56,8 @@ if (unusable !== null) {
   process.exit(1);
 }
 const reaper = startReaper();
+/** Brings the database up to date, which may wait for a Postgres that is not ours. */
+let migrating: ChildProcess | null = null;
 /** In the order in which they are stopped. */
 const programs: { dataPlane?: Supervisor; operator?: Supervisor; redis?: Supervisor; postgres?: Supervisor } =
   {};
@@ -237,6 +239,7 @@ async function migrate(environment: Readonly<Record<string, string>>): Promise<v
   say("bringing the database up to date");
   await going();
   const child = run(DATA_PLANE, "inherit", environment, ["migrate"]);
+  migrating = child;
   const code = await new Promise<number | null>((done) => child.once("exit", done));
   if (code !== 0) throw new Error("the database could not be brought up to date");
 }
@@ -360,6 +363,7 @@ function shutDown(code: number, drainMs: number): Promise<void> {
   stopping ??= (async () => {
     if (programs.dataPlane !== undefined)
       say("stopping: waiting for running answers to end (Ctrl-C again: at once)");
+    migrating?.kill("SIGTERM");
     // A step of the start that is under way finishes first, so that what it starts is known.
     await starting;
     const within = (ms: number) => (hurried ? HURRIED_STOP_MS : ms);

@@ -4,7 +4,13 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
+import { isRefusal, nowAndThen, onceThere } from "./once-there.ts";
 
+/**
+ * A Postgres that starts together with who migrates it is waited for, as the programs that serve do; then it is for whoever
+ * started this one.
+ */
+const STARTS_WITHIN_MS = 120_000;
 /** Any number will do, as long as nothing else in this database uses it. */
 const LOCK = 7_104_201;
 const LOCK_POLL_MS = 200;
@@ -43,6 +49,22 @@ function isLocked(error: unknown): boolean {
   return false;
 }
 
+/** Classes of SQLSTATE of a server that takes nobody now: starting up, without a session to spare, a pooler that reaches none. */
+const AWAY = new Set(["08", "53", "57"]);
+/** What `pg` says by words alone. */
+const SILENCE = /^(?:timeout expired|Connection terminated)/;
+
+/** Whether a connection may be had a moment later. */
+function isUnreachable(error: Error): boolean {
+  const code = "code" in error && typeof error.code === "string" ? error.code : "";
+  return (
+    isRefusal(error) ||
+    /^E(?!RR_)[A-Z_]+$/.test(code) ||
+    AWAY.has(code.slice(0, 2)) ||
+    SILENCE.test(error.message)
+  );
+}
+
 export class MigrationRun implements AsyncDisposable {
   /** In `alone` it is in the transaction that holds the lock of all runs. */
   readonly client: pg.Client;
@@ -77,7 +99,9 @@ export class MigrationRun implements AsyncDisposable {
     options: { readonly say?: (line: string) => void; readonly patience?: Patience },
   ): Promise<MigrationRun> {
     const { say = () => {}, patience = usualPatience } = options;
-    return new MigrationRun(url, await connect(url), say, patience);
+    const onAway = nowAndThen((error) => say(`waiting for Postgres: ${error.message}`));
+    const client = await onceThere(() => connect(url), isUnreachable, { withinMs: STARTS_WITHIN_MS, onAway });
+    return new MigrationRun(url, client, say, patience);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {

@@ -1,7 +1,7 @@
 import pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
-import { migrate, type Migration } from "./migrate.ts";
+import { freshDatabase, singlePostgres, type TestDatabase } from "../../test/integration/stores.ts";
+import { migrate, readMigrations, type Migration } from "./migrate.ts";
 
 const step = (version: number, sql: string): Migration => ({
   version,
@@ -46,4 +46,14 @@ test("a migration that fails leaves nothing behind and can be mended", async () 
 
 test("a newer schema than the program knows is refused", async () => {
   await expect(migrate(database.url, { migrations: [one] })).rejects.toThrow(/newer release/);
+});
+
+test("a Postgres that starts together with who migrates it is waited for, in a line that says so", async () => {
+  await using store = await singlePostgres();
+  await store.kill();
+  const said: string[] = [];
+  const migrating = migrate(store.url, { migrations: readMigrations(), say: (line) => said.push(line) });
+  await expect.poll(() => said).toEqual([expect.stringMatching(/^waiting for Postgres: .*ECONNREFUSED/)]);
+  await store.start();
+  expect(await migrating).toEqual([]);
 });

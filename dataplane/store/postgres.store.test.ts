@@ -3,8 +3,8 @@ import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
 import { freshDatabase, freshPostgres, type TestDatabase } from "../../test/integration/stores.ts";
+import { isRefusal } from "./once-there.ts";
 import { oncePostgresIsThere, openPostgres } from "./postgres.ts";
-import { isRefusal } from "./store-away.ts";
 
 let database: TestDatabase;
 let pool: DatabasePool;

@@ -1,5 +1,4 @@
 /** The connection pool to Postgres, the truth about money, keys, files and batches (design.md §6). */
-import { setTimeout as sleep } from "node:timers/promises";
 import {
   createPool,
   InvalidInputError,
@@ -10,12 +9,12 @@ import {
   type QueryResultRow,
 } from "slonik";
 import { countStatement } from "../telemetry/metrics.ts";
+import { onceThere, type WaitOptions } from "./once-there.ts";
 import { boundedDriver } from "./postgres-driver.ts";
-import { isRefusal, isStoreAway } from "./store-away.ts";
+import { isStoreAway } from "./store-away.ts";
 
 /** A transaction whose process stands still, and all who wait for its locks, would wait for ever. */
 const IDLE_IN_TRANSACTION_MS = 30_000;
-const USUAL_PATIENCE_MS = 30_000;
 
 export interface PostgresOptions {
   /** Connections of this process; a hundred pods must fit one server, so it is small. Default 10. */
@@ -24,14 +23,6 @@ export interface PostgresOptions {
   readonly statementTimeoutMs?: number;
   /** Hears of connections that broke while idle; without a listener one of them would end the process. */
   readonly onError: (error: Error) => void;
-}
-
-/** Of who needs Postgres before anything else. */
-export interface WaitOptions {
-  /** How long to keep trying while Postgres is not there yet; one that refuses us is asked for 30 s at most. Default 30 s. */
-  readonly withinMs?: number;
-  /** Hears of each try that failed and is repeated. */
-  readonly onAway?: (error: Error) => void;
 }
 
 /**
@@ -45,24 +36,9 @@ export async function openPostgres(
   return await oncePostgresIsThere(async () => answering(await createPostgresPool(url, options)), options);
 }
 
-/** @returns what `ask` brings, which is repeated while Postgres is away. @throws Error of the last try, when time is up. */
-export async function oncePostgresIsThere<Value>(
-  ask: () => Promise<Value>,
-  { withinMs = USUAL_PATIENCE_MS, onAway = () => {} }: WaitOptions,
-): Promise<Value> {
-  const began = performance.now();
-  for (let attempt = 1; ; attempt += 1) {
-    try {
-      return await ask();
-    } catch (error) {
-      const patience = isRefusal(error) ? Math.min(withinMs, USUAL_PATIENCE_MS) : withinMs;
-      if (!(error instanceof Error) || !isStoreAway(error) || performance.now() - began >= patience)
-        throw error;
-      onAway(error);
-      await sleep(Math.min(100 * attempt, 1_000));
-    }
-  }
-}
+/** `onceThere`, of what is asked through a pool. */
+export const oncePostgresIsThere = <Value>(ask: () => Promise<Value>, options: WaitOptions): Promise<Value> =>
+  onceThere(ask, isStoreAway, options);
 
 /**
  * A pool that asks nobody yet. int8 arrives as bigint, timestamptz as Unix milliseconds (number), rows of

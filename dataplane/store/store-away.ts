@@ -46,13 +46,6 @@ export function isStoreAway(error: unknown): boolean {
   return false;
 }
 
-/** Postgres is there and does not let us in: a wrong password, no such database. Trying again helps only when somebody mends that. */
-export function isRefusal(error: unknown): boolean {
-  for (let cause = error; cause instanceof Error; cause = cause.cause)
-    if ("code" in cause && typeof cause.code === "string" && /^(?:28|3D)...$/.test(cause.code)) return true;
-  return false;
-}
-
 /** Whatever was thrown, as one of the errors of the table. */
 export function apiErrorOf(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
