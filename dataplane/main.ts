@@ -13,6 +13,7 @@
 import { commands } from "./commands.ts";
 import { readEnvironment } from "./environment.ts";
 import { endAtSignals } from "./lib/signals.ts";
+import { wordsOf } from "./lib/words-of.ts";
 
 endAtSignals();
 const [command, ...rest] = process.argv.slice(2);
@@ -27,6 +28,6 @@ try {
     await run(rest, process.env);
   }
 } catch (error) {
-  process.stderr.write(`gapura: ${error instanceof Error ? error.message : String(error)}\n`);
+  process.stderr.write(`gapura: ${wordsOf(error)}\n`);
   process.exit(command === "reconcile" ? 2 : 1);
 }

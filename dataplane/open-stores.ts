@@ -3,6 +3,7 @@ import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Environment } from "./environment.ts";
 import { readLedgerId, type LedgerId } from "./billing/ledger-identity.ts";
+import { wordsOf } from "./lib/words-of.ts";
 import { nowAndThen } from "./store/once-there.ts";
 import { createPostgresPool, oncePostgresIsThere, openPostgres } from "./store/postgres.ts";
 import { PostgresClock } from "./store/postgres-clock.ts";
@@ -49,7 +50,7 @@ export async function openStores(
   const patience = { withinMs: STARTS_WITHIN_MS, onAway: tells(log, waitsFor) };
   const pool = { maxConnections, onError: onError("postgres") };
   const postgres = await openPostgres(DATABASE_URL, { ...pool, ...patience }).catch((error: unknown) => {
-    throw new Error(`Postgres: ${error instanceof Error ? error.message : String(error)}`, { cause: error });
+    throw new Error(`Postgres: ${wordsOf(error)}`, { cause: error });
   });
   const [clock, ledger] = await oncePostgresIsThere(
     () => Promise.all([PostgresClock.start(postgres), readLedgerId(postgres)]),
@@ -86,7 +87,7 @@ function tells(log: Logger, waitsFor: (what: string) => void): (error: Error) =>
     log.warn({ store: "postgres", err: error }, "waiting for a store before anything is served"),
   );
   return (error) => {
-    waitsFor(`postgres: ${error.message}`);
+    waitsFor(`postgres: ${wordsOf(error)}`);
     warn(error);
   };
 }

@@ -5,6 +5,7 @@ import { shownRouting } from "../config/dump.ts";
 import { ACCEPTED_SCHEMA_VERSIONS, type ConfigStatus } from "../config/schema.ts";
 import type { SnapshotLoader } from "../config/load.ts";
 import { inBackground } from "../lib/in-background.ts";
+import { wordsOf } from "../lib/words-of.ts";
 import type { Degraded } from "../store/ready.ts";
 import { registry } from "../telemetry/metrics.ts";
 import { OPEN_METRICS_TYPE, openMetricsOf, takesOpenMetrics } from "../telemetry/open-metrics.ts";
@@ -161,7 +162,7 @@ async function runCheck(check: ReadinessCheck, signal: AbortSignal): Promise<str
   try {
     return await Promise.race([check.run(signal), promise]);
   } catch (error) {
-    return error instanceof Error ? error.message.slice(0, 200) : "failed";
+    return wordsOf(error).slice(0, 200);
   }
 }
 

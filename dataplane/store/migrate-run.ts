@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
+import { wordsOf } from "../lib/words-of.ts";
 import { isRefusal, nowAndThen, onceThere } from "./once-there.ts";
 
 /**
@@ -99,7 +100,7 @@ export class MigrationRun implements AsyncDisposable {
     options: { readonly say?: (line: string) => void; readonly patience?: Patience },
   ): Promise<MigrationRun> {
     const { say = () => {}, patience = usualPatience } = options;
-    const onAway = nowAndThen((error) => say(`waiting for Postgres: ${error.message}`));
+    const onAway = nowAndThen((error) => say(`waiting for Postgres: ${wordsOf(error)}`));
     const client = await onceThere(() => connect(url), isUnreachable, { withinMs: STARTS_WITHIN_MS, onAway });
     return new MigrationRun(url, client, say, patience);
   }
