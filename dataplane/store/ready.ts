@@ -2,6 +2,7 @@
 import { Cluster } from "ioredis";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
+import { connectionFault } from "./redis.ts";
 import { mastersOf, type RedisStore } from "./redis-servers.ts";
 
 /** null when Postgres answers. @throws when it does not. */
@@ -21,7 +22,15 @@ export interface Degraded {
  * services forbid CONFIG. @throws when no server answers.
  */
 export async function checkRedis(redis: RedisStore): Promise<string | Degraded | null> {
-  if (!(redis instanceof Cluster)) return faultOfRedis(await redis.info("memory"));
+  if (!(redis instanceof Cluster)) {
+    try {
+      return faultOfRedis(await redis.info("memory"));
+    } catch (error) {
+      const fault = connectionFault(redis);
+      if (fault === null) throw error;
+      throw new Error(`not connected: ${fault}`, { cause: error });
+    }
+  }
   // While it is not connected the slots are those of before.
   const masters = redis.status === "ready" ? [...mastersOf(redis)] : [];
   const infos = await Promise.allSettled(

@@ -5,7 +5,8 @@ import { pathToFileURL } from "node:url";
 import type { RedisStore } from "./redis-servers.ts";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { freshRedis, type TestStore } from "../../test/integration/stores.ts";
+import { freshRedis, singleRedis, type TestStore } from "../../test/integration/stores.ts";
+import { checkRedis } from "./ready.ts";
 import { loadScript, openRedis, redisReady } from "./redis.ts";
 
 const folder = mkdtempSync(join(tmpdir(), "gapura-lua-"));
@@ -74,4 +75,22 @@ test("while the server is away commands fail at once; what was acknowledged is t
 
 test("the server refuses to evict: money lives there", async () => {
   expect(await redis.config("GET", "maxmemory-policy")).toContain("noeviction");
+});
+
+test("who cannot connect is told why, and no longer once it is connected", async () => {
+  await using server = await singleRedis();
+  const owner = openRedis(server.url, { onError: () => {} });
+  await redisReady(owner, 5_000);
+  await owner.config("SET", "requirepass", "right");
+  const stranger = openRedis(server.url.replace("//", "//:wrong@"), { onError: () => {} });
+  try {
+    await expect(redisReady(stranger, 300)).rejects.toThrow(/not reachable \(waited 300 ms\): WRONGPASS/);
+    await expect(checkRedis(stranger)).rejects.toThrow(/^not connected: WRONGPASS/);
+    await owner.config("SET", "requirepass", "wrong");
+    await redisReady(stranger, 5_000);
+    expect(await checkRedis(stranger)).toBe(null);
+  } finally {
+    owner.disconnect();
+    stranger.disconnect();
+  }
 });

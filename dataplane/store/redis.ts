@@ -4,6 +4,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { Cluster, Redis } from "ioredis";
 import type connectors from "ioredis/built/connectors/StandaloneConnector.js";
+import { wordsOf } from "../lib/words-of.ts";
 import { countScript } from "../telemetry/metrics.ts";
 import { readClusterAddress, readRedisAddress, reconnectDelayMs, type RedisPlace } from "./redis-address.ts";
 import { SentinelConnector } from "./sentinel-connector.ts";
@@ -69,6 +70,7 @@ export function openRedis(url: string, options: RedisOptions): RedisStore {
       // A certificate is checked against the name, so that is kept to connect with.
       dnsLookup: (name, done) => done(null, name),
     });
+    rememberFaults(redis);
     redis.on("error", options.onError);
     redis.on("node error", options.onError);
     connectAtOnce(redis);
@@ -83,8 +85,23 @@ export function openRedis(url: string, options: RedisOptions): RedisStore {
   };
   const place = readRedisAddress(url);
   const redis = place === null ? new Redis(url, single) : new Redis({ ...place, ...single, ...wayTo(place) });
+  rememberFaults(redis);
   redis.on("error", options.onError);
   return redis;
+}
+
+/** Why there is no connection to a Redis: the library says only of its commands that they cannot be sent. */
+const faults = new WeakMap<RedisStore, Error>();
+
+function rememberFaults(redis: RedisStore): void {
+  redis.on("error", (error: Error) => faults.set(redis, error));
+  redis.on("ready", () => faults.delete(redis));
+}
+
+/** @returns the words of the last attempt to connect; null: it is connected, or nothing was heard yet. */
+export function connectionFault(redis: RedisStore): string | null {
+  const fault = faults.get(redis);
+  return fault === undefined || redis.status === "ready" ? null : wordsOf(fault);
 }
 
 /** The library tells more of a connector's class than it asks of one. */
@@ -120,7 +137,8 @@ async function clientReady(redis: RedisStore, timeoutMs: number): Promise<void> 
     };
     const timer = setTimeout(() => {
       redis.off("ready", ready);
-      fail(new Error(`Redis is not reachable (waited ${timeoutMs} ms)`));
+      const fault = connectionFault(redis);
+      fail(new Error(`Redis is not reachable (waited ${timeoutMs} ms)${fault === null ? "" : `: ${fault}`}`));
     }, timeoutMs);
     redis.once("ready", ready);
   });
