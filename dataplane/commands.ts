@@ -4,6 +4,7 @@
  */
 import type { DatabasePool } from "slonik";
 import { readDatabaseUrl, readMigrateUrl, readStores } from "./environment.ts";
+import { wordsOf } from "./lib/words-of.ts";
 
 type Command = (args: readonly string[], environment: NodeJS.ProcessEnv) => Promise<void>;
 
@@ -23,9 +24,18 @@ function refuseArguments(command: string, args: readonly string[]): void {
   if (args.length > 0) throw new Error(`usage: ${command}, without arguments`);
 }
 
+const say = (line: string) => process.stderr.write(`gapura: ${line}\n`);
 const print = (lines: readonly string[]) => {
   for (const line of lines) process.stdout.write(`${line}\n`);
 };
+
+/** Waits for a Postgres that is away for as long as is usual, and says so. */
+async function postgresOf(url: string): Promise<DatabasePool> {
+  const { openPostgres } = await import("./store/postgres.ts");
+  const { nowAndThen } = await import("./store/once-there.ts");
+  const onAway = nowAndThen((error) => say(`waiting for Postgres: ${wordsOf(error)}`));
+  return await openPostgres(url, { maxConnections: 1, onError: () => {}, onAway });
+}
 
 /** Prints what comes of a look into Postgres. */
 async function printFrom(
@@ -33,8 +43,7 @@ async function printFrom(
   work: (postgres: DatabasePool) => Promise<readonly string[]>,
 ): Promise<void> {
   const url = readDatabaseUrl(environment);
-  const { openPostgres } = await import("./store/postgres.ts");
-  const postgres = await openPostgres(url, { maxConnections: 1, onError: () => {} });
+  const postgres = await postgresOf(url);
   try {
     print(await work(postgres));
   } finally {
@@ -45,7 +54,7 @@ async function printFrom(
 async function runMigrations(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
   refuseArguments("migrate", args);
   const { migrate } = await import("./store/migrate.ts");
-  await migrate(readMigrateUrl(environment), { say: (line) => process.stderr.write(`gapura: ${line}\n`) });
+  await migrate(readMigrateUrl(environment), { say });
 }
 
 async function runGrant(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
@@ -81,11 +90,10 @@ async function runAdopt(args: readonly string[], environment: NodeJS.ProcessEnv)
   refuseArguments("adopt", args);
   const { DATABASE_URL, REDIS_URL } = readStores(environment);
   const { adopt } = await import("./billing/adopt-command.ts");
-  const { openPostgres } = await import("./store/postgres.ts");
   const { openRedis, redisReady } = await import("./store/redis.ts");
   const { createLogger } = await import("./telemetry/log.ts");
   const { newId } = await import("./lib/ids.ts");
-  const postgres = await openPostgres(DATABASE_URL, { maxConnections: 1, onError: () => {} });
+  const postgres = await postgresOf(DATABASE_URL);
   const redis = openRedis(REDIS_URL, { onError: () => {} });
   try {
     await redisReady(redis, 10_000);

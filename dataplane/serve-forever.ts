@@ -98,6 +98,7 @@ export async function serveForever(environment: Environment): Promise<void> {
   await listen(ops, environment.OPS_PORT, environment.HOST);
   const stores = await openStores(environment, log, (what) => (phase = { waitsFor: what }));
   const { postgres, redis, reads, clock } = stores;
+  phase = { waitsFor: "Redis" };
   const clockKeeper = new Recurring(log, "clock", CLOCK_REFRESH_MS, () => clock.refresh());
   clockKeeper.start();
 
@@ -130,6 +131,7 @@ export async function serveForever(environment: Environment): Promise<void> {
   sync.start();
   await money.begin();
   // A new pod must know its keys before it takes requests.
+  phase = { waitsFor: "its organizations to be copied into Postgres" };
   if (loader.current !== null) await sync.copy(loader.current);
   loader.subscribe((snapshot) => inBackground(sync.copy(snapshot), log, "copying organizations"));
   const dispatcher = newUpstreamDispatcher();

@@ -2,11 +2,13 @@
  * Stores that freeze, vanish without a word, break off or are slow, under load: no data plane ends by itself, each
  * serves again once they are back, and every complete answer was charged.
  */
+import { spawn } from "node:child_process";
 import { constants } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { hasEnded } from "../../hack/processes.ts";
 import type { DataPlane } from "../fakes/data-plane.ts";
+import { programEnvironment } from "../fakes/program-environment.ts";
 import { TcpProxy } from "../fakes/tcp-proxy.ts";
 import { freshPostgres, freshRedis, type TestStore } from "../integration/stores.ts";
 import { World } from "./money-planes.ts";
@@ -115,6 +117,44 @@ test.each(startFaults)(
   },
   90_000,
 );
+
+test("one whose Postgres goes away while it copies its organizations says that it waits for that, and serves afterwards", async () => {
+  const [proxy] = proxies;
+  proxy.unanswered = /directory_state/;
+  try {
+    const starting = await world.spawn();
+    await expect
+      .poll(async () => (await starting.readiness())?.text, { timeout: SERVES_WITHIN_MS })
+      .toBe("FAIL serving: starting, waits for its organizations to be copied into Postgres\n");
+    back({ store: postgres, proxy });
+    await starting.ready();
+    await starting.stop("SIGTERM");
+  } finally {
+    back({ store: postgres, proxy });
+  }
+}, 90_000);
+
+test("a command whose Postgres is away says so, and does its work once it is back", async () => {
+  const [proxy, redisProxy] = proxies;
+  proxy.cut();
+  try {
+    const words = ["grant", "--organization", "org_none", "--name", "first", "--amount", "1"];
+    const child = spawn(process.execPath, ["dataplane/main.ts", ...words], {
+      env: { ...programEnvironment(), DATABASE_URL: proxy.url, REDIS_URL: redisProxy.url },
+      stdio: ["ignore", "ignore", "pipe"],
+    });
+    let said = "";
+    child.stderr.setEncoding("utf8").on("data", (text: string) => (said += text));
+    await expect
+      .poll(() => said, { timeout: SERVES_WITHIN_MS })
+      .toMatch(/^gapura: waiting for Postgres: .+\n$/);
+    proxy.reconnect();
+    await expect.poll(() => hasEnded(child), { timeout: SERVES_WITHIN_MS }).toBe(true);
+    expect(said).toMatch(/\ngapura: there is no organization org_none\n$/);
+  } finally {
+    proxy.reconnect();
+  }
+}, 60_000);
 
 test.each(["SIGTERM", "SIGINT"] as const)(
   "%s while a data plane waits for its Postgres ends it at once, also as the first process of a container",
