@@ -106,3 +106,14 @@ test("the pod's own account, its token read anew at each reading", async () => {
     });
   }
 });
+
+test("a kubeconfig that is no YAML is named, and nothing that stands in it is told", async () => {
+  const file = join(folder, "config");
+  await writeFile(file, "users:\n- user: {token: hunter2\nclusters: [\n");
+  const error = await readAccess(file).catch((thrown: unknown) => thrown);
+  expect(String(error)).toMatch(/^Error: the kubeconfig \S+config cannot be read: \S/);
+  expect(String(error)).not.toContain("hunter2");
+  await expect(readAccess(join(folder, "none"))).rejects.toThrow(
+    /the kubeconfig \S+none cannot be read: ENOENT/,
+  );
+});

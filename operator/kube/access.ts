@@ -30,8 +30,18 @@ const FRESH_MS = 60_000;
 export async function readAccess(kubeconfig: string): Promise<Access> {
   const config = new KubeConfig();
   if (kubeconfig === "") config.loadFromCluster();
-  else config.loadFromFile(kubeconfig);
+  else loadFile(config, kubeconfig);
   return accessOf(config);
+}
+
+function loadFile(config: KubeConfig, file: string): void {
+  try {
+    config.loadFromFile(file);
+  } catch (error) {
+    // The lines after the first show the place in the file, where secrets may stand.
+    const [reason = ""] = (error instanceof Error ? error.message : String(error)).split("\n");
+    throw new Error(`the kubeconfig ${file} cannot be read: ${reason}`, { cause: error });
+  }
 }
 
 /** What such a configuration says at this moment. */
