@@ -3,6 +3,7 @@
  * (service.md "Files"; dialects.md §A4; rules 4.15, 5.6).
  */
 import { ApiError } from "../lib/api-error.ts";
+import { requireKnownNames } from "../lib/query-names.ts";
 
 export type Query = Readonly<Record<string, unknown>>;
 
@@ -16,6 +17,15 @@ export interface ListQuery {
     readonly id: string;
     readonly parameter: string;
   } | null;
+}
+
+/** The parameters of every list. */
+const LIST_NAMES = ["limit", "order", "after", "after_id", "before_id", "page"];
+
+/** As `readListQuery`, of a list whose filters are `filters`. @throws ApiError 400 also naming one that is none of them. */
+export function readFilteredList(query: Query, maxLimit: number, filters: readonly string[]): ListQuery {
+  requireKnownNames(query, [...LIST_NAMES, ...filters]);
+  return readListQuery(query, maxLimit);
 }
 
 /** Items of a page where no limit is asked for. */

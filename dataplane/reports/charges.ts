@@ -8,7 +8,8 @@ import { STANDARD } from "../billing/price.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import type { Tag } from "../lib/tags.ts";
-import { invalid, type BucketRange, type Filters } from "./parameters.ts";
+import type { Filters } from "./filters.ts";
+import { invalid, type BucketRange } from "./parameters.ts";
 import { readSums, type Sum, type SumColumn } from "./sums.ts";
 
 /** The longest range of a report of costs (rule 5.19). */

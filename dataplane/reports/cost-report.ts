@@ -2,14 +2,8 @@
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
-import {
-  readFilters,
-  readGroups,
-  readOnlyPage,
-  readRange,
-  readWidth,
-  type ReportQuery,
-} from "./parameters.ts";
+import { readFilters } from "./filters.ts";
+import { readGroups, readOnlyPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { buckets } from "./sums.ts";
 import { isoTime, rupiahText } from "./values.ts";
 
@@ -23,7 +17,7 @@ export async function costReport(
   const range = readRange(query, "starting_at", "ending_at", readWidth(query, ["1d"]), now);
   const { groups, tag } = readGroups(query, ["description"]);
   const by = { lines: groups.length > 0, tag };
-  const filters = readFilters(query);
+  const filters = readFilters(query, ["starting_at", "ending_at"]);
   const shown = readOnlyPage(query, range);
   const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "starting_at");
   return {

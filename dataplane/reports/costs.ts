@@ -2,14 +2,8 @@
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
-import {
-  readFilters,
-  readGroups,
-  readOnlyPage,
-  readRange,
-  readWidth,
-  type ReportQuery,
-} from "./parameters.ts";
+import { readFilters } from "./filters.ts";
+import { readGroups, readOnlyPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { buckets } from "./sums.ts";
 import { rupiahNumber, unixTime } from "./values.ts";
 
@@ -23,7 +17,7 @@ export async function costs(
   const range = readRange(query, "start_time", "end_time", readWidth(query, ["1d"]), now);
   const { groups, tag } = readGroups(query, ["line_item"]);
   const by = { lines: groups.length > 0, tag };
-  const filters = readFilters(query);
+  const filters = readFilters(query, ["start_time", "end_time"]);
   const shown = readOnlyPage(query, range);
   const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "start_time");
   return {

@@ -2,6 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
+import { readFilters, readTagFilter } from "./filters.ts";
 import {
   HOUR_MS,
   parseMoment,
@@ -9,7 +10,6 @@ import {
   readList,
   readBucketPage,
   readRange,
-  readTagFilter,
   readWidth,
   type ReportQuery,
 } from "./parameters.ts";
@@ -215,6 +215,8 @@ describe("lists", () => {
     ["repeated", { models: ["a", "b"] }, ["a", "b"]],
     ["brackets", { "models[]": "a" }, ["a"]],
     ["brackets repeated", { "models[]": ["a", "b,c"] }, ["a", "b", "c"]],
+    ["numbered brackets", { "models[0]": "a", "models[1]": "b,c" }, ["a", "b", "c"]],
+    ["other brackets", { "models[a]": "a" }, null],
     ["an alias", { model_ids: "a" }, ["a"]],
     ["an alias with brackets", { "model_ids[]": "a" }, ["a"]],
     ["both at once", { models: "a", model_ids: "b" }, ["a", "b"]],
@@ -232,6 +234,26 @@ describe("lists", () => {
   );
   test("more than a thousand values are a 400", () => {
     expect(refusal(() => readList({ "model_ids[]": "a,".repeat(1000) + "a" }, names))).toBe("model_ids[]");
+  });
+
+  test.each([["limits"], ["models[a]"], ["bucket_width[]"], ["model"], ["starting_at"], ["speeds[]"]])(
+    "%s, which no such report knows, is a 400 that names it",
+    (name) => {
+      expect(refusal(() => readFilters({ [name]: "x" }, ["start_time", "end_time"]))).toBe(name);
+    },
+  );
+  test("what a report knows in all its forms is read", () => {
+    const query = {
+      start_time: "1",
+      "group_by[0]": "model",
+      "project_ids[0]": "p",
+      "tags[team]": "ml",
+      beta: "true",
+    };
+    expect(readFilters(query, ["start_time", "end_time"])).toMatchObject({
+      projectIds: ["p"],
+      tag: { name: "team", value: "ml" },
+    });
   });
 
   test("rule 14.4: one tag filters", () => {

@@ -4,7 +4,8 @@
  */
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
-import { isTagName, type Tag } from "../lib/tags.ts";
+import { namesOfList } from "../lib/query-names.ts";
+import { isTagName } from "../lib/tags.ts";
 
 export const HOUR_MS = 3_600_000;
 const DEFAULT_RANGE_MS = 7 * DAY_MS;
@@ -67,7 +68,7 @@ export function readRange(
 
 /** @throws ApiError 400 naming the parameter. */
 export function readWidth(query: ReportQuery, widths: readonly Width[]): Width {
-  const text = readOne(query, "bucket_width");
+  const text = readGiven(query, "bucket_width");
   const width = text === null ? widths[0] : widths.find((known) => known === text);
   if (width === undefined) throw invalid("bucket_width", `bucket_width must be ${widths.join(" or ")}.`);
   return width;
@@ -127,29 +128,16 @@ export function readGroups<Group extends string>(query: ReportQuery, known: read
   return { groups, tag };
 }
 
-/** The tag that `tags[NAME]=value` filters by; null: none. @throws ApiError 400 naming the parameter. */
-export function readTagFilter(query: ReportQuery): Tag | null {
-  const given = Object.keys(query).filter((name) => /^tags(?:$|\[)/.test(name));
-  const [param, second] = given;
-  if (param === undefined) return null;
-  if (second !== undefined) throw invalid(second, `${second}: a report is filtered by one tag.`);
-  const [, name = ""] = /^tags\[(.*)\]$/.exec(param) ?? [];
-  if (!isTagName(name)) throw invalid(param, `${param}: a tag is written as tags[NAME]=value.`);
-  return { name, value: readOne(query, param) ?? "" };
-}
-
 /**
- * All values of a list parameter under any of its names: `x`, `x[]`, repeated, or separated by commas. null when it
- * is not there. @throws ApiError 400 for an empty value.
+ * All values of a list parameter under any of its names: `x`, `x[]`, `x[0]`, repeated, or separated by commas. null when
+ * it is not there. @throws ApiError 400 for an empty value.
  */
 export function readList(query: ReportQuery, names: readonly string[]): readonly string[] | null {
   const values: string[] = [];
   let given = false;
-  for (const name of names.flatMap((plain) => [plain, `${plain}[]`])) {
-    const value = query[name];
-    if (value === undefined) continue;
+  for (const name of names.flatMap((plain) => namesOfList(query, plain))) {
     given = true;
-    for (const text of [value].flat()) {
+    for (const text of [query[name]].flat()) {
       const parts = typeof text === "string" ? text.split(",").map((part) => part.trim()) : [""];
       if (parts.includes("")) throw invalid(name, `${name} must not hold an empty value.`);
       values.push(...parts);
@@ -159,52 +147,8 @@ export function readList(query: ReportQuery, names: readonly string[]): readonly
   return given ? values : null;
 }
 
-/** What a report is narrowed to; null: not by this. Values match exactly, and what matches nothing finds nothing. */
-export interface Filters {
-  readonly models: readonly string[] | null;
-  readonly keyIds: readonly string[] | null;
-  /** People, who stand where a key's id stands (rule 13.2). */
-  readonly userIds: readonly string[] | null;
-  /** `default` is the organization's default project (rule 5.1). */
-  readonly projectIds: readonly string[] | null;
-  readonly serviceTiers: readonly string[] | null;
-  /** Context windows, in tokens. */
-  readonly contextTokens: readonly string[] | null;
-  readonly batch: boolean | null;
-  readonly tag: Tag | null;
-}
-
-/** Official filters of the same reports by what usage is not kept by here. */
-const ABSENT_FILTERS = ["inference_geos", "speeds", "account_ids", "service_account_ids"];
-
-/**
- * The filters of all four reports, under the names of both families: one that was left out unseen would be answered
- * with sums of everything (rules 5.13, 9.5, 14.4). @throws ApiError 400 naming the parameter.
- */
-export function readFilters(query: ReportQuery): Filters {
-  const absent = ABSENT_FILTERS.flatMap((name) => [name, `${name}[]`]).find((name) => name in query);
-  if (absent !== undefined) throw invalid(absent, `${absent} is no filter of this report.`);
-  return {
-    models: readList(query, ["models", "model_ids"]),
-    keyIds: readList(query, ["api_key_ids", "api_key_id"]),
-    userIds: readList(query, ["user_ids"]),
-    projectIds: readList(query, ["project_ids", "workspace_ids"]),
-    serviceTiers: readList(query, ["service_tiers"]),
-    contextTokens: readList(query, ["context_window"]),
-    batch: readBoolean(query, "batch"),
-    tag: readTagFilter(query),
-  };
-}
-
-function readBoolean(query: ReportQuery, name: string): boolean | null {
-  const text = readOne(query, name);
-  if (text === null) return null;
-  if (text === "true" || text === "false") return text === "true";
-  throw invalid(name, `${name} must be true or false.`);
-}
-
 function readInteger(query: ReportQuery, name: string, least: number, most: number): number | null {
-  const text = readOne(query, name);
+  const text = readGiven(query, name);
   if (text === null) return null;
   const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
   if (value >= least && value <= most) return value;
@@ -213,7 +157,7 @@ function readInteger(query: ReportQuery, name: string, least: number, most: numb
 }
 
 function readMoment(query: ReportQuery, name: string): number | null {
-  const text = readOne(query, name);
+  const text = readGiven(query, name);
   if (text === null) return null;
   const moment = parseMoment(text);
   if (moment !== null) return moment;
@@ -257,8 +201,8 @@ function parseOffset(text: string): number | null {
 
 const inBounds = (ms: number): number | null => (ms >= 0 && ms <= LATEST_MS ? ms : null);
 
-/** A parameter that is given once; null when it is not there. */
-function readOne(query: ReportQuery, name: string): string | null {
+/** A parameter that is given once; null when it is not there. @throws ApiError 400 */
+export function readGiven(query: ReportQuery, name: string): string | null {
   const value = query[name];
   if (value === undefined) return null;
   if (typeof value === "string" && value !== "") return value;

@@ -8,7 +8,8 @@ import { summedColumns } from "../billing/ledger.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import type { Tag } from "../lib/tags.ts";
-import type { BucketRange, Filters } from "./parameters.ts";
+import type { Filters } from "./filters.ts";
+import type { BucketRange } from "./parameters.ts";
 
 /** Columns that may be summed. */
 const summable = ["requests", ...summedColumns] as const;

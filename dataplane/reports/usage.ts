@@ -1,7 +1,7 @@
 /** What both usage reports do alike (rules 5.9–5.13): a page of days or hours, and the sums of its groups. */
 import type { CommonQueryMethods } from "slonik";
+import { readFilters } from "./filters.ts";
 import {
-  readFilters,
   readGroups,
   readBucketPage,
   readRange,
@@ -43,7 +43,7 @@ export async function readUsage<Column extends SumColumn>(
     range: page.range,
     groupBy,
     groupTag: asked.tag,
-    filters: readFilters(query),
+    filters: readFilters(query, [start, end]),
     columns,
   });
   await checkHours(pool, range, start);

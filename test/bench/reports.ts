@@ -13,7 +13,7 @@ import { completionsUsage } from "../../dataplane/reports/completions-usage.ts";
 import { costReport } from "../../dataplane/reports/cost-report.ts";
 import { messagesUsage } from "../../dataplane/reports/messages-usage.ts";
 import { DAY_MS } from "../../dataplane/lib/clock.ts";
-import { readFilters } from "../../dataplane/reports/parameters.ts";
+import { readFilters } from "../../dataplane/reports/filters.ts";
 import { statement } from "../../dataplane/reports/sums.ts";
 import { migrate } from "../../dataplane/store/migrate.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
@@ -47,7 +47,7 @@ try {
       organizationId,
       range: { from: Date.parse(start), to: now, widthMs: DAY_MS, askedMs: now - Date.parse(start) },
       groupBy: ["model"],
-      filters: readFilters({}),
+      filters: readFilters({}, []),
       columns: ["input_tokens", "cache_read_tokens", "output_tokens", "web_searches"],
     })}
   `);

@@ -406,6 +406,13 @@ describe("lists", () => {
     expect((await list(PROJECT)).data).toHaveLength(20);
   });
 
+  test("every owner of a project's key has access to it", async () => {
+    await make("owned");
+    for (const access of ["active", "any"])
+      expect((await list(`${PROJECT}?owner_project_access=${access}`)).data).not.toEqual([]);
+    expect((await list(`${PROJECT}?owner_project_access=inactive`)).data).toEqual([]);
+  });
+
   const badQueries: [string, string][] = [
     ["limit=0", "limit"],
     ["limit=x", "limit"],
@@ -420,6 +427,8 @@ describe("lists", () => {
     ["before_id='; drop table api_keys; --", "before_id"],
     ["after=a&before_id=b", "before_id"],
     ["page=%%%", "page"],
+    ["status[]=active", "status[]"],
+    ["api_key_ids=x", "api_key_ids"],
   ];
   test.each(badQueries)("rule 5.6: ?%s is a 400 that names %s", async (query, param) => {
     for (const path of [ORGANIZATION, PROJECT]) {

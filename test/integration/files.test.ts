@@ -153,6 +153,7 @@ describe("lists", () => {
       first_id: newest[0],
     });
     expect(await idsOf(`ids=${ids[0]},${ids[2]}`)).toEqual([ids[2], ids[0]]);
+    expect(await idsOf(`ids[0]=${ids[0]}&ids[1]=${ids[2]}`)).toEqual([ids[2], ids[0]]);
     const walked: string[] = [];
     for (let next: string | null = ""; next !== null;) {
       const got = await page(`limit=3${next === "" ? "" : `&page=${next}`}`);

@@ -128,12 +128,16 @@ interface Report {
   readonly has_more: boolean;
   readonly next_page: number | null;
 }
-/** As a client reads it. */
+/** As a client reads it; the start stands under the name that this report knows. */
 const read = async (
   report: typeof messagesUsage | typeof completionsUsage | typeof costReport | typeof costs,
   organizationId: string,
   query: ReportQuery,
-) => JSON.parse(JSON.stringify(await report(pool, organizationId, query, now))) as Report;
+) => {
+  const unknown = report === messagesUsage || report === costReport ? "start_time" : "starting_at";
+  const known = Object.fromEntries(Object.entries(query).filter(([name]) => name !== unknown));
+  return JSON.parse(JSON.stringify(await report(pool, organizationId, known, now))) as Report;
+};
 
 /** Every number of a result under its path, added up over results; whatever groups they have. */
 function total(results: readonly Record<string, unknown>[]): Record<string, number> {

@@ -152,7 +152,7 @@ describe("real traffic", () => {
     for (const path of all) {
       const { data } = await report(path, `api_key_ids=${String(key["id"])}&user_ids=usr_x`);
       expect(data.flatMap(({ results }) => results)).toEqual([]);
-      for (const name of ["inference_geos[]", "speeds", "account_ids", "service_account_ids[]"]) {
+      for (const name of ["inference_geos[]", "speeds", "account_ids", "service_account_ids[]", "model"]) {
         const refused = await world.call(world.a.admin, "GET", `${path}?${name}=x`);
         expect([refused.status, refused.raw]).toEqual([400, expect.stringContaining(`${name} is no filter`)]);
       }

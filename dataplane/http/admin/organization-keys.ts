@@ -10,7 +10,7 @@ import type { Reads } from "../../store/reads.ts";
 import {
   listEnvelope,
   MAX_SHORT_LIMIT,
-  readListQuery,
+  readFilteredList,
   unknownCursor,
   type Query,
   USUAL_LIMIT,
@@ -70,7 +70,11 @@ export const organizationKeyRoutes =
 
     app.get("/v1/organizations/api_keys", access, async (request) => {
       const asked = request.query as Query;
-      const query = readListQuery(asked, MAX_SHORT_LIMIT);
+      const query = readFilteredList(asked, MAX_SHORT_LIMIT, [
+        "status",
+        "workspace_id",
+        "created_by_user_id",
+      ]);
       const { cursor } = query;
       const workspaceId = readOne(asked, "workspace_id");
       const createdBy = readOne(asked, "created_by_user_id");

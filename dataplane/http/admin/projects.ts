@@ -16,7 +16,7 @@ import {
   listEnvelope,
   MAX_LIMIT,
   pageOf,
-  readListQuery,
+  readFilteredList,
   unknownCursor,
   type Query,
   USUAL_LIMIT,
@@ -114,7 +114,7 @@ export const projectRoutes =
 
     app.get("/v1/organization/projects", access, async (request) => {
       const asked = request.query as Query;
-      const query = readListQuery(asked, MAX_LIMIT);
+      const query = readFilteredList(asked, MAX_LIMIT, ["include_archived"]);
       const archivedToo = readChoice(asked, "include_archived", ["true", "false"]) === "true";
       const { organizationId } = callerOf(request);
       const projects = await readProjects(await reads.of(organizationId), organizationId);
@@ -148,7 +148,9 @@ export const projectRoutes =
     });
 
     app.get<OfProject>(projectKeys, access, async (request) => {
-      const query = readListQuery(request.query as Query, MAX_LIMIT);
+      const asked = request.query as Query;
+      const query = readFilteredList(asked, MAX_LIMIT, ["owner_project_access"]);
+      const owners = readChoice(asked, "owner_project_access", ["active", "inactive", "any"]);
       const { organizationId } = callerOf(request);
       const from = await reads.of(organizationId);
       const project = await projectOf(organizationId, request.params.project, from);
@@ -168,6 +170,8 @@ export const projectRoutes =
         from,
       );
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
+      // Every owner has access (`projectKeyObject`).
+      if (owners === "inactive") return listEnvelope([], false);
       return listEnvelope(await shown(organizationId, page.keys, from), page.hasMore);
     });
 

@@ -9,7 +9,7 @@ import type { Reads } from "../../store/reads.ts";
 import {
   listEnvelope,
   MAX_SHORT_LIMIT,
-  readListQuery,
+  readFilteredList,
   unknownCursor,
   type Query,
   USUAL_LIMIT,
@@ -17,6 +17,7 @@ import {
 import { callerOf, type Routes } from "../route.ts";
 import { pathId, readOne, unixSeconds } from "./requests.ts";
 
+const REQUEST_FILTERS = ["api_key_id", "model", "project_id", "code", "status", "from", "to"];
 /** The year 9999: what a database's time and a JavaScript date both hold. */
 const LAST_SECOND = 253_402_300_799;
 
@@ -35,7 +36,7 @@ export const requestRecordRoutes =
     app.get("/v1/organization/requests", access, async (request) => {
       const { organizationId } = callerOf(request);
       const asked = request.query as Query;
-      const { limit, order, cursor } = readListQuery(asked, MAX_SHORT_LIMIT);
+      const { limit, order, cursor } = readFilteredList(asked, MAX_SHORT_LIMIT, REQUEST_FILTERS);
       const keyId = readOne(asked, "api_key_id");
       const model = readOne(asked, "model");
       const project = readOne(asked, "project_id");

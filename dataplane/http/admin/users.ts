@@ -7,7 +7,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import {
   listEnvelope,
   MAX_SHORT_LIMIT,
-  readListQuery,
+  readFilteredList,
   unknownCursor,
   type Query,
   USUAL_LIMIT,
@@ -41,7 +41,7 @@ export const userRoutes =
 
     app.get("/v1/organization/users", access, async (request) => {
       const { organizationId } = callerOf(request);
-      const { limit, order, cursor } = readListQuery(request.query as Query, MAX_SHORT_LIMIT);
+      const { limit, order, cursor } = readFilteredList(request.query as Query, MAX_SHORT_LIMIT, []);
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
       const pool = await reads.of(organizationId);
       const page = await listPeople(pool, organizationId, { limit: limit ?? USUAL_LIMIT, order, cursor });

@@ -66,7 +66,7 @@ const tags = z
   .record(z.string(), z.string())
   .optional()
   .describe("`tags[NAME]=value`: what carries this tag");
-/** Of every report; `readFilters` in reports/parameters.ts takes them. */
+/** Of every report; `readFilters` in reports/filters.ts takes them. */
 const filters = {
   models: ids,
   api_key_ids: ids,
@@ -222,7 +222,12 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/organization/projects/:project/api_keys": {
     summary: "List a project's keys",
-    query: listQuery(MAX_LIMIT),
+    query: listQuery(MAX_LIMIT).extend({
+      owner_project_access: z
+        .enum(["active", "inactive", "any"])
+        .optional()
+        .describe("Every owner has access: `inactive` finds none"),
+    }),
     answer: json(admin.projectKeyList),
   },
   "POST /v1/organization/projects/:project/api_keys": {

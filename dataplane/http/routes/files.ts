@@ -6,6 +6,7 @@ import type { FileStore } from "../../files/file-store.ts";
 import { attachment } from "../../files/filename.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { listFamily } from "../error-style.ts";
+import { namesOfList } from "../../lib/query-names.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { limits } from "../limits.ts";
 import { callerOf, type Routes } from "../route.ts";
@@ -111,9 +112,9 @@ function oneText(query: Query, name: string): string | null {
   throw new ApiError("invalid_value", `${name} must be given once and not be empty.`, { param: name });
 }
 
-/** `ids`, `ids[]`, repeated or separated by commas; at most 100. */
+/** `ids`, `ids[]`, `ids[0]`, repeated or separated by commas; at most 100. */
 function readIds(query: Query): readonly string[] | null {
-  const given = [query["ids"], query["ids[]"]].flat().filter((value) => value !== undefined);
+  const given = namesOfList(query, "ids").flatMap((name) => query[name]);
   if (given.length === 0) return null;
   const ids = given
     .flatMap((value) => (typeof value === "string" ? value.split(",") : []))

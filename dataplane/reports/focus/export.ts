@@ -1,5 +1,6 @@
 /** `GET /v1/organization/costs/export`. Source: rule 14.5. */
 import type { CommonQueryMethods } from "slonik";
+import { requireKnownNames } from "../../lib/query-names.ts";
 import { invalid, type ReportQuery } from "../parameters.ts";
 import { focusCsv, focusParquet } from "./files.ts";
 import { monthPages } from "./pages.ts";
@@ -19,6 +20,7 @@ export interface Export {
 
 /** @throws ApiError 400 naming the parameter. */
 export function exportCosts(pool: CommonQueryMethods, organizationId: string, query: ReportQuery): Export {
+  requireKnownNames(query, ["format", "month"]);
   const format = exportFormats.find((known) => known === query["format"]);
   if (format === undefined) throw invalid("format", `format must be ${exportFormats.join(" or ")}.`);
   const [text, year, month] = /^(2\d{3})-(0[1-9]|1[0-2])$/.exec(String(query["month"])) ?? [];

@@ -839,7 +839,7 @@ export interface Operations {
   "GET /v1/organizations/cost_report": { query: { starting_at?: string | number; ending_at?: string | number; group_by?: readonly (string)[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; user_ids?: readonly (string)[]; project_ids?: readonly (string)[]; service_tiers?: readonly (string)[]; context_window?: readonly (number)[]; batch?: boolean; tags?: Readonly<Record<string, unknown>>; limit?: number; page?: number }; answer: CostReport };
   "GET /v1/organization/projects": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; page?: string; order?: "asc" | "desc"; include_archived?: boolean }; answer: ProjectList };
   "POST /v1/organization/projects/{project_id}": { body: ProjectChange; answer: Project };
-  "GET /v1/organization/projects/{project_id}/api_keys": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; page?: string; order?: "asc" | "desc" }; answer: ProjectApiKeyList };
+  "GET /v1/organization/projects/{project_id}/api_keys": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; page?: string; order?: "asc" | "desc"; owner_project_access?: "active" | "inactive" | "any" }; answer: ProjectApiKeyList };
   "POST /v1/organization/projects/{project_id}/api_keys": { body: NewKey; answer: NewProjectApiKey };
   "GET /v1/organization/projects/{project_id}/api_keys/{id}": { answer: ProjectApiKey };
   "POST /v1/organization/projects/{project_id}/api_keys/{id}": { body: KeyChange; answer: ProjectApiKey };
