@@ -175,14 +175,9 @@ export interface FileListQuery extends PageAsked {
   readonly ids: readonly string[] | null;
 }
 
-/** Which files an organization's lists have shown: those that it has, and for a while those that it deleted. */
-const everListed = (organizationId: string, now: number) => sql.fragment`
-  organization_id = ${organizationId} and position is not null and (expires_at is null or expires_at > ${at(now)})
-`;
-
 /**
  * One page, in the order asked for. The page before a cursor is the one directly before it, in the same order.
- * @returns null when the cursor names no file of the organization, or one that has expired or was deleted long ago.
+ * @returns null when the cursor names no file of the organization, or one that is long gone.
  */
 export async function listFiles(
   db: CommonQueryMethods,
@@ -190,12 +185,13 @@ export async function listFiles(
   now: number,
 ): Promise<{ readonly files: readonly StoredFile[]; readonly hasMore: boolean } | null> {
   const { cursor } = query;
-  const position = cursor === null ? null : await positionOf(db, query.organizationId, cursor.id, now);
+  const position = cursor === null ? null : await positionOf(db, query.organizationId, cursor.id);
   if (cursor !== null && position === null) return null;
   const page = pageFrom(query, position);
   const rows = await db.any(sql.type(fileSchema)`
     select ${columns} from files
-    where ${everListed(query.organizationId, now)} and state = 'ready'
+    where organization_id = ${query.organizationId} and state = 'ready'
+      and (expires_at is null or expires_at > ${at(now)})
       ${query.purpose === null ? sql.fragment`` : sql.fragment`and purpose = ${query.purpose}`}
       ${query.ids === null ? sql.fragment`` : sql.fragment`and id = any(${sql.array([...query.ids], "text")})`}
       ${page.beyond}
@@ -205,15 +201,15 @@ export async function listFiles(
   return { files: items, hasMore };
 }
 
-/** Also of a file that was deleted: a client that deletes what it lists asks for the page behind it. */
+/** Also of a file that was deleted or expired since it was listed: whoever listed it asks for the page behind it. */
 async function positionOf(
   db: CommonQueryMethods,
   organizationId: string,
   id: string,
-  now: number,
 ): Promise<bigint | null> {
   return db.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
-    select position from files where id = ${id} and ${everListed(organizationId, now)}
+    select position from files
+    where id = ${id} and organization_id = ${organizationId} and position is not null
   `);
 }
 
@@ -221,7 +217,7 @@ async function positionOf(
 export async function expireFiles(db: CommonQueryMethods, now: number, most: number): Promise<void> {
   await db.query(sql.unsafe`
     with gone as (
-      update files set state = 'removed', position = null, expired = true, touched_at = ${at(now)}
+      update files set state = 'removed', expired = true, touched_at = ${at(now)}
       where id in (
         select id from files
         where state = 'ready' and expires_at <= ${at(now)}
