@@ -1,7 +1,6 @@
 import type { Dialect } from "../dialects/dialect.ts";
-import { ApiError } from "../lib/api-error.ts";
 import type { AnyInspection } from "./inspect-body.ts";
-import { declaredServerTools, refuse } from "./refuse.ts";
+import { declaredServerTools } from "./refuse.ts";
 
 /**
  * How a request is served by one upstream.
@@ -29,17 +28,4 @@ export const pathNeeds = (inspection: AnyInspection): PathNeeds => ({
 export function choosePath(needs: PathNeeds, upstream: Dialect): ServingPath {
   if (needs.serverTools) return "tools";
   return needs.dialect === upstream && !needs.restoring ? "relay" : "convert";
-}
-
-/** Whether an upstream of the client's dialect may see the body as it is. */
-export function mayLeave(inspection: AnyInspection): boolean {
-  if (inspection.remote !== null) return inspection.remote.mayLeave;
-  if (choosePath(pathNeeds(inspection), inspection.dialect) !== "relay") return false;
-  try {
-    refuse(inspection);
-    return true;
-  } catch (error) {
-    if (error instanceof ApiError) return false;
-    throw error;
-  }
 }

@@ -72,8 +72,6 @@ export interface RemoteInspection extends Facts {
   readonly remote: {
     /** What tells its conversation from others (conversation-key.ts). */
     readonly beginning: string;
-    /** See `mayLeave`. */
-    readonly mayLeave: boolean;
     /** null: there are many, or the body is large: then a worker looks at it again and edits it. */
     readonly places: EditPlaces | null;
   };

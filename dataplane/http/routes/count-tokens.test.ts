@@ -167,10 +167,29 @@ describe("counted here (rules 1.17, 2.18)", () => {
       { model: "alpha", ...hello, tools: [{ type: "web_search_20250305", name: "web_search" }] },
     ],
     ["a sealed result", user({ type: "web_search_result", encrypted_content: "sealed" })],
-    ["a container", { model: "alpha", ...hello, container: "c" }],
   ])("%s never goes upstream", async (_, body) => {
     const result = await count(body, 42);
     expect([result.status, result.asked]).toEqual([200, []]);
+  });
+
+  const code = { type: "code_execution_20250825", name: "code_execution" };
+  test.each<[string, object, string, string]>([
+    ["a container", { container: "c" }, "unsupported_parameter", "container"],
+    ["remote servers", { mcp_servers: [{ type: "url" }] }, "unsupported_parameter", "mcp_servers"],
+    ["a thread", { thread: { type: "create" } }, "thread_unsupported_request", "thread"],
+    ["code execution", { tools: [code] }, "unsupported_tool", "tools.0.type"],
+    [
+      "a tool that is not declared",
+      { tool_choice: { type: "tool", name: "web_search" } },
+      "unsupported_tool",
+      "tool_choice",
+    ],
+  ])("%s is refused as an inference with it is, on every route", async (_, more, code, param) => {
+    for (const model of ["alpha", "local", "chat"]) {
+      const { status, body, asked } = await count({ model, ...hello, ...more }, 42);
+      expect([status, body, asked]).toMatchObject([400, { error: { details: { error_code: code } } }, []]);
+      expect(JSON.stringify(body)).toContain(param);
+    }
   });
 
   test("neither does an id of our files, which is refused where there is no such file", async () => {

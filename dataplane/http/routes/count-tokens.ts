@@ -1,4 +1,7 @@
-/** `POST /v1/messages/count_tokens`: free, with or without credit (service.md "Inference"; rules 1.17, 2.18). */
+/**
+ * `POST /v1/messages/count_tokens`: free, with or without credit; what an inference is refused for is refused here
+ * (service.md "Inference"; rules 1.17, 2.10, 2.11, 2.18).
+ */
 import type { FastifyRequest } from "fastify";
 import { findRoute, modelNotFound } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
@@ -6,7 +9,7 @@ import type { Snapshot } from "../../config/snapshot.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import { noTiers } from "../../dialects/tiers.ts";
 import type { FileReader } from "../../files/file-store.ts";
-import { choosePath, mayLeave, pathNeeds } from "../../inference/choose-path.ts";
+import { choosePath, pathNeeds } from "../../inference/choose-path.ts";
 import { conversionFacts } from "../../inference/conversion.ts";
 import { inlineFiles } from "../../inference/file-references.ts";
 import { refuse } from "../../inference/refuse.ts";
@@ -57,6 +60,7 @@ async function count(
   const opened = await openBody("messages", bytes, { pool, organizationId, closed });
   const work = await withOwnFiles(opened, files, services, request);
   const { inspected } = work;
+  refuse(inspected);
   const snapshot = services.snapshot();
   const route = findRoute(snapshot, callerOf(request), inspected.model);
   if (route === undefined) {
@@ -64,14 +68,15 @@ async function count(
     throw modelNotFound(inspected.model);
   }
   request.summary.model = route.model;
-  // What no upstream may see is counted here (rules 2.10, 3.3, 3.4).
+  // What no upstream may see is counted here (rules 3.3, 3.4).
   const sealer = sealerOf(organizationId);
-  const counted = mayLeave(inspected)
-    ? await askUpstream(ask, route, snapshot, { work, sealer }, request, closed)
-    : null;
+  const needs = pathNeeds(inspected);
+  const counted =
+    choosePath(needs, "messages") === "relay"
+      ? await askUpstream(ask, route, snapshot, { work, sealer }, request, closed)
+      : null;
   if (counted !== null) return counted;
   // Read as the request itself would be, so that what is refused there is refused here.
-  const needs = pathNeeds(inspected);
   if (route.upstreams.every(({ dialect }) => choosePath(needs, dialect) !== "relay")) {
     const call = { dialect: "messages", id: request.id, acceptedAt: 0, headers: {} } as const;
     await work.read(conversionFacts(call, inspected, route, noTiers), sealer, undefined);
@@ -81,22 +86,19 @@ async function count(
 
 /**
  * The body with the organization's files in it, whose bytes are budgeted as the body's own (rules 7.2, 7.7).
- * @throws ApiError as an inference of the same body, for an id of no such file (rule 2.10); 429, 503.
+ * @throws ApiError 429, 503.
  */
-async function withOwnFiles(
+function withOwnFiles(
   opened: RequestBody,
   files: FileReader,
   { preflight }: HttpServices,
   request: FastifyRequest,
 ): Promise<RequestBody> {
   const caller = callerOf(request);
-  const work = await inlineFiles(opened, caller.organizationId, files, async (bytes) => {
+  return inlineFiles(opened, caller.organizationId, files, async (bytes) => {
     request.bodyLease.take(bytes);
     await preflight?.text(caller, bytes);
   });
-  const { references } = work.inspected.content;
-  if (references.some(({ kind }) => kind === "file")) refuse(work.inspected);
-  return work;
 }
 
 async function askUpstream(

@@ -14,7 +14,6 @@ import { packedBuffers, type Packed } from "../../lib/packed-map.ts";
 import type { PackedContext } from "../../tools/web-fetch/prior-context.ts";
 import type { NextCall } from "../../loop/next-request.ts";
 import { sampledTexts, type SampledTexts } from "../../tokens/sample.ts";
-import { mayLeave } from "../choose-path.ts";
 import {
   Conversion,
   contextOf,
@@ -172,7 +171,7 @@ function farLook(inspected: Inspection): RemoteInspection {
       reasoningBlobs: [],
       references: content.references.map((one) => ({ ...one, path: one.path.slice(0, MAX_STEPS) })),
     },
-    remote: { beginning: beginning(inspected), mayLeave: mayLeave(inspected), places },
+    remote: { beginning: beginning(inspected), places },
   };
 }
 

@@ -11,7 +11,7 @@ import type { WorkerPool } from "../../lib/worker-pool.ts";
 import { conversationKey } from "../conversation-key.ts";
 import { noTiers } from "../../dialects/tiers.ts";
 import { conversionFacts } from "../conversion.ts";
-import { mayLeave, pathNeeds } from "../choose-path.ts";
+import { pathNeeds } from "../choose-path.ts";
 import { callOf, snapshotOf } from "../../../test/fakes/inference.ts";
 import { estimateWork, usualInputTokens } from "../estimate.ts";
 import { refersToItems } from "../item-references.ts";
@@ -162,7 +162,6 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
   const told: Record<string, unknown> = {
     where: where === null ? null : inspected.remote === null,
     needs: pathNeeds(inspected),
-    leaves: mayLeave(inspected),
     key: conversationKey(inspected, "org_a", undefined),
     work: estimateWork(inspected, route),
     usual: usualInputTokens(inspected),
