@@ -21,7 +21,9 @@
  * Marks never leave the process in the clear. Whatever comes back and does not open is dropped with its block, never
  * an error (rule 2.17).
  */
+import type { ApiError } from "../lib/api-error.ts";
 import type { Sealer } from "./codecs.ts";
+import { fieldError, type PathStyle } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
 import { objectOf, parseJson } from "./fields.ts";
 import type { JsonObject, RedactedThinkingBlock, ThinkingBlock } from "./messages/types.ts";
@@ -148,6 +150,18 @@ export const compactionFields = [
   ["encrypted_content", "encrypted"],
   ["signature", "signature"],
 ] as const;
+
+/**
+ * The 400 for a compaction that does not open, or that its upstream could not. Reasoning is left out then; without its
+ * summary a conversation would have no memory at all.
+ */
+export const unreadCompaction = (style: PathStyle, path: string): ApiError =>
+  fieldError(
+    style,
+    path,
+    "this compaction is damaged, belongs to another account or was made by another model's provider",
+    "invalid_request_error",
+  );
 
 /** An upstream's blob as a client of its own dialect may see it. */
 export const sealBlob = ({ dialect, field, id }: BlobPlace, blob: string, sealer: Sealer): string =>

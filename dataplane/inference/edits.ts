@@ -5,7 +5,7 @@
 import type { Route, Upstream } from "../config/schema.ts";
 import { refuseDrops } from "../dialects/losses.ts";
 import { objectOf } from "../dialects/fields.ts";
-import { unreadCompaction } from "../dialects/responses/compaction.ts";
+import { unreadCompaction } from "../dialects/reasoning.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import { priceEffects } from "../dialects/price-effects.ts";
@@ -197,7 +197,7 @@ class RelayEdits {
     const { inputItems, bareReasoning } = this.#look.content;
     for (const [index, item] of inputItems.entries())
       if (this.#gone.has(item.start) && objectOf(this.#value(item))?.["type"] === "compaction")
-        throw unreadCompaction(`input[${index}].encrypted_content`);
+        throw unreadCompaction("openai", `input[${index}].encrypted_content`);
     const gone = new Set([...this.#gone, ...bareReasoning.map(({ start }) => start)]);
     if (gone.size === 0) return;
     const isGone = (index: number) => gone.has(inputItems[index]?.start ?? -1);

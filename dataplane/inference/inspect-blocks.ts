@@ -77,7 +77,7 @@ function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
   });
   if (contentIsObject && !(restored && type !== undefined && type.endsWith("_tool_result")))
     refuseNoList(facts, [...path, "content"]);
-  keepBlockBlobs(blobs, type, start, facts.reasoningBlobs);
+  keepBlockBlobs(blobs, type, start, facts.reasoningBlobs, path);
   if (type === "image") countImage(facts, path);
   else if (type === "document") countDocument(facts, path, source === "base64" || source === "url");
   else if (type === undefined) return;

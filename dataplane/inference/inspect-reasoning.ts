@@ -12,6 +12,8 @@ export interface ReasoningBlob extends Span {
   readonly field: BlobPlace["field"];
   /** Where the content block or input item begins that goes with it when it does not open. */
   readonly entryStart: number;
+  /** Where it stands in a Messages body, if it is a compaction's: that is not left out. */
+  readonly compaction?: Path;
 }
 
 /** The fields of Messages blocks that hold one, by the block's type. */
@@ -55,12 +57,14 @@ export function keepBlockBlobs(
   type: string | undefined,
   entryStart: number,
   blobs: ReasoningBlob[],
+  path: Path = [],
 ): void {
   if (found.length === 0) return;
   const fields = blobFields[type ?? ""] ?? {};
   for (const { key, span, ours } of found) {
     const field = Object.hasOwn(fields, key) ? fields[key] : undefined;
-    if (field !== undefined) blobs.push({ ...span, field, entryStart });
+    const compaction = type === "compaction" ? { compaction: [...path, key] } : {};
+    if (field !== undefined) blobs.push({ ...span, field, entryStart, ...compaction });
     // Sealed by us: opened for the account that made it, or left out together with its block.
     else if (ours) blobs.push({ ...span, field: "signature", entryStart });
   }

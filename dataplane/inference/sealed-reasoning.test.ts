@@ -301,12 +301,41 @@ describe("what a Messages client sends back", () => {
         role: "user",
         content: [{ type: "tool_result", tool_use_id: "t", content: [odd, thinking("EqQB")] }],
       },
-      assistant(compaction(sealedCompaction), compaction("c=="), call),
+      assistant(compaction(sealedCompaction), call),
     ];
     expect(await sent("messages", turns)).toEqual([
       { role: "user", content: [{ type: "tool_result", tool_use_id: "t", content: [] }] },
       assistant(compaction("c=="), call),
     ]);
+  });
+
+  const compacted = (blob: string) => ({ type: "compaction", content: "so far", encrypted_content: blob });
+  test.each([
+    ["another provider's", compacted("c=="), "encrypted_content"],
+    ["another account's", compacted(sealedSignature("c==", "org_b")), "encrypted_content"],
+    ["a damaged one", compacted(`${SEALED_PREFIX}x`), "encrypted_content"],
+    [
+      "one with a foreign signature",
+      { type: "compaction", content: "so far", signature: "EqQB" },
+      "signature",
+    ],
+  ])("a compaction stands for all before it, so that it is not left out: %s", async (_, block, field) => {
+    const refusal = {
+      code: "invalid_request_error",
+      param: `messages.0.content.0.${field}`,
+      message: expect.stringContaining("this compaction is damaged") as string,
+    };
+    const turns = [assistant(block), user];
+    await expect(sent("messages", turns)).rejects.toMatchObject(refusal);
+    const converted = callTo("messages", bodyOf("messages", { messages: turns }), {
+      upstream: { dialect: "chat" },
+    });
+    await expect(serve(converted)).rejects.toMatchObject(refusal);
+  });
+
+  test("a compaction that failed holds nothing", async () => {
+    const failed = assistant({ type: "compaction", content: null, encrypted_content: null });
+    expect(await sent("messages", [user, failed, user])).toEqual([user, failed, user]);
   });
 
   test("an account of the organization's own gets both, what is sealed and what is not", async () => {

@@ -2,12 +2,13 @@
  * What clients send back of a provider's reasoning on the way to an upstream of their own dialect (rule 7.12): opened
  * where we sealed it for this very organization, else left out with its content block or input item, which says
  * nothing to anybody else. Nobody is told 400 for it (rule 2.17): a turn goes on without its reasoning, also before a
- * tool's call, which upstreams accept of adaptive thinking and of items that nobody stored.
+ * tool's call, which upstreams accept of adaptive thinking and of items that nobody stored. A compaction alone is 400.
  */
 import type { Sealer } from "../dialects/codecs.ts";
-import { openBlob } from "../dialects/reasoning.ts";
+import { openBlob, unreadCompaction } from "../dialects/reasoning.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT, bodyLimits } from "../lib/body-limits.ts";
+import { fieldPath } from "../lib/field-path.ts";
 import { JsonReader, type Span } from "../lib/json-reader.ts";
 import { type Edit, removeEntries, replaceValue } from "../lib/json-splice.ts";
 import type { Inspection } from "./inspect-body.ts";
@@ -65,15 +66,21 @@ export interface ReasoningEdits {
 
 const noEdits: ReasoningEdits = { edits: [], gone: new Set() };
 
-/** @param ownAccount the upstream serves this organization alone: what was never sealed may go there. */
+/**
+ * @param ownAccount the upstream serves this organization alone: what was never sealed may go there.
+ * @throws ApiError 400 for a compaction of Messages that may not.
+ */
 export function reasoningEdits(opened: readonly OpenedReasoning[], ownAccount: boolean): ReasoningEdits {
   // Most requests.
   if (opened.length === 0) return noEdits;
   const gone = new Set<number>();
   const edits: Edit[] = [];
   for (const one of opened) {
-    if (one.blob === null || (one.raw && !ownAccount)) gone.add(one.entryStart);
-    else if (!one.raw) edits.push(replaceValue(one, JSON.stringify(one.blob)));
+    if (one.blob === null || (one.raw && !ownAccount)) {
+      if (one.compaction !== undefined)
+        throw unreadCompaction("messages", fieldPath("messages", one.compaction));
+      gone.add(one.entryStart);
+    } else if (!one.raw) edits.push(replaceValue(one, JSON.stringify(one.blob)));
   }
   return { edits, gone };
 }

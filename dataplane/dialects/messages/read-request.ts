@@ -8,7 +8,7 @@ import { Cursor } from "../cursor.ts";
 import { messagesEfforts } from "../effort.ts";
 import { serverToolOf } from "../find-server-tool.ts";
 import { checkImageType } from "../media.ts";
-import { compactionFields, openBlob, openSignature } from "../reasoning.ts";
+import { compactionFields, openBlob, openSignature, unreadCompaction } from "../reasoning.ts";
 import { emptySchema } from "../schemas.ts";
 import { readStops } from "../stop-sequences.ts";
 import { Aliases, checkToolResults } from "../conversation-builder.ts";
@@ -134,14 +134,14 @@ const readBlocks = (blocks: readonly Cursor[], reading: Reading): ContentBlockPa
 const readNested = (blocks: readonly Cursor[], reading: Reading): ContentBlockParam[] =>
   readBlocks(blocks, reading).filter(({ type }) => type !== "thinking" && type !== "redacted_thinking");
 
-/** What an upstream made of a long conversation; null when it was not made for this organization. */
-function readCompaction(block: Cursor, sealer: Sealer): JsonObject | null {
+/** What an upstream made of a long conversation. @throws ApiError 400 when it was not made for this organization. */
+function readCompaction(block: Cursor, sealer: Sealer): JsonObject {
   const opened = { ...block.value };
   for (const [key, field] of compactionFields) {
     const sealed = block.text(key);
     if (sealed === undefined || sealed === "") continue;
     const { raw, blob } = openBlob({ dialect: "messages", field, id: "" }, sealed, sealer);
-    if (raw || blob === null) return null;
+    if (raw || blob === null) throw unreadCompaction(block.style, block.at(key));
     opened[key] = blob;
   }
   return opened;
@@ -186,10 +186,8 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
         return { ...withoutNulls(block.value), type, tool_use_id: id };
       return { ...block.value, type, tool_use_id: id, content: readNested(content, reading) };
     }
-    case "compaction": {
-      const opened = readCompaction(block, reading.sealer);
-      return opened === null ? null : placed(block, reading, opened);
-    }
+    case "compaction":
+      return placed(block, reading, readCompaction(block, reading.sealer));
     default:
       return placed(block, reading, block.value);
   }

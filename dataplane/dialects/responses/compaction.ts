@@ -10,8 +10,9 @@
  */
 import type { ApiError } from "../../lib/api-error.ts";
 import type { Carry, CodecContext, Sealer, StreamWriter } from "../codecs.ts";
-import { type Cursor, fieldError } from "../cursor.ts";
+import type { Cursor } from "../cursor.ts";
 import type { JsonObject, MessagesEvent, MessagesRequest, MessagesUsage } from "../messages/types.ts";
+import { unreadCompaction } from "../reasoning.ts";
 import { writeResponsesUsage } from "../usage.ts";
 import { NumberedEvents } from "./numbered-events.ts";
 import { responseEnd, responseHead } from "./response-frame.ts";
@@ -41,21 +42,9 @@ export function readCompaction(item: Cursor, sealer: Sealer): string {
     : null;
   // The kind is sealed too: sealed reasoning must not open as text, nor a summary as reasoning.
   const summary = opened?.startsWith(COMPACTED_PREFIX) ? opened.slice(COMPACTED_PREFIX.length) : null;
-  if (summary === null) throw unreadCompaction(item.at("encrypted_content"));
+  if (summary === null) throw unreadCompaction("openai", item.at("encrypted_content"));
   return PREFACE + summary;
 }
-
-/**
- * The 400 for an item that does not open, or that its upstream could not. Reasoning is left out then; without its
- * summary a conversation would have no memory at all.
- */
-export const unreadCompaction = (path: string): ApiError =>
-  fieldError(
-    "openai",
-    path,
-    "this compaction is damaged, belongs to another account or was made by another model's provider",
-    "invalid_request_error",
-  );
 
 /** The request that has the model write the summary: its tools stay, because history calls them, but none is called. */
 export function asCompaction(request: MessagesRequest, hasTools: boolean): MessagesRequest {
