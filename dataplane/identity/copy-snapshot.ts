@@ -230,7 +230,7 @@ async function copySome(
   newId: NewId,
 ): Promise<readonly string[]> {
   const stopped = await copyEntries(transaction, entries);
-  await copyProjects(transaction, entries, newId);
+  const archived = await copyProjects(transaction, entries, newId);
   const limited = await copyLimits(transaction, entries);
   const { ended, waiting } = await copyKeys(transaction, entries, newId);
   // Not as declared yet: the next copy looks at them again, and the other key may be gone by then.
@@ -238,7 +238,8 @@ async function copySome(
     update organizations set declaration = '' where id = any(${sql.array([...waiting], "text")})
   `);
   await copyGrants(transaction, entries);
-  for (const id of new Set([...stopped, ...limited, ...ended])) await bumpKeyEpoch(transaction, id);
+  for (const id of new Set([...stopped, ...archived, ...limited, ...ended]))
+    await bumpKeyEpoch(transaction, id);
   return waiting;
 }
 
@@ -278,11 +279,12 @@ async function copyEntries(
   return entries.filter((entry) => entry.suspended && serving.has(entry.id)).map(({ id }) => id);
 }
 
+/** Returns the organizations that list a project no more: its keys stop until it is listed again. */
 async function copyProjects(
   transaction: DatabaseTransactionConnection,
   entries: readonly OrganizationEntry[],
   newId: NewId,
-): Promise<void> {
+): Promise<readonly string[]> {
   const declared = entries.flatMap(({ id, projects }) => projects.map((name) => [id, name] as const));
   // `default` stands for the project of that name, else for the first one.
   const defaults = entries.map(({ id, projects }) => {
@@ -303,9 +305,10 @@ async function copyProjects(
     entries.map(({ id }) => id),
     "text",
   )})`;
-  await transaction.query(sql.unsafe`
+  const archived = await transaction.anyFirst(sql.type(z.object({ id: z.string() }))`
     update projects set archived_at = now()
     where ${ours} and archived_at is null and (organization_id, name) not in ${pairs(declared)}
+    returning organization_id as id
   `);
   // In two steps: a unique index allows one default at a time.
   await transaction.query(sql.unsafe`
@@ -316,6 +319,7 @@ async function copyProjects(
     update projects set is_default = true
     where ${ours} and not is_default and (organization_id, name) in ${pairs(defaults)}
   `);
+  return archived;
 }
 
 /**

@@ -221,6 +221,23 @@ test("rule 5.1: `default` is the project of that name, else the first; a project
   ]);
 });
 
+test("rule 5.1: keys of a project that is left out stop, and work again under their ids when it is listed again", async () => {
+  const listed = (...projects: string[]) => organization("org_p", { projects: ["default", ...projects] });
+  await copy([listed("blue")]);
+  await pool.query(sql.unsafe`
+    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, status)
+    select 'apikey_blue', organization_id, id, 'inference', 'made', ${digest("made")}, 'sk-svc-...', 'created', 'active'
+    from projects where organization_id = 'org_p' and name = 'blue'
+  `);
+  const before = await find("made");
+  expect(before).toMatchObject({ keyId: "apikey_blue" });
+  await copy([listed()]);
+  expect(await find("made")).toBe(null);
+  expect(await directory.recheck("apikey_blue")).toBe(null);
+  await copy([listed("blue")]);
+  expect(await find("made")).toEqual({ ...before, keyEpoch: Number(before?.keyEpoch) + 1 });
+});
+
 test("rule 5.7: the last use of a key is written", async () => {
   await copy([organization("org_i", { apiKeys: [inferenceKey("used")] })]);
   const principal = await find("used");

@@ -338,7 +338,7 @@ const principals = (more = sql.fragment``, projectId = sql.fragment`key.project_
 const valid = sql.fragment`
   key.status = 'active' and key.deleted_at is null
   and (key.expires_at is null or key.expires_at > clock_timestamp())
-  and not organization.suspended and organization.deleted_at is null
+  and not organization.suspended and organization.deleted_at is null and project.archived_at is null
 `;
 
 /** @throws Error after `LOOKUP_MS`. */

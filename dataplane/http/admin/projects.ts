@@ -134,6 +134,8 @@ export const projectRoutes =
       const actor = actorOf(request);
       const { organizationId } = actor;
       const project = await projectOf(organizationId, request.params.project);
+      if (project.archivedAt !== null)
+        throw new ApiError("invalid_request", "This project is archived: it cannot be changed.");
       if (change !== undefined) await reads.changing(organizationId);
       const changed =
         change === undefined ? project : await changeProjectLimits(pool, holds, actor, project.id, change);

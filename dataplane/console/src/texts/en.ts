@@ -96,7 +96,7 @@ export const en = {
     created: "Created",
     expires: "Expires",
     expiresHint: "UTC; empty for never.",
-    statuses: { active: "Active", inactive: "Inactive", expired: "Expired" },
+    statuses: { active: "Active", inactive: "Inactive", expired: "Expired", archived: "Project archived" },
     projectStatuses: { active: "Active", archived: "Archived" },
     limit: "Credit limit",
     limitHint: "Credits; without one, whatever the organization has may be spent.",

@@ -96,7 +96,12 @@ export const id: Texts = {
     created: "Dibuat",
     expires: "Berakhir",
     expiresHint: "UTC; kosong berarti tidak pernah.",
-    statuses: { active: "Aktif", inactive: "Nonaktif", expired: "Kedaluwarsa" },
+    statuses: {
+      active: "Aktif",
+      inactive: "Nonaktif",
+      expired: "Kedaluwarsa",
+      archived: "Proyek diarsipkan",
+    },
     projectStatuses: { active: "Aktif", archived: "Diarsipkan" },
     limit: "Batas kredit",
     limitHint: "Dalam kredit; tanpa batas, semua kredit organisasi boleh dipakai.",

@@ -77,6 +77,7 @@ export default function Keys() {
                   ["active", t.keys.statuses.active],
                   ["inactive", t.keys.statuses.inactive],
                   ["expired", t.keys.statuses.expired],
+                  ["archived", t.keys.statuses.archived],
                 ]}
               />
               <IdChoice
@@ -87,7 +88,7 @@ export default function Keys() {
               />
             </div>
             <KeyTable
-              keys={keys.filter((key) => matches(key, query))}
+              keys={keys.filter((key) => matches(key, query, projects))}
               isFiltered={["search", "status", "project"].some((name) => query.has(name))}
               projects={projects}
               onAsk={setAsked}
@@ -116,14 +117,17 @@ export default function Keys() {
   );
 }
 
-/** What a key is to whoever calls with it: one that has expired is refused, whatever its switch says. */
-function stateOf({ status, expires_at: expiry }: ApiKey): keyof Texts["keys"]["statuses"] {
-  return status === "active" && expiry !== null && momentOf(expiry) <= Date.now() ? "expired" : status;
+/** What a key is to whoever calls with it: some are refused, whatever their switch says. */
+function stateOf(key: ApiKey, projects: readonly Project[]): keyof Texts["keys"]["statuses"] {
+  const { status, expires_at: expiry, workspace_id: project } = key;
+  if (status === "inactive") return status;
+  if (expiry !== null && momentOf(expiry) <= Date.now()) return "expired";
+  return projects.some((one) => one.id === project && one.status === "archived") ? "archived" : status;
 }
 
-function matches(key: ApiKey, query: URLSearchParams): boolean {
+function matches(key: ApiKey, query: URLSearchParams, projects: readonly Project[]): boolean {
   const search = (query.get("search") ?? "").trim().toLowerCase();
-  const state = stateOf(key);
+  const state = stateOf(key, projects);
   return (
     (query.get("status") ?? state) === state &&
     (query.get("project") ?? key.workspace_id) === key.workspace_id &&
@@ -158,7 +162,7 @@ function KeyTable({ keys, isFiltered, projects, onAsk }: KeyTableProps) {
       ),
     },
     { title: t.keys.project, cell: (key) => projectName(key.workspace_id) },
-    { title: t.common.status, cell: (key) => <KeyState state={stateOf(key)} t={t} /> },
+    { title: t.common.status, cell: (key) => <KeyState state={stateOf(key, projects)} t={t} /> },
     {
       title: t.limits.name,
       cell: ({ limits, standing }) => <LimitsShown limits={limits} standing={standing} of="key" />,
