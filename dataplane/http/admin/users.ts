@@ -57,7 +57,11 @@ export const userRoutes =
       // A replica may not have heard of who came just now.
       const pool = isMe ? primary : await reads.of(organizationId);
       const person = id === null ? null : await findPerson(pool, organizationId, id);
-      if (person === null) throw new ApiError("not_found", "There is no such user.");
+      if (person === null)
+        throw new ApiError(
+          "not_found",
+          isMe ? "An admin key is nobody's; users came with a token." : "There is no such user.",
+        );
       const [user] = await shown(pool, organizationId, [isMe ? asTheyCame(person, caller) : person]);
       return user;
     });
