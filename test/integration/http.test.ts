@@ -3,7 +3,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import {
   slotFiles,
@@ -38,6 +38,13 @@ afterAll(async () => {
   await rm(directory, { recursive: true });
 });
 
+/** Those that a test started; one that fails leaves them running. */
+const children = new Set<ChildProcess>();
+afterEach(() => {
+  for (const child of children) child.kill("SIGKILL");
+  children.clear();
+});
+
 interface DataPlane {
   readonly child: ChildProcess;
   readonly url: string;
@@ -70,6 +77,7 @@ function run(environment: Record<string, string>, ...args: string[]) {
     env: { ...programEnvironment(), ...environment },
     stdio: ["ignore", "pipe", "pipe"],
   });
+  children.add(child);
   let said = "";
   child.stdout.on("data", (bytes: Buffer) => (said += bytes.toString()));
   child.stderr.on("data", (bytes: Buffer) => (said += bytes.toString()));
