@@ -28,7 +28,7 @@ local buckets_known, buckets_changed = {}, {}
 local function stored_bucket(name)
   local bucket = buckets_known[name]
   if not bucket then
-    local stored = call('GET', tag .. ':b:' .. name)
+    local stored = call('GET', tag .. ':l:' .. name)
     bucket = stored and { string.match(stored, '^(%S+) (%S+) (%S+)$') } or {}
     buckets_known[name] = bucket
   end
@@ -60,9 +60,13 @@ local function set_bucket(organization, requests_level, tokens_level)
 end
 
 local function write_buckets()
+  if next(buckets_changed) then
+    -- What a full memory refuses here would fail the call, and with it what others asked in it.
+    insist()
+  end
   for name in pairs(buckets_changed) do
     local level = string.format('%.14g %.14g %.0f', unpack(buckets_known[name]))
-    volatile('SET', tag .. ':b:' .. name, level, 'PX', text(FORGOTTEN_MS))
+    volatile('SET', tag .. ':l:' .. name, level, 'PX', text(FORGOTTEN_MS))
   end
   buckets_changed = {}
 end

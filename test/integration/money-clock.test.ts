@@ -96,7 +96,7 @@ test("forward by an hour: no limit is freed, and going back again changes nothin
   await pass(10_000);
   expect((await hold())[0]).toBe("held");
   // The bucket is not forgotten before it is full, though the server's clock jumps.
-  expect(await redis.pttl(`${tag}:b:org`)).toBeGreaterThan(24 * HOUR);
+  expect(await redis.pttl(`${tag}:l:org`)).toBeGreaterThan(24 * HOUR);
 });
 
 test("forward by an hour: a living request's hold is not swept", async () => {

@@ -68,6 +68,61 @@ describe("the operations of one call", () => {
     ]);
   });
 
+  test("take from one bucket in turn, and it is stored once", async () => {
+    const scope = `k apikey_${organization} - 0 0 100 0`;
+    const holdOf = (id: string, tokens: number) =>
+      operation(
+        "hold",
+        organization,
+        `req_${count}_${id}`,
+        "1",
+        "",
+        "",
+        "0",
+        "3",
+        "100",
+        String(tokens),
+        scope,
+      );
+    const correct = operation("release", organization, `req_${count}_a`, "3", "100", "50", "0", scope, "1");
+    const replies = await Promise.all([
+      run(holdOf("a", 10)),
+      run(holdOf("b", 20)),
+      run(correct),
+      run(holdOf("more tokens than are left", 30)),
+      run(holdOf("c", 5)),
+      run(operation("pace", scope)),
+      run(holdOf("a fourth", 1)),
+    ]);
+    // Of requests and of tokens: the limit, what is left, and the milliseconds until it is full.
+    expect(replies).toEqual([
+      ["held", "1", "3", "2", "20000", "100", "90", "6000"],
+      ["held", "1", "3", "1", "40000", "100", "70", "18000"],
+      ["released"],
+      ["limited", "o", "tokens", "6000", "100", "3", "1", "40000", "100", "20", "48000"],
+      ["held", "1", "3", "0", "60000", "100", "15", "51000"],
+      ["taken"],
+      ["limited", "o", "requests", "20000", "3", "3", "0", "60000", "100", "15", "51000"],
+    ]);
+    const levels = async (name: string) =>
+      (await plane.redis.get(`${shard.tag}:l:${name}`))?.split(" ").slice(0, 2);
+    expect(await levels(organization)).toEqual(["0", "15"]);
+    expect((await levels(`/apikey_${organization}`))?.[0]).toBe("96");
+  });
+
+  test("pass a full memory where they only take from buckets", async () => {
+    await plane.redis.config("SET", "maxmemory", "1");
+    try {
+      const replies = await Promise.all([
+        run(operation("pace", `k apikey_${organization} - 0 0 100 0`)),
+        run(operation("look", organization, "", "0", "0", "0", "")),
+      ]);
+      expect(replies).toEqual([["taken"], ["fine"]]);
+    } finally {
+      await plane.redis.config("SET", "maxmemory", "0");
+    }
+  });
+
   test("see what the ledger's account is after those before them told it", async () => {
     await begin("org_small", 1_000n);
     await run(settle(`req_${count}_spent`, 990n));
