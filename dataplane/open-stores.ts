@@ -50,7 +50,8 @@ export async function openStores(
   const patience = { withinMs: STARTS_WITHIN_MS, onAway: tells(log, waitsFor) };
   const pool = { maxConnections, onError: onError("postgres") };
   const postgres = await openPostgres(DATABASE_URL, { ...pool, ...patience }).catch((error: unknown) => {
-    throw new Error(`Postgres: ${wordsOf(error)}`, { cause: error });
+    // Without the cause: what is said of it has the words already.
+    throw new Error(`Postgres: ${wordsOf(error)}`);
   });
   const [clock, ledger] = await oncePostgresIsThere(
     () => Promise.all([PostgresClock.start(postgres), readLedgerId(postgres)]),

@@ -6,11 +6,16 @@ const USUAL_PATIENCE_MS = 30_000;
 
 /** Of who needs Postgres before anything else. */
 export interface WaitOptions {
-  /** How long to keep trying while Postgres is not there yet; one that refuses us is asked for 30 s at most. Default 30 s. */
+  /** How long to keep trying while Postgres is not there yet. Default 30 s. */
   readonly withinMs?: number;
+  /** How long while it is there and refuses us, at most: roles and databases may be made only after its start. Default 30 s. */
+  readonly refusedMs?: number;
   /** Hears of each try that failed and is repeated. */
   readonly onAway?: (error: Error) => void;
 }
+
+/** Of a process; a test has its own. */
+const usualTime = { now: () => performance.now(), pause: (ms: number): Promise<unknown> => sleep(ms) };
 
 /**
  * @param isAway whether an error says so; every other one is not tried again.
@@ -19,25 +24,36 @@ export interface WaitOptions {
 export async function onceThere<Value>(
   ask: () => Promise<Value>,
   isAway: (error: Error) => boolean,
-  { withinMs = USUAL_PATIENCE_MS, onAway = () => {} }: WaitOptions,
+  { withinMs = USUAL_PATIENCE_MS, refusedMs = USUAL_PATIENCE_MS, onAway = () => {} }: WaitOptions,
+  { now, pause } = usualTime,
 ): Promise<Value> {
-  const began = performance.now();
+  const began = now();
+  let refusedSince: number | null = null;
   for (let attempt = 1; ; attempt += 1) {
     try {
       return await ask();
     } catch (error) {
-      const patience = isRefusal(error) ? Math.min(withinMs, USUAL_PATIENCE_MS) : withinMs;
-      if (!(error instanceof Error) || !isAway(error) || performance.now() - began >= patience) throw error;
+      const at = now();
+      refusedSince = isRefusal(error) ? (refusedSince ?? at) : null;
+      const isOver = at - began >= withinMs || (refusedSince !== null && at - refusedSince >= refusedMs);
+      if (!(error instanceof Error) || !isAway(error) || isOver) throw error;
       onAway(error);
-      await sleep(Math.min(100 * attempt, 1_000));
+      await pause(Math.min(100 * attempt, 1_000));
     }
   }
 }
 
-/** Postgres is there and does not let us in: a wrong password, no such database. Trying again helps only when somebody mends that. */
+/** SQLSTATE of a wrong user or password and of no such database; and what TLS says of a certificate that it does not take. */
+const REFUSED = /^(?:(?:28|3D)...|ERR_TLS_\w+|CERT_\w+|UNABLE_TO_\w+|(?:DEPTH_ZERO_)?SELF_SIGNED_\w+)$/;
+/** What `pg` says by words alone: a password is asked for and none is there; TLS is wanted and not offered. */
+const REFUSED_WORDS = /^SASL: |does not support SSL connections/;
+
+/** Postgres is there and does not let us in. Trying again helps only when somebody mends that. */
 export function isRefusal(error: unknown): boolean {
-  for (let cause = error; cause instanceof Error; cause = cause.cause)
-    if ("code" in cause && typeof cause.code === "string" && /^(?:28|3D)...$/.test(cause.code)) return true;
+  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+    if ("code" in cause && typeof cause.code === "string" && REFUSED.test(cause.code)) return true;
+    if (REFUSED_WORDS.test(cause.message)) return true;
+  }
   return false;
 }
 

@@ -74,7 +74,7 @@ test("who needs Postgres waits for it, for as long as it has patience", async ()
   await own.end();
 });
 
-test("what Postgres does not like is not asked twice, and one that lets nobody in is not waited for longer than usual", async () => {
+test("what Postgres does not like is not asked twice, and one that lets nobody in is known as such", async () => {
   const tries = { count: 0 };
   const ask = () => {
     tries.count += 1;
