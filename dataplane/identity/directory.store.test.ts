@@ -231,8 +231,14 @@ test("rule 5.1: keys of a project that is left out stop, and work again under th
   `);
   const before = await find("made");
   expect(before).toMatchObject({ keyId: "apikey_blue" });
+  await pool.query(sql.unsafe`
+    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, status)
+    select 'usr_blue', organization_id, id, 'inference', '', ${digest("person")}, '', 'identity', 'active'
+    from projects where organization_id = 'org_p' and name = 'blue'
+  `);
   await copy([listed()]);
   expect(await find("made")).toBe(null);
+  expect(await directory.recheck("usr_blue"), "a person is put elsewhere by the rules").not.toBe(null);
   expect(await directory.recheck("apikey_blue")).toBe(null);
   await copy([listed("blue")]);
   expect(await find("made")).toEqual({ ...before, keyEpoch: Number(before?.keyEpoch) + 1 });

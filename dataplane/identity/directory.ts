@@ -335,10 +335,12 @@ const principals = (more = sql.fragment``, projectId = sql.fragment`key.project_
   from api_keys key join organizations organization on organization.id = key.organization_id
   left join projects project on project.id = ${projectId} and project.organization_id = organization.id
 `;
+/** Whose project is archived has no key any more; people are where their identity provider's rules say, and end by these. */
 const valid = sql.fragment`
   key.status = 'active' and key.deleted_at is null
   and (key.expires_at is null or key.expires_at > clock_timestamp())
-  and not organization.suspended and organization.deleted_at is null and project.archived_at is null
+  and not organization.suspended and organization.deleted_at is null
+  and (project.archived_at is null or key.source = 'identity')
 `;
 
 /** @throws Error after `LOOKUP_MS`. */
