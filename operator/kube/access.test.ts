@@ -113,6 +113,8 @@ test("a kubeconfig that is no YAML is named, and nothing that stands in it is to
   const error = await readAccess(file).catch((thrown: unknown) => thrown);
   expect(String(error)).toMatch(/^Error: the kubeconfig \S+config cannot be read: \S/);
   expect(String(error)).not.toContain("hunter2");
+  await writeFile(file, "users:\n- user: {token: *hunter2}\n");
+  await expect(readAccess(file)).rejects.toThrow(/cannot be read: unidentified alias …/);
   await expect(readAccess(join(folder, "none"))).rejects.toThrow(
     /the kubeconfig \S+none cannot be read: ENOENT/,
   );

@@ -38,8 +38,9 @@ function loadFile(config: KubeConfig, file: string): void {
   try {
     config.loadFromFile(file);
   } catch (error) {
-    // The lines after the first show the place in the file, where secrets may stand.
-    const [reason = ""] = (error instanceof Error ? error.message : String(error)).split("\n");
+    // The lines after the first show the place in the file, and quotes a word of it: secrets may stand there.
+    const [line = ""] = (error instanceof Error ? error.message : String(error)).split("\n");
+    const reason = line.replaceAll(/(["'`]).*\1/g, "…");
     throw new Error(`the kubeconfig ${file} cannot be read: ${reason}`, { cause: error });
   }
 }
