@@ -47,7 +47,7 @@ const LONG = [
   "test/charts/**",
   "test/console/sizes.test.ts",
   "test/integration/{image,start-faults,tools-soak}.test.ts",
-  "test/integration/{large-bodies,money-many-keys,money-overspend,usage-retention}.test.ts",
+  "test/integration/{large-bodies,money-many-keys,usage-retention}.test.ts",
   "test/operator/{day-two,resilience,scale,upgrade}.test.ts",
 ];
 
