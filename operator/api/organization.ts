@@ -186,7 +186,7 @@ export const organizationSpec = withRules(
         0,
         100,
       ),
-      'Projects that keys belong to. The project "default" is always there.',
+      'Projects that keys belong to. The project "default" is always there. One that is left out is archived: keys made in it answer 401 until it is listed again, and its batches go on.',
       { default: [{ name: DEFAULT_PROJECT }] },
     ).optional(),
     notifications: field(
