@@ -27,6 +27,13 @@ const FILTER_LISTS = {
   serviceTiers: ["service_tiers"],
   contextTokens: ["context_window"],
 } as const;
+/** The same ends of a range in the other family: whoever asks both with one query sends both names. */
+const OTHER_FAMILY: Readonly<Record<string, string>> = {
+  starting_at: "start_time",
+  ending_at: "end_time",
+  start_time: "starting_at",
+  end_time: "ending_at",
+};
 /** Of all four reports, beside the filters and their range. */
 const OTHERS = ["bucket_width", "limit", "page", "batch"];
 
@@ -38,7 +45,13 @@ const OTHERS = ["bucket_width", "limit", "page", "batch"];
  */
 export function readFilters(query: ReportQuery, range: readonly string[]): Filters {
   const untagged = Object.fromEntries(Object.entries(query).filter(([name]) => !TAG_FILTER.test(name)));
-  requireKnownNames(untagged, [...range, ...OTHERS], ["group_by", ...Object.values(FILTER_LISTS).flat()]);
+  // Alone the other family's name would leave the range as it is by default.
+  const doubled = range.flatMap((name) => (query[name] === undefined ? [] : (OTHER_FAMILY[name] ?? [])));
+  requireKnownNames(
+    untagged,
+    [...range, ...doubled, ...OTHERS],
+    ["group_by", ...Object.values(FILTER_LISTS).flat()],
+  );
   return {
     models: readList(query, FILTER_LISTS.models),
     keyIds: readList(query, FILTER_LISTS.keyIds),

@@ -299,3 +299,9 @@ describe("lists", () => {
     expect(refusal(() => readWidth({ bucket_width: "1h" }, ["1d"]))).toBe("bucket_width");
   });
 });
+
+test("a range under the names of both families is taken, under the other family's alone refused", () => {
+  const both: ReportQuery = { starting_at: "2026-11-01", start_time: "2026-11-01", end_time: "2026-11-02" };
+  expect(refusal(() => readFilters(both, ["starting_at", "ending_at"]))).toBe("end_time");
+  expect(readFilters({ ...both, ending_at: "2026-11-02" }, ["starting_at", "ending_at"]).models).toBe(null);
+});
