@@ -269,7 +269,7 @@ export async function takeAbandoned(
 
 /** The contents are gone: the row goes too, save that of a file that lists have shown. */
 export async function forgetFile(db: CommonQueryMethods, id: string): Promise<void> {
-  const wasListed = sql.fragment`(expired or position is not null)`;
+  const wasListed = sql.fragment`position is not null`;
   await db.query(sql.unsafe`delete from files where id = ${id} and state <> 'ready' and not ${wasListed}`);
   await db.query(sql.unsafe`
     update files set emptied = true where id = ${id} and state <> 'ready' and ${wasListed}

@@ -3,6 +3,8 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 /** What waits for Postgres without being told for how long, and for one that lets us in nowhere. */
 const USUAL_PATIENCE_MS = 30_000;
+/** Whoever waits says so once in so long. */
+const TELL_EVERY_MS = 10_000;
 
 /** Of who needs Postgres before anything else. */
 export interface WaitOptions {
@@ -57,7 +59,7 @@ export function isRefusal(error: unknown): boolean {
   return false;
 }
 
-/** Hears what `onAway` does, and passes on one in ten seconds. */
+/** An `onAway` that tells one of what it hears in ten seconds. */
 export function nowAndThen(tell: (error: Error) => void): (error: Error) => void {
   let told = Number.NEGATIVE_INFINITY;
   return (error) => {
@@ -66,5 +68,3 @@ export function nowAndThen(tell: (error: Error) => void): (error: Error) => void
     tell(error);
   };
 }
-
-const TELL_EVERY_MS = 10_000;

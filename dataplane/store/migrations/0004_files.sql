@@ -9,8 +9,8 @@ create table files (
   -- `writing`: contents are coming in. `hidden`: whole, but shown only by the transaction that ends a batch.
   -- `ready`: visible. `removed`: deleted or expired, its contents are being taken away.
   state text not null check (state in ('writing', 'hidden', 'ready', 'removed')),
-  -- Order of becoming visible, total and stable, for lists (rule 4.15). A deleted file keeps its own for a while: whoever deletes
-  -- what it lists asks for the page behind it.
+  -- Order of becoming visible, total and stable, for lists (rule 4.15). One that was deleted or expired keeps its own for a
+  -- while: whoever listed it asks for the page behind it.
   position bigint,
   filename text not null,
   mime_type text not null,
