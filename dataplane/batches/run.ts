@@ -1,4 +1,5 @@
 /** Runs one item: the same way as a live request, with the answer kept instead of sent (service.md "Batches"). */
+import { type AnswerBytes, joinedBytes } from "../inference/answer-bytes.ts";
 import type { Logger } from "pino";
 import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
 import type { Holds } from "../billing/holds.ts";
@@ -204,18 +205,16 @@ class KeptAnswer implements AnswerSink {
     this.status = status;
   }
 
-  write(bytes: Uint8Array | string): boolean {
-    this.#pieces.push(Buffer.from(bytes));
+  write(bytes: AnswerBytes): boolean {
+    this.#pieces.push(joinedBytes(bytes));
     return true;
   }
-
-  hurry(): void {}
 
   drained(): Promise<void> {
     return Promise.resolve();
   }
 
-  end(bytes?: Uint8Array | string): void {
+  end(bytes?: AnswerBytes): void {
     if (bytes !== undefined) this.write(bytes);
     this.ended = true;
   }

@@ -12,20 +12,19 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Shutdown } from "../lib/shutdown.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
+import type { AnswerBytes } from "./answer-bytes.ts";
 import type { RequestBody } from "./request-body.ts";
 
 /** Where an answer goes. The bytes of a batch item end in memory, those of a request on the wire. */
 export interface AnswerSink {
   /** Status and headers, names in lower case; once, before the first write. */
   start(status: number, headers: Readonly<Record<string, string>>): void;
-  /** False when the reader is behind: wait for `drained()` before the next write. */
-  write(bytes: Uint8Array | string): boolean;
-  /** What was written leaves now, and not when this turn of the event loop is over. */
-  hurry(): void;
+  /** They leave at once. False when the reader is behind: wait for `drained()` before the next write. */
+  write(bytes: AnswerBytes): boolean;
   /** Resolves when there is room again or the reader is gone. */
   drained(): Promise<void>;
   /** Ends the answer, behind these bytes. */
-  end(bytes?: Uint8Array | string): void;
+  end(bytes?: AnswerBytes): void;
   /** Aborted when the reader is gone. */
   readonly closed: Cancellation;
 }

@@ -8,6 +8,7 @@ import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { apiErrorOf } from "../store/store-away.ts";
 import type { CallFault } from "../upstream/send.ts";
+import type { AnswerBytes } from "./answer-bytes.ts";
 import { settle, type AnswerJob } from "./answer-job.ts";
 import type { StreamConsumer } from "./response-stream.ts";
 
@@ -19,7 +20,7 @@ const eventStreamHeaders = (others: Readonly<Record<string, string>>): Record<st
   ...others,
 });
 
-export class ClientStream implements StreamConsumer<Buffer | string> {
+export class ClientStream implements StreamConsumer<AnswerBytes> {
   readonly dialect: Dialect;
   readonly #job: AnswerJob;
   readonly #upstream: string | null;
@@ -38,16 +39,12 @@ export class ClientStream implements StreamConsumer<Buffer | string> {
     sink.start(200, eventStreamHeaders(headers));
   }
 
-  take(bytes: Buffer | string): boolean {
+  take(bytes: AnswerBytes): boolean {
     return this.#job.sink.write(bytes);
   }
 
   drained(): Promise<void> {
     return this.#job.sink.drained();
-  }
-
-  hurry(): void {
-    this.#job.sink.hurry();
   }
 
   observe(usage: MessagesUsage): void {
@@ -59,15 +56,13 @@ export class ClientStream implements StreamConsumer<Buffer | string> {
     });
   }
 
-  async complete(last: Buffer | string, usage: MessagesUsage): Promise<void> {
-    const { sink } = this.#job;
+  async complete(last: AnswerBytes, usage: MessagesUsage): Promise<void> {
     try {
       await settle(this.#job, usage, this.#upstream, "ok");
-      sink.write(last);
     } catch (error) {
-      this.#tell(apiErrorOf(error));
+      return this.fail(apiErrorOf(error));
     }
-    sink.end();
+    this.#job.sink.end(last);
   }
 
   async abandon(error: ApiError, fault: CallFault, usage: MessagesUsage | null): Promise<void> {
@@ -84,12 +79,7 @@ export class ClientStream implements StreamConsumer<Buffer | string> {
 
   /** Ends the answer with an error in-band. */
   fail(error: ApiError): void {
-    this.#tell(error);
-    this.#job.sink.end();
-  }
-
-  #tell(error: ApiError): void {
     this.#job.failed(error);
-    this.#job.sink.write(this.#inBand(error));
+    this.#job.sink.end(this.#inBand(error));
   }
 }

@@ -35,8 +35,17 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     return this.#reader.usage;
   }
 
-  push(chunk: Buffer): void {
-    this.#read(this.#sse.push(chunk));
+  push(chunks: readonly Buffer[]): void {
+    let at = 0;
+    // Somebody waits for the first event: it is passed on before those that came with it are read.
+    for (; this.#stream.isOpening && at < chunks.length; at += 1)
+      this.#read(this.#sse.push(chunks[at] as Buffer));
+    const events: SseEvent[] = [];
+    try {
+      for (; at < chunks.length; at += 1) events.push(...this.#sse.push(chunks[at] as Buffer));
+    } finally {
+      this.#read(events);
+    }
   }
 
   end(): ApiError | null {
@@ -60,7 +69,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     }
   }
 
-  /** All that a chunk brought goes on at once. */
+  /** All that came at once goes on at once. */
   #read(events: readonly SseEvent[]): void {
     const read: MessagesEvent[] = [];
     try {

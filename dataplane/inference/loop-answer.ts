@@ -124,8 +124,6 @@ class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
     return this.#emptied.promise;
   }
 
-  hurry(): void {}
-
   /** Observing is left to the loop, which adds what its earlier iterations used. */
   observe(): void {}
 

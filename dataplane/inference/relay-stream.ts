@@ -12,6 +12,7 @@ import type { Span } from "../lib/json-reader.ts";
 import { frameData, SseScanner, type SseFrame } from "../lib/sse.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
+import type { AnswerBytes } from "./answer-bytes.ts";
 import type { RelayJob } from "./answer-job.ts";
 import { ClientStream } from "./client-stream.ts";
 import { ResponseStream, type StreamTranslator } from "./response-stream.ts";
@@ -29,7 +30,7 @@ const MAX_HELD_BYTES = 16 * 1024 * 1024;
 export function relayStream(job: RelayJob, answer: UpstreamAnswer): Promise<void> {
   const tap = streamTap(job.dialect, job);
   const client = new ClientStream(job, answer.upstream.name, (error) => errorEvent(job, error, tap));
-  return new ResponseStream<Buffer | string>(
+  return new ResponseStream<AnswerBytes>(
     answer,
     client,
     (stream) => new RelayTranslator(job, stream, tap),
@@ -45,9 +46,9 @@ function errorEvent({ dialect, requestId }: RelayJob, error: ApiError, { nextNum
 /** What a client gets of a frame. */
 type Passing = Exclude<FrameAction, { kind: "error" | "swallow" }>;
 
-class RelayTranslator implements StreamTranslator<Buffer | string> {
+class RelayTranslator implements StreamTranslator<AnswerBytes> {
   readonly #job: RelayJob;
-  readonly #stream: ResponseStream<Buffer | string>;
+  readonly #stream: ResponseStream<AnswerBytes>;
   readonly #tap: StreamTap;
   readonly #scanner = new SseScanner((frame) => this.#frame(frame));
   readonly #publicModel: Buffer;
@@ -57,11 +58,11 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
   /** What waits for the first event (comments), or for the charge (the end). */
   #held: (Buffer | string)[] = [];
   #heldBytes = 0;
-  /** Pieces to send of the chunk at hand. Neighbours in one buffer are joined. */
+  /** Pieces to send of the chunks at hand. Neighbours in one buffer are joined. */
   #out: (Buffer | string)[] = [];
   #run: { bytes: Buffer; start: number; end: number } | null = null;
 
-  constructor(job: RelayJob, stream: ResponseStream<Buffer | string>, tap: StreamTap) {
+  constructor(job: RelayJob, stream: ResponseStream<AnswerBytes>, tap: StreamTap) {
     this.#job = job;
     this.#stream = stream;
     this.#tap = tap;
@@ -73,9 +74,12 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
     return countedUsage(usage, this.#job.usage, () => this.#tap.written, final, tier);
   }
 
-  push(chunk: Buffer): void {
-    this.#scanner.push(chunk);
-    if (!this.#stream.isOver) this.#flush();
+  push(chunks: readonly Buffer[]): void {
+    for (const chunk of chunks) {
+      this.#scanner.push(chunk);
+      if (this.#stream.isOver) return;
+    }
+    this.#flush();
   }
 
   end(): null {
@@ -84,14 +88,14 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
     return null;
   }
 
-  endEarly(): Buffer | null {
+  endEarly(): AnswerBytes | null {
     if (!this.#isEnding) return null;
     const { faults } = this.#tap;
     const { dialect } = this.#job;
     if (faults > this.#countedFaults)
       metrics.streamFaults.inc({ dialect, kind: "tap" }, faults - this.#countedFaults);
     this.#countedFaults = faults;
-    return joined([...this.#held, this.#tap.missingEnd]);
+    return [...this.#held, this.#tap.missingEnd];
   }
 
   #finish(): void {
@@ -230,14 +234,13 @@ class RelayTranslator implements StreamTranslator<Buffer | string> {
     this.#out.push(bytes.subarray(start, end));
   }
 
-  /** One write for all that a chunk brought. */
+  /** One write for all that came at once. */
   #flush(): void {
     this.#endRun();
     const out = this.#out;
     if (out.length === 0) return;
     this.#out = [];
-    const [first] = out;
-    this.#stream.pass(out.length === 1 && first !== undefined ? first : joined(out));
+    this.#stream.pass(out);
   }
 }
 
@@ -251,13 +254,4 @@ function isWhole(frame: SseFrame): boolean {
 function isReadable(frame: SseFrame): boolean {
   const data = frameData(frame).toString("utf8");
   return data === "" || data.startsWith("[DONE]") || objectOf(parseJson(data)) !== null;
-}
-
-/** `Buffer.concat` checks each piece anew; a stream with patched names has two for each event. */
-function joined(pieces: readonly (Buffer | string)[]): Buffer {
-  const buffers = pieces.map((piece) => (typeof piece === "string" ? Buffer.from(piece) : piece));
-  const all = Buffer.allocUnsafe(buffers.reduce((sum, { length }) => sum + length, 0));
-  let at = 0;
-  for (const buffer of buffers) at += buffer.copy(all, at);
-  return all;
 }

@@ -22,8 +22,8 @@ const OBSERVE_MS = 1_000;
 
 /** Turns an upstream's bytes into what the consumer gets, and reports to its stream: `open`, `pass`, `finish`, `refuse`. */
 export interface StreamTranslator<Out> {
-  /** Reads what came. @throws SseOverflow */
-  push(chunk: Buffer): void;
+  /** Reads what came at once, in order. @throws SseOverflow */
+  push(chunks: readonly Buffer[]): void;
   /** Reads what is left of a body that ended in an orderly way. @returns why that was too early, where it can say so. */
   end(): ApiError | null;
   /**
@@ -41,11 +41,9 @@ export interface StreamConsumer<Out> {
   readonly dialect: Dialect;
   /** The first event is there: from here on a failure is told in-band. */
   begin(): void;
-  /** @returns false when no more is wanted before `drained` resolves. */
+  /** It leaves at once. @returns false when no more is wanted before `drained` resolves. */
   take(out: Out): boolean;
   drained(): Promise<void>;
-  /** What was taken leaves now: somebody waits for the first event. */
-  hurry(): void;
   observe(usage: MessagesUsage): void;
   /** The answer is complete: `last` may be passed on once it is charged. */
   complete(last: Out, usage: MessagesUsage): Promise<void>;
@@ -59,7 +57,6 @@ export class ResponseStream<Out> implements BodyReader {
   readonly #to: StreamConsumer<Out>;
   readonly #translator: StreamTranslator<Out>;
   readonly #ended = Promise.withResolvers<void>();
-  #passedAny = false;
   #waiting = false;
   #observedAt = Number.NEGATIVE_INFINITY;
 
@@ -93,10 +90,10 @@ export class ResponseStream<Out> implements BodyReader {
 
   // What the upstream's call tells.
 
-  data(chunk: Buffer): void {
+  data(chunks: readonly Buffer[]): void {
     if (this.isOver) return;
     try {
-      this.#translator.push(chunk);
+      this.#translator.push(chunks);
     } catch (error) {
       if (!(error instanceof SseOverflow)) throw error;
       return this.overflow();
@@ -131,9 +128,6 @@ export class ResponseStream<Out> implements BodyReader {
 
   pass(out: Out): void {
     if (!this.#to.take(out)) this.#wait();
-    if (this.#passedAny) return;
-    this.#passedAny = true;
-    this.#to.hurry();
   }
 
   /** The answer is complete with `last`. */

@@ -158,9 +158,9 @@ test.each([
   const { promise: ended, resolve: end } = Promise.withResolvers<void>();
   let text = "";
   call.read({
-    data: (chunk) => {
+    data: (chunks) => {
       if (text === "") call.pause();
-      text += chunk.toString();
+      text += Buffer.concat(chunks).toString();
     },
     end,
     fail: () => {},
@@ -309,6 +309,54 @@ test("what came before anybody read is not lost, and an aborted call says why", 
   const other = send(await serverThat(() => {}));
   other.abort("cancelled");
   expect(await faultOf(other.head)).toBe("cancelled");
+});
+
+test("chunks of one packet are handed over at once, and none is lost to a failure behind them", async () => {
+  const chunked = `${ok}transfer-encoding: chunked\r\n\r\n`;
+  const origin = await serverThat((socket) => {
+    socket.write(`${chunked}1\r\na\r\n`);
+    setTimeout(() => socket.write("1\r\nb\r\n1\r\nc\r\n"), 30);
+    // The last of these is no chunk: the parser fails behind what it has found.
+    setTimeout(() => socket.write("1\r\nd\r\n1\r\ne\r\nnonsense\r\n"), 60);
+  });
+  const call = send(origin);
+  await call.head;
+  const handed: string[][] = [];
+  const fault = await new Promise((ended) => {
+    call.read({
+      data: (chunks) => handed.push(chunks.map(String)),
+      end: () => ended("end"),
+      fail: ended,
+    });
+  });
+  expect([handed, fault]).toEqual([[["a"], ["b", "c"], ["d", "e"]], "cut"]);
+});
+
+test("a call that its reader aborts hands over nothing more", async () => {
+  const chunked = `${ok}transfer-encoding: chunked\r\n\r\n`;
+  const origin = await serverThat((socket) => {
+    socket.write(`${chunked}1\r\na\r\n`);
+    setTimeout(() => socket.write("1\r\nb\r\n"), 30);
+    setTimeout(() => socket.write("1\r\nc\r\n"), 60);
+  });
+  const call = send(origin);
+  await call.head;
+  const told: string[] = [];
+  const { promise: failed, resolve: fail } = Promise.withResolvers<void>();
+  call.read({
+    data: (chunks) => {
+      told.push(...chunks.map(String));
+      if (told.length === 2) call.abort("cancelled");
+    },
+    end: () => told.push("end"),
+    fail: (fault) => {
+      told.push(fault);
+      fail();
+    },
+  });
+  await failed;
+  await sleep(60);
+  expect(told).toEqual(["a", "b", "cancelled"]);
 });
 
 test("connections are kept and used again", async () => {

@@ -81,7 +81,8 @@ export interface AnswerHead {
 
 /** Takes a body as it comes. Exactly one of `end` and `fail` is called, once. */
 export interface BodyReader {
-  data(chunk: Buffer): void;
+  /** What came at once, in order: a packet may hold many HTTP chunks. Never none. */
+  data(chunks: readonly Buffer[]): void;
   end(): void;
   fail(fault: CallFault): void;
 }
@@ -111,8 +112,11 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #decoder: Transform | null = null;
   #headSettled = false;
   #reader: BodyReader | null = null;
+  /** What nobody reads yet, or what is gathered until the packet at hand has been looked at. */
   #unread: Buffer[] = [];
   #unreadBytes = 0;
+  #gathers = false;
+  readonly #handsOver = () => this.#handOver();
   #paused = false;
   /** The body is over: ended or failed. */
   #over: { fault: CallFault | null } | null = null;
@@ -175,13 +179,10 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   /** Hands the body over. What came before is delivered at once. */
   read(reader: BodyReader): void {
     this.#reader = reader;
-    const unread = this.#unread;
-    this.#unread = [];
-    this.#unreadBytes = 0;
     const wasPaused = this.#paused;
     // Set again by a reader that wants no more for now.
     this.#paused = false;
-    for (const chunk of unread) reader.data(chunk);
+    this.#handOver();
     if (this.#over !== null) this.#report(reader);
     else if (wasPaused && !this.#paused) this.resume();
   }
@@ -191,8 +192,8 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
     const chunks: Buffer[] = [];
     this.read({
-      data: (chunk) => {
-        chunks.push(chunk);
+      data: (more) => {
+        chunks.push(...more);
         if (this.#received > maxBytes) this.abort("too_large");
       },
       end: () => resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks))),
@@ -280,10 +281,24 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#settleHead();
     if (this.#paused) this.#disarm();
     else this.#armIdle();
-    if (this.#reader !== null) return this.#reader.data(chunk);
     this.#unread.push(chunk);
     this.#unreadBytes += chunk.length;
-    if (this.#unreadBytes > UNREAD_LIMIT_BYTES) this.pause();
+    if (this.#reader === null) {
+      if (this.#unreadBytes > UNREAD_LIMIT_BYTES) this.pause();
+    } else if (!this.#gathers) {
+      this.#gathers = true;
+      process.nextTick(this.#handsOver);
+    }
+  }
+
+  /** Gives the reader what has come. */
+  #handOver(): void {
+    this.#gathers = false;
+    if (this.#reader === null || this.#unread.length === 0) return;
+    const chunks = this.#unread;
+    this.#unread = [];
+    this.#unreadBytes = 0;
+    this.#reader.data(chunks);
   }
 
   #settleHead(): void {
@@ -296,6 +311,9 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
 
   /** `null`: the body ended as it should. */
   #finish(fault: CallFault | null, cause?: unknown): void {
+    if (this.#over !== null) return;
+    this.#handOver();
+    // The reader may have ended it.
     if (this.#over !== null) return;
     this.#over = { fault };
     this.#cause = cause;

@@ -2,7 +2,8 @@
  * `npm run bench`: Gapura beside nginx and a bare relay, in one run on one machine (docs/performance.md).
  *   npm run bench                    the parts `relay`, `latency`, `convert`, `streams`, `routes` and `limits`
  *   npm run bench -- NAME            one part: those, `mixed`, `sparse`, `profile`, or a script of this folder (`money`, ...)
- *   npm run bench -- against DIR     this checkout beside another one, in turns
+ *   npm run bench -- against DIR [KIND...]   this checkout beside another one, in turns (kinds of answers: payloads.ts)
+ *   npm run bench -- profile [KIND...]       where the CPU goes, of `json` and `burst` unless kinds are named
  *   npm run bench -- --quick         shorter rounds and fewer streams
  *   npm run bench -- --plot          also draws docs/performance/*.svg
  */
@@ -23,7 +24,7 @@ import { relay } from "./parts/relay.ts";
 import { routes } from "./parts/routes.ts";
 import { sparse } from "./parts/sparse.ts";
 import { streams } from "./parts/streams.ts";
-import { requestFor } from "./payloads.ts";
+import { isStream, modes, requestFor } from "./payloads.ts";
 import { readProfile, type HotSpot } from "./profile.ts";
 import { barChart, type Chart } from "./svg.ts";
 import { World } from "./world.ts";
@@ -57,19 +58,20 @@ const parts: Readonly<Record<string, Part>> = { relay, latency, convert, streams
 /** Named on the command line only. */
 const onRequest: Readonly<Record<string, Part>> = { mixed, sparse, against };
 
-await main(positionals[0], positionals[1]);
+await main(positionals[0], positionals.slice(1));
 
-/** @param checkout for `against`. */
-async function main(name: string | undefined, checkout: string | undefined): Promise<void> {
-  if (name === "profile") return profile();
+/** @param given what stands behind the name. */
+async function main(name: string | undefined, given: readonly string[]): Promise<void> {
+  if (name === "profile") return profile(given);
+  const [checkout, ...only] = given;
   if (name !== undefined && SCRIPTS.includes(name)) {
     const script = join(import.meta.dirname, `${name}.ts`);
-    const given = [
+    const args = [
       script,
       ...(values.plot ? ["--plot"] : []),
       ...(quick && name === "scale" ? ["--quick"] : []),
     ];
-    process.exitCode = spawnSync(process.execPath, given, { stdio: "inherit" }).status ?? 1;
+    process.exitCode = spawnSync(process.execPath, args, { stdio: "inherit" }).status ?? 1;
     return;
   }
   const known = { ...parts, ...onRequest };
@@ -91,7 +93,7 @@ async function main(name: string | undefined, checkout: string | undefined): Pro
   for (const [part, run] of Object.entries(name === undefined ? parts : known)) {
     if (name !== undefined && part !== name) continue;
     say(part);
-    const bench = { world, contestants, quick, rounds: roundsOf(quick), checkout, say };
+    const bench = { world, contestants, quick, rounds: roundsOf(quick), checkout, only, say };
     const { tables, charts = {} } = await run(bench);
     for (const table of tables) console.log(`\n${renderTable(table)}`);
     if (values.plot) plot(charts);
@@ -104,16 +106,16 @@ function conditions(): string {
   return `${new Date().toISOString()}; Node ${process.version}; ${cpus().length} cores, ${cpus()[0]?.model.trim() ?? "unknown"}; load ${load.join(", ")}`;
 }
 
-/** Where the data plane's CPU goes: JSON, then 200 events at once, each with a profile of its own. */
-async function profile(): Promise<void> {
+/** Where the data plane's CPU goes, each kind of answer with a profile of its own. */
+async function profile(kinds: readonly string[]): Promise<void> {
   console.log(conditions());
   const folder = join(root, ".gapura", "profiles");
   mkdirSync(folder, { recursive: true });
   await using world = await World.open();
-  for (const mode of ["json", "burst"] as const) {
+  for (const mode of modes.filter((name) => (kinds.length > 0 ? kinds : ["json", "burst"]).includes(name))) {
     const known = new Set(readdirSync(folder));
     const gapura = await world.gapura({ profileTo: folder });
-    const request = requestFor({ path: gapura.path(mode), model: mode, stream: mode === "burst" });
+    const request = requestFor({ path: gapura.path(mode), model: mode, stream: isStream(mode) });
     await load({ port: gapura.port, request, width: roundsOf(false).width, ms: 2 * PROFILE_MS });
     await gapura.stop();
     for (const file of readdirSync(folder).filter((name) => !known.has(name))) {

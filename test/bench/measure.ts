@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { median, percentile } from "./figures.ts";
 import { load, sparseLoad } from "./load.ts";
-import { requestFor, type Mode } from "./payloads.ts";
+import { isStream, requestFor, type Mode } from "./payloads.ts";
 import { treeCpuMicros } from "./proc.ts";
 import type { Contestant } from "./world.ts";
 
@@ -35,7 +35,6 @@ export interface Measured {
   readonly wholeP99Ms: number;
 }
 
-const isStream = (mode: Mode) => mode !== "json" && mode !== "whole" && mode !== "response";
 /** What a contestant did last is over by then. */
 const SETTLE_MS = 50;
 

@@ -37,6 +37,8 @@ export function dialectOf(mode: Mode): Dialect {
   return mode === "responses" || mode === "response" || mode === "open-responses" ? "responses" : "chat";
 }
 
+export const isStream = (mode: Mode) => mode !== "json" && mode !== "whole" && mode !== "response";
+
 export const EVENTS = 200;
 export const PACE_MS = 2;
 const BODY_BYTES = 1024;

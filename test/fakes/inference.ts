@@ -1,4 +1,5 @@
 /** What a test of inference needs around it: a snapshot of one route, a meter that records, a sink that keeps. */
+import { type AnswerBytes, joinedBytes } from "../../dataplane/inference/answer-bytes.ts";
 import { EventEmitter } from "node:events";
 import { pino } from "pino";
 import type {
@@ -175,8 +176,6 @@ export class KeepingSink extends EventEmitter implements AnswerSink {
   status = 0;
   headers: Readonly<Record<string, string>> = {};
   readonly pieces: Buffer[] = [];
-  /** How many pieces had been written each time when they were to leave at once. */
-  readonly hurriedAfter: number[] = [];
   ended = false;
   /** Called before each piece is taken; false: the reader is behind. */
   accept: () => boolean = () => true;
@@ -190,15 +189,11 @@ export class KeepingSink extends EventEmitter implements AnswerSink {
     this.emit("start");
   }
 
-  write(bytes: Uint8Array | string): boolean {
+  write(bytes: AnswerBytes): boolean {
     if (this.status === 0 || this.ended) throw new Error("written before the start or after the end");
-    this.pieces.push(Buffer.from(bytes));
+    this.pieces.push(joinedBytes(bytes));
     this.emit("piece");
     return this.accept();
-  }
-
-  hurry(): void {
-    this.hurriedAfter.push(this.pieces.length);
   }
 
   drained(): Promise<void> {
@@ -211,7 +206,7 @@ export class KeepingSink extends EventEmitter implements AnswerSink {
     this.#drained = Promise.withResolvers();
   }
 
-  end(bytes?: Uint8Array | string): void {
+  end(bytes?: AnswerBytes): void {
     if (bytes !== undefined) this.write(bytes);
     this.ended = true;
   }

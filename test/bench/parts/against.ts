@@ -8,6 +8,7 @@ const SHOWN: readonly (readonly [string, Mode])[] = [
   ["Chat JSON, relayed", "json"],
   ["Messages JSON, relayed", "whole"],
   ["200 Chat events at once", "burst"],
+  ["200 Chat events in one packet", "packed"],
 ];
 /** Processes of the very same code differ by up to a tenth for as long as they live, so there are several of each. */
 const PROCESSES = 3;
@@ -19,7 +20,8 @@ const ROUND_MS = 600;
  * This checkout beside another one: CPU of the same requests, in turns. What the change cost is the
  * median of the ratios of sweeps; in each sweep every process has one round, so that a busy machine disturbs all alike.
  */
-export async function against({ world, contestants, quick, rounds, checkout, say }: Bench): Promise<Outcome> {
+export async function against(bench: Bench): Promise<Outcome> {
+  const { world, contestants, quick, rounds, checkout, only, say } = bench;
   if (checkout === undefined) throw new Error("which checkout? npm run bench -- against DIR");
   const here = [contestants.gapura];
   while (here.length < PROCESSES) here.push(await world.gapura());
@@ -27,6 +29,7 @@ export async function against({ world, contestants, quick, rounds, checkout, say
   while (there.length < PROCESSES) there.push(await world.gapura({ checkout }));
   const rows: string[][] = [];
   for (const [label, mode] of SHOWN) {
+    if (only.length > 0 && !only.includes(mode)) continue;
     const processes = here
       .flatMap((own, place) => [
         { isHere: true, contestant: own },

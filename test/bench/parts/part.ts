@@ -20,6 +20,8 @@ export interface Bench {
   readonly rounds: Rounds;
   /** The folder of another checkout, to compare with. */
   readonly checkout?: string | undefined;
+  /** Kinds of answers to compare, by the names in payloads.ts; none: all. */
+  readonly only: readonly string[];
   /** Tells how far it is, on standard error. */
   readonly say: (line: string) => void;
 }

@@ -1,0 +1,22 @@
+/** Part of an answer: bytes, or text that is written as UTF-8. Several of them are written as one. */
+export type AnswerBytes = Buffer | string | readonly (Buffer | string)[];
+
+export function lengthOf(bytes: AnswerBytes): number {
+  if (typeof bytes === "string") return Buffer.byteLength(bytes);
+  if (Buffer.isBuffer(bytes)) return bytes.length;
+  return bytes.reduce((sum, piece) => sum + lengthOf(piece), 0);
+}
+
+/** Puts them into a buffer that has room for them. `Buffer.concat` checks each piece anew. @returns the place behind them. */
+export function putBytes(target: Buffer, from: number, bytes: AnswerBytes): number {
+  if (typeof bytes === "string") return from + target.write(bytes, from);
+  if (Buffer.isBuffer(bytes)) return from + bytes.copy(target, from);
+  return bytes.reduce((at: number, piece) => putBytes(target, at, piece), from);
+}
+
+/** All of them, in a buffer of their own. */
+export function joinedBytes(bytes: AnswerBytes): Buffer {
+  const all = Buffer.allocUnsafe(lengthOf(bytes));
+  putBytes(all, 0, bytes);
+  return all;
+}
