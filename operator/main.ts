@@ -119,6 +119,8 @@ function readOptions(): {
   const { manifests, out, data, ack } = values;
   if (manifests === undefined || out === undefined || data === undefined)
     return misused("--manifests, --out and --data belong together");
+  if (ack !== undefined && !/^https?:$/.test(URL.parse(ack)?.protocol ?? ""))
+    return misused("--ack must be an http or https URL");
   return { manifests, out, data, ack: ack ?? null, tenancy: tenancyOfFlags(values) };
 }
 

@@ -20,14 +20,16 @@ export function parseWhy(args: readonly string[]): { readonly id: string; readon
 
 /** The lines to print. */
 export function whyLines(request: KeptRequest, json: boolean): string[] {
-  const { tries, toolCalls, micros, acceptedAt, ...plain } = request;
+  const { tries, toolCalls, micros, acceptedAt, ...kept } = request;
+  // Not kept where the dialect tells them.
+  const plain = kept.dialect === null ? kept : { ...kept, ...requestOf(kept.dialect) };
   const time = new Date(acceptedAt).toISOString();
   const credits = creditsText(micros);
   if (json) return [JSON.stringify({ time, ...plain, tries, toolCalls, credits })];
   const facts: [string, string | number | boolean | null][] = [
     ["id", plain.id],
     ["time", time],
-    ["request", askedFor(plain)],
+    ["request", `${plain.method ?? ""} ${plain.url ?? ""}`],
     ["organization", plain.organizationId],
     ["project", plain.projectId],
     ["key", plain.keyId],
@@ -56,11 +58,6 @@ export function whyLines(request: KeptRequest, json: boolean): string[] {
 /** A fact is one line, and tells the terminal nothing, though a client wrote it. */
 const shown = (text: string): string =>
   text.replaceAll(/\p{C}/gu, (sign) => `\\u{${sign.codePointAt(0)?.toString(16) ?? ""}}`);
-
-function askedFor({ dialect, method, url }: Pick<KeptRequest, "dialect" | "method" | "url">): string {
-  const asked = dialect === null ? { method, url } : requestOf(dialect);
-  return `${asked.method ?? ""} ${asked.url ?? ""}`;
-}
 
 /** `primary, 401, account, authentication_error, 12 ms: invalid x-api-key` */
 function tryText({ upstream, status, fault, reason, words, ms }: KeptRequest["tries"][number]): string {

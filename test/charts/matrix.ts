@@ -39,6 +39,7 @@ export const everything = {
   gateway: { enabled: true, parentRefs: [{ name: "public" }], annotations: { "example.com/a": "b" } },
   networkPolicy: {
     enabled: true,
+    apiServerPorts: [443, 8443],
     allowTo: [{ ipBlock: { cidr: "10.9.0.0/16" }, ports: [{ port: 5432 }] }],
     opsFrom: [{ namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": "monitoring" } } }],
   },

@@ -521,6 +521,13 @@ export const valueCases: readonly Case[] = [
     is: ["gapura-data-plane", "gapura-operator", "gapura-smoke"],
   },
   {
+    value: "networkPolicy.apiServerPorts",
+    base: { networkPolicy: { enabled: true } },
+    set: { networkPolicy: { enabled: true, apiServerPorts: [8443] } },
+    read: at("NetworkPolicy", "gapura-operator", "spec", "egress", 1),
+    is: { ports: [{ port: 8443 }] },
+  },
+  {
     value: "networkPolicy.allowTo",
     base: { networkPolicy: { enabled: true } },
     set: {

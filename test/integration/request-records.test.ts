@@ -119,6 +119,8 @@ test("a tenant learns that a provider failed and how, an operator which one and 
     id: refused.id,
     error: "upstream_error",
     organizationId: "org_a",
+    method: "POST",
+    url: "/v1/messages",
   });
 });
 
