@@ -1,5 +1,4 @@
 /** Runs one item: the same way as a live request, with the answer kept instead of sent (service.md "Batches"). */
-import { type AnswerBytes, joinedBytes } from "../inference/answer-bytes.ts";
 import type { Logger } from "pino";
 import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
 import type { Holds } from "../billing/holds.ts";
@@ -7,6 +6,7 @@ import { usageRow, type UsageRow } from "../billing/usage-row.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { dialectPath } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
+import { type AnswerBytes, joinedBytes } from "../inference/answer-bytes.ts";
 import type { AnswerSink, InferenceCall } from "../inference/call.ts";
 import type { Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";

@@ -6,12 +6,13 @@ import { hasStalled } from "./stalled-clients.ts";
 
 const nothing = () => {};
 
-/** Copying more than this costs more than a second piece. */
+/** A whole answer up to here is copied into one text with its headers: copying more costs more than a second piece. */
 const SHORT_BYTES = 16 * 1024;
 
 /**
- * Where the pieces of a write are put together. It is copied before anything else is written, and no buffer is allocated:
- * V8 counts buffers as growth of its heap, and collects all of it whenever some twenty megabytes of them were made.
+ * Where a chunk is put together: filled and read within one synchronous call, and never read beyond what that call filled,
+ * as all clients share it. No buffer of a chunk's own is made: V8 counts buffers as growth of its heap, and collects all of
+ * it after some twenty megabytes of them (docs/decisions/performance.md).
  */
 const scratch = Buffer.allocUnsafeSlow(64 * 1024);
 
@@ -72,8 +73,9 @@ export class HttpAnswerSink implements AnswerSink {
 
   write(bytes: AnswerBytes): boolean {
     const response = this.#response;
+    if (response.destroyed) return true;
     const length = lengthOf(bytes);
-    if (response.destroyed || length === 0) return true;
+    if (length === 0) return true;
     // Node corks the socket at the first write of a turn unless it is corked.
     const { socket } = response;
     socket?.cork();

@@ -37,15 +37,11 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
 
   push(chunks: readonly Buffer[]): void {
     let at = 0;
-    // Somebody waits for the first event: it is passed on before those that came with it are read.
+    // Somebody waits for the first event: it is passed on before the chunks behind its own are read.
     for (; this.#stream.isOpening && at < chunks.length; at += 1)
       this.#read(this.#sse.push(chunks[at] as Buffer));
-    const events: SseEvent[] = [];
-    try {
-      for (; at < chunks.length; at += 1) events.push(...this.#sse.push(chunks[at] as Buffer));
-    } finally {
-      this.#read(events);
-    }
+    if (this.#stream.isOver) return;
+    this.#read(chunks.slice(at).flatMap((chunk) => this.#sse.push(chunk)));
   }
 
   end(): ApiError | null {

@@ -75,11 +75,8 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   }
 
   push(chunks: readonly Buffer[]): void {
-    for (const chunk of chunks) {
-      this.#scanner.push(chunk);
-      if (this.#stream.isOver) return;
-    }
-    this.#flush();
+    for (const chunk of chunks) this.#scanner.push(chunk);
+    if (!this.#stream.isOver) this.#flush();
   }
 
   end(): null {

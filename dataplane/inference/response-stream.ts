@@ -41,7 +41,7 @@ export interface StreamConsumer<Out> {
   readonly dialect: Dialect;
   /** The first event is there: from here on a failure is told in-band. */
   begin(): void;
-  /** It leaves at once. @returns false when no more is wanted before `drained` resolves. */
+  /** @returns false when no more is wanted before `drained` resolves. */
   take(out: Out): boolean;
   drained(): Promise<void>;
   observe(usage: MessagesUsage): void;

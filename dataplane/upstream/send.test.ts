@@ -311,52 +311,84 @@ test("what came before anybody read is not lost, and an aborted call says why", 
   expect(await faultOf(other.head)).toBe("cancelled");
 });
 
-test("chunks of one packet are handed over at once, and none is lost to a failure behind them", async () => {
-  const chunked = `${ok}transfer-encoding: chunked\r\n\r\n`;
-  const origin = await serverThat((socket) => {
-    socket.write(`${chunked}1\r\na\r\n`);
-    setTimeout(() => socket.write("1\r\nb\r\n1\r\nc\r\n"), 30);
-    // The last of these is no chunk: the parser fails behind what it has found.
-    setTimeout(() => socket.write("1\r\nd\r\n1\r\ne\r\nnonsense\r\n"), 60);
-  });
-  const call = send(origin);
-  await call.head;
-  const handed: string[][] = [];
-  const fault = await new Promise((ended) => {
-    call.read({
-      data: (chunks) => handed.push(chunks.map(String)),
-      end: () => ended("end"),
-      fail: ended,
-    });
-  });
-  expect([handed, fault]).toEqual([[["a"], ["b", "c"], ["d", "e"]], "cut"]);
-});
+describe("a body as it is handed over", () => {
+  const chunks = (text: string) => Array.from(text, (letter) => `1\r\n${letter}\r\n`).join("");
+  const begun = `${ok}transfer-encoding: chunked\r\n\r\n${chunks("a")}`;
 
-test("a call that its reader aborts hands over nothing more", async () => {
-  const chunked = `${ok}transfer-encoding: chunked\r\n\r\n`;
-  const origin = await serverThat((socket) => {
-    socket.write(`${chunked}1\r\na\r\n`);
-    setTimeout(() => socket.write("1\r\nb\r\n"), 30);
-    setTimeout(() => socket.write("1\r\nc\r\n"), 60);
+  /** Hands over "a", then each packet when the one before was handed over; `take` says what the reader does with them. */
+  async function handed(packets: readonly string[], take: (text: string, call: UpstreamCall) => void) {
+    const told: string[] = [];
+    const upstream = Promise.withResolvers<Socket>();
+    const origin = await serverThat((socket) => {
+      socket.write(begun);
+      upstream.resolve(socket);
+    });
+    const call = send(origin);
+    await call.head;
+    const socket = await upstream.promise;
+    const { promise: over, resolve: end } = Promise.withResolvers<void>();
+    const last = (word: string) => {
+      told.push(word);
+      end();
+    };
+    const left = [...packets];
+    call.read({
+      data: (pieces) => {
+        told.push(pieces.join(" "));
+        const next = left.shift();
+        if (next !== undefined) socket.write(next);
+        take(pieces.join(""), call);
+      },
+      end: () => last("end"),
+      fail: last,
+    });
+    await over;
+    // Whatever would come too late, or a second time.
+    await sleep(30);
+    return told;
+  }
+
+  test("chunks of one packet at once", async () => {
+    const packets = [chunks("bc"), `${chunks("def")}0\r\n\r\n`];
+    expect(await handed(packets, () => {})).toEqual(["a", "b c", "d e f", "end"]);
   });
-  const call = send(origin);
-  await call.head;
-  const told: string[] = [];
-  const { promise: failed, resolve: fail } = Promise.withResolvers<void>();
-  call.read({
-    data: (chunks) => {
-      told.push(...chunks.map(String));
-      if (told.length === 2) call.abort("cancelled");
-    },
-    end: () => told.push("end"),
-    fail: (fault) => {
-      told.push(fault);
-      fail();
-    },
+
+  test("none is lost to a failure behind it in the same packet", async () => {
+    expect(await handed([`${chunks("bc")}nonsense\r\n`], () => {})).toEqual(["a", "b c", "cut"]);
   });
-  await failed;
-  await sleep(60);
-  expect(told).toEqual(["a", "b", "cancelled"]);
+
+  test.each([
+    ["in the middle", chunks("bc")],
+    ["at the end", `${chunks("bc")}0\r\n\r\n`],
+    ["before a failure", `${chunks("bc")}nonsense\r\n`],
+  ])("a reader that aborts %s hears of that alone, once", async (_where, packet) => {
+    const aborts = (text: string, call: UpstreamCall) => text === "bc" && call.abort("cancelled");
+    expect(await handed([packet, chunks("d")], aborts)).toEqual(["a", "b c", "cancelled"]);
+  });
+
+  test.each([
+    ["what came before it read", "a", [chunks("bc")], ["a", "cut"]],
+    ["what comes later", "bc", [chunks("bc"), chunks("d")], ["a", "b c", "cut"]],
+    ["the last", "bc", [`${chunks("bc")}0\r\n\r\n`], ["a", "b c", "cut"]],
+  ] as const)(
+    "a reader that throws at %s ends its call, and nothing else",
+    async (_when, at, packets, told) => {
+      const throws = (text: string) => {
+        if (text === at) throw new TypeError("a bug");
+      };
+      expect(await handed(packets, throws)).toEqual(told);
+    },
+  );
+
+  test("a whole one of very many chunks that waited for its reader", async () => {
+    const origin = await serverThat(
+      (socket) => void socket.write(`${begun}${chunks("a").repeat(199_999)}0\r\n\r\n`),
+    );
+    const call = send(origin);
+    await call.head;
+    await expect.poll(() => call.received).toBe(200_000);
+    expect((await call.whole(200_000)).length).toBe(200_000);
+  });
 });
 
 test("connections are kept and used again", async () => {

@@ -112,11 +112,10 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #decoder: Transform | null = null;
   #headSettled = false;
   #reader: BodyReader | null = null;
-  /** What nobody reads yet, or what is gathered until the packet at hand has been looked at. */
+  /** What nobody reads yet, or what is gathered until the next tick, when the packet at hand has been parsed. */
   #unread: Buffer[] = [];
   #unreadBytes = 0;
-  #gathers = false;
-  readonly #handsOver = () => this.#handOver();
+  #isGathering = false;
   #paused = false;
   /** The body is over: ended or failed. */
   #over: { fault: CallFault | null } | null = null;
@@ -193,7 +192,8 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     const chunks: Buffer[] = [];
     this.read({
       data: (more) => {
-        chunks.push(...more);
+        // One by one: a call takes no more than some 120,000 arguments.
+        for (const chunk of more) chunks.push(chunk);
         if (this.#received > maxBytes) this.abort("too_large");
       },
       end: () => resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks))),
@@ -205,7 +205,10 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     return promise;
   }
 
-  /** Stops reading from the upstream; the time until `resume` does not count as its idleness (design.md §4.7). */
+  /**
+   * Stops reading from the upstream: what the packet at hand brings still comes. The time until `resume` does not count as its
+   * idleness (design.md §4.7).
+   */
   pause(): void {
     // It is bounded anyhow, and nobody may be there to resume it.
     if (this.#unseenFrom !== null) return;
@@ -285,20 +288,24 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#unreadBytes += chunk.length;
     if (this.#reader === null) {
       if (this.#unreadBytes > UNREAD_LIMIT_BYTES) this.pause();
-    } else if (!this.#gathers) {
-      this.#gathers = true;
-      process.nextTick(this.#handsOver);
+    } else if (!this.#isGathering) {
+      this.#isGathering = true;
+      process.nextTick(() => this.#handOver());
     }
   }
 
-  /** Gives the reader what has come. */
+  /** Gives the reader what has come. One that throws, a bug of ours, ends this call and not the process. */
   #handOver(): void {
-    this.#gathers = false;
+    this.#isGathering = false;
     if (this.#reader === null || this.#unread.length === 0) return;
     const chunks = this.#unread;
     this.#unread = [];
     this.#unreadBytes = 0;
-    this.#reader.data(chunks);
+    try {
+      this.#reader.data(chunks);
+    } catch (error) {
+      this.#settle("cut", error);
+    }
   }
 
   #settleHead(): void {
@@ -309,11 +316,13 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#resolveHead({ status: this.#status, headers: this.#headers });
   }
 
-  /** `null`: the body ended as it should. */
+  /** `null`: the body ended as it should. What came before is handed over, unless it is over already. */
   #finish(fault: CallFault | null, cause?: unknown): void {
-    if (this.#over !== null) return;
-    this.#handOver();
-    // The reader may have ended it.
+    if (this.#over === null) this.#handOver();
+    this.#settle(fault, cause);
+  }
+
+  #settle(fault: CallFault | null, cause: unknown): void {
     if (this.#over !== null) return;
     this.#over = { fault };
     this.#cause = cause;

@@ -1,5 +1,4 @@
 /** What a test of inference needs around it: a snapshot of one route, a meter that records, a sink that keeps. */
-import { type AnswerBytes, joinedBytes } from "../../dataplane/inference/answer-bytes.ts";
 import { EventEmitter } from "node:events";
 import { pino } from "pino";
 import type {
@@ -13,6 +12,7 @@ import type {
 import type { Policy, Route, Upstream } from "../../dataplane/config/schema.ts";
 import { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { type Dialect, dialectPath } from "../../dataplane/dialects/dialect.ts";
+import { type AnswerBytes, joinedBytes } from "../../dataplane/inference/answer-bytes.ts";
 import type { AnswerSink, InferenceCall } from "../../dataplane/inference/call.ts";
 import { Cancellation } from "../../dataplane/lib/cancellation.ts";
 import { newRequestSummary } from "../../dataplane/telemetry/request-summary.ts";
