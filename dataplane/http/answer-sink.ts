@@ -76,7 +76,7 @@ export class HttpAnswerSink implements AnswerSink {
     if (response.destroyed) return true;
     const length = lengthOf(bytes);
     if (length === 0) return true;
-    // Node corks the socket at the first write of a turn unless it is corked.
+    // Node would cork it at the first write of a turn, and send when the turn is over; a corked one it leaves alone.
     const { socket } = response;
     socket?.cork();
     const isTaken = this.#isChunked ? this.#writeChunk(bytes, length) : response.write(plain(bytes));
@@ -137,7 +137,7 @@ function latin1(bytes: AnswerBytes): string {
   return scratch.toString("latin1", 0, putBytes(scratch, 0, bytes));
 }
 
-/** A chunk as such text. */
+/** A chunk with its frame, as text of which each character is a byte. */
 function chunkText(head: string, bytes: AnswerBytes): string {
   let at = scratch.write(head, 0, "latin1");
   at = putBytes(scratch, at, bytes);
@@ -145,6 +145,7 @@ function chunkText(head: string, bytes: AnswerBytes): string {
   return scratch.toString("latin1", 0, at);
 }
 
+/** The bytes as Node takes them. */
 function plain(bytes: AnswerBytes): Buffer | string {
   return typeof bytes === "string" || Buffer.isBuffer(bytes) ? bytes : joinedBytes(bytes);
 }

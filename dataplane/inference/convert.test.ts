@@ -1,6 +1,4 @@
 /** The cells in which the client and the upstream speak different dialects, served against a real upstream. */
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { describe, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
 import {
@@ -52,34 +50,6 @@ describe.each(cells)("a %s client of a %s upstream", (client, upstream) => {
     fake.next(faults === undefined ? hello : withFaults(hello, faults));
     return callTo(client, upstream, bodyOf(client, { stream: true }), around);
   };
-
-  test("gets the first event before those are read that came in the same packet, and those at once", async () => {
-    fake.next(hello);
-    const relayed = callTo(upstream, upstream, bodyOf(upstream, { stream: true }));
-    await serve(relayed);
-    const packed = createServer((_, response) => {
-      response.writeHead(200, { "content-type": "text/event-stream" });
-      for (const event of eventsOf(relayed)) response.write(`${event}\n\n`);
-      response.end();
-    });
-    await new Promise<void>((done) => packed.listen(0, "127.0.0.1", done));
-    const url = `http://127.0.0.1:${(packed.address() as AddressInfo).port}`;
-    try {
-      const call = callTo(client, upstream, bodyOf(client, { stream: true }), {
-        upstreams: [upstreamOf(url, upstream)],
-      });
-      await serve(call);
-      const texts = call.sink.pieces.map(String);
-      const [first = "", second = ""] = texts;
-      expect(first).not.toContain("Hello");
-      expect(second).toMatch(/Hello[^]*reader/);
-      // The end waits for the charge.
-      expect(texts.length).toBe(3);
-    } finally {
-      packed.closeAllConnections();
-      packed.close();
-    }
-  });
 
   test("gets a whole answer in its own dialect, charged as the upstream reports", async () => {
     fake.next(hello);

@@ -1,6 +1,4 @@
 /** Streams that pass by: their bytes, and when these leave. */
-import { createServer } from "node:http";
-import type { AddressInfo } from "node:net";
 import { describe, expect, test } from "vitest";
 import { bodyOf, hello, serveOneUpstream, usage } from "../../test/fakes/one-upstream.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
@@ -56,29 +54,6 @@ describe.each(dialects)("%s", (dialect) => {
         asItIs.sink.text,
       );
       expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: false }]);
-    }
-  });
-
-  test("the first event leaves at once, before those that came in the same packet are looked at", async () => {
-    fake.next(hello);
-    const apart = callTo(dialect, bodyOf(dialect, { stream: true }));
-    await serve(apart);
-    const server = createServer((_, response) => {
-      response.writeHead(200, { "content-type": "text/event-stream" }).end(apart.sink.text);
-    });
-    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
-    const { port } = server.address() as AddressInfo;
-    try {
-      const call = callTo(dialect, bodyOf(dialect, { stream: true }), {
-        upstream: { url: `http://127.0.0.1:${port}` },
-      });
-      await serve(call);
-      const [first, rest] = call.sink.pieces.map((piece) => piece.toString().match(/\n\n/g)?.length ?? 0);
-      expect(first).toBe(1);
-      expect(rest).toBeGreaterThan(1);
-    } finally {
-      server.closeAllConnections();
-      server.close();
     }
   });
 

@@ -19,7 +19,7 @@ import { convert } from "./parts/convert.ts";
 import { latency } from "./parts/latency.ts";
 import { limits } from "./parts/limits.ts";
 import { mixed } from "./parts/mixed.ts";
-import { roundsOf, type Part } from "./parts/part.ts";
+import { chosen, roundsOf, type Part } from "./parts/part.ts";
 import { relay } from "./parts/relay.ts";
 import { routes } from "./parts/routes.ts";
 import { sparse } from "./parts/sparse.ts";
@@ -108,11 +108,12 @@ function conditions(): string {
 
 /** Where the data plane's CPU goes, each kind of answer with a profile of its own. */
 async function profile(kinds: readonly string[]): Promise<void> {
+  const wanted = chosen(kinds.length === 0 ? ["json", "burst"] : kinds, modes);
   console.log(conditions());
   const folder = join(root, ".gapura", "profiles");
   mkdirSync(folder, { recursive: true });
   await using world = await World.open();
-  for (const mode of modes.filter((name) => (kinds.length > 0 ? kinds : ["json", "burst"]).includes(name))) {
+  for (const mode of wanted) {
     const known = new Set(readdirSync(folder));
     const gapura = await world.gapura({ profileTo: folder });
     const request = requestFor({ path: gapura.path(mode), model: mode, stream: isStream(mode) });

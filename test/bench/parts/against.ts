@@ -2,7 +2,7 @@ import { median, percentile } from "../figures.ts";
 import { measure, type Subject } from "../measure.ts";
 import type { Mode } from "../payloads.ts";
 import type { GapuraProcess } from "../world.ts";
-import { micros, type Bench, type Outcome } from "./part.ts";
+import { chosen, micros, type Bench, type Outcome } from "./part.ts";
 
 const SHOWN: readonly (readonly [string, Mode])[] = [
   ["Chat JSON, relayed", "json"],
@@ -23,13 +23,17 @@ const ROUND_MS = 600;
 export async function against(bench: Bench): Promise<Outcome> {
   const { world, contestants, quick, rounds, checkout, only, say } = bench;
   if (checkout === undefined) throw new Error("which checkout? npm run bench -- against DIR");
+  const kinds = chosen(
+    only,
+    SHOWN.map(([, mode]) => mode),
+  );
   const here = [contestants.gapura];
   while (here.length < PROCESSES) here.push(await world.gapura());
   const there: GapuraProcess[] = [];
   while (there.length < PROCESSES) there.push(await world.gapura({ checkout }));
   const rows: string[][] = [];
   for (const [label, mode] of SHOWN) {
-    if (only.length > 0 && !only.includes(mode)) continue;
+    if (!kinds.includes(mode)) continue;
     const processes = here
       .flatMap((own, place) => [
         { isHere: true, contestant: own },

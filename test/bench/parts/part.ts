@@ -37,6 +37,16 @@ export type Part = (bench: Bench) => Promise<Outcome>;
 export const roundsOf = (quick: boolean): Rounds =>
   quick ? { rounds: 1, ms: 800, width: 64 } : { rounds: 3, ms: 1_500, width: 64 };
 
+/** The kinds that were named; none: all. @throws Error when one is not known. */
+export function chosen<Kind extends string>(
+  given: readonly string[],
+  known: readonly Kind[],
+): readonly Kind[] {
+  const unknown = given.find((name) => !known.some((kind) => kind === name));
+  if (unknown !== undefined) throw new Error(`there is no kind ${unknown}: ${known.join(", ")}`);
+  return given.length === 0 ? known : known.filter((kind) => given.includes(kind));
+}
+
 export const micros = (value: number) => value.toFixed(value < 100 ? 1 : 0);
 export const millis = (value: number) => value.toFixed(2);
 export const mebibytes = (bytes: number) => (bytes / 1024 / 1024).toFixed(0);
