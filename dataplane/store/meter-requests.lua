@@ -113,7 +113,8 @@ local function charge(organization, id, hold, cost, row, kind, scopes, key_epoch
     packed = packed .. '\31' .. list.credit_names
   end
   charges[#charges + 1] = packed
-  local account = known[organization]
+  -- Read anew where the account was taken over since this call added to it.
+  local account = books(organization)
   if not account or key_epoch ~= account.keyEpoch then
     moved[organization] = true
   end

@@ -1,5 +1,7 @@
 /** What the scripts in store/meter-*.lua promise and no request of the outside can bring about by itself. */
 import { beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { accountOperation } from "../../dataplane/billing/account-loader.ts";
+import { readAccounts } from "../../dataplane/billing/accounts.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { chargeRows } from "../../dataplane/billing/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
@@ -135,6 +137,21 @@ describe("the operations of one call", () => {
       run(hold(`req_${count}_b`, 100n)),
     ]);
     expect([first, drained, second]).toEqual([["held", "4"], ["drained"], ["held", "6"]]);
+  });
+
+  test("charge to scopes that are known, also when the account is told between two charges", async () => {
+    const [account] = await readAccounts(plane.pool, [organization]);
+    if (account === undefined) throw new Error("the organization has no account");
+    const replies = await Promise.all([
+      run(settle(`req_${count}_a`, 1n)),
+      run(accountOperation(account, "", true)),
+      run(settle(`req_${count}_b`, 2n)),
+      run(operation("standing", organization, "")),
+    ]);
+    expect(replies).toEqual([["settled"], ["taken"], ["settled"], ["standing"]]);
+    expect(await book("moved")).toBeNull();
+    expect(await book("undrained")).toBe("3");
+    await plane.upkeep.drain();
   });
 
   test("charge in one entry of the stream, whose charges are counted", async () => {
