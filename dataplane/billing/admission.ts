@@ -1,7 +1,8 @@
 /**
  * The lines in which requests stand while other requests hold all of their organization's credit, or all that is left of a
- * limit of their key or project (design.md §5): in each, first come, first served, at most 2 s each. Only the first of a line asks Redis again, so a crowd costs no more
- * than one request does.
+ * limit of their key or project (design.md §5): in each, first come, first served, at most 2 s each. While there is no room only
+ * the first of a line asks Redis again, so a crowd costs no more than one request does. Where all that asked found room twice as
+ * many ask next: else a line that takes one at a time would never end again while more come than Redis answers calls.
  */
 import type { Reply } from "./shard.ts";
 
@@ -9,8 +10,10 @@ const USUAL_WAIT_MS = 2_000;
 /** Between two tries of the first in line; a hold that ends in this process wakes it at once. */
 const FIRST_PAUSE_MS = 20;
 const LONGEST_PAUSE_MS = 100;
-/** Longer lines could not be served in 2 s. */
+/** What a crowd may take of memory. */
 const LONGEST_LINE = 1_000;
+/** A fourth of what one call of the script takes: who stands in no line waits for it, too. */
+const MOST_AT_ONCE = 64;
 
 interface Visitor {
   readonly attempt: () => Promise<Reply>;
@@ -25,8 +28,15 @@ interface Visitor {
 /** The line that a `busy` reply is about: of the scope that it names, or of the organization. */
 const lineOf = (reply: Reply, organizationId: string): string => reply[1] || organizationId;
 
+/** What one that asked was told. */
+type Told = { readonly visitor: Visitor } & ({ readonly reply: Reply } | { readonly error: unknown });
+
 interface Line {
   readonly visitors: Visitor[];
+  /** So many of the first are asking. */
+  asking: number;
+  /** Something became free since the last of them began to ask. */
+  freed: boolean;
   wake: () => void;
 }
 
@@ -66,13 +76,16 @@ export class Admission {
 
   /** Something that this line waits for became free. */
   freed(name: string): void {
-    this.#lines.get(name)?.wake();
+    const line = this.#lines.get(name);
+    if (line === undefined) return;
+    line.freed = true;
+    line.wake();
   }
 
   #join(name: string, visitor: Visitor): void {
     const line = this.#lines.get(name);
     if (line === undefined) {
-      const opened: Line = { visitors: [visitor], wake: () => {} };
+      const opened: Line = { visitors: [visitor], asking: 0, freed: false, wake: () => {} };
       this.#lines.set(name, opened);
       this.#serve(name, opened).catch((error: unknown) => {
         this.#lines.delete(name);
@@ -82,49 +95,72 @@ export class Admission {
     }
     const { visitors } = line;
     if (visitors.length >= LONGEST_LINE) return visitor.resolve(busyIn(name, visitor));
-    // By their deadlines, as one may come from another line; behind the first, whose try may be under way.
+    // By their deadlines, as one may come from another line; behind those that are asking.
     const place = visitors.findLastIndex(({ deadline }) => deadline <= visitor.deadline);
-    visitors.splice(Math.max(1, place + 1), 0, visitor);
+    visitors.splice(Math.max(line.asking, place + 1), 0, visitor);
   }
 
   async #serve(name: string, line: Line): Promise<void> {
+    const { visitors } = line;
     let pauseMs = FIRST_PAUSE_MS;
-    for (let first = line.visitors[0]; first !== undefined; first = line.visitors[0]) {
+    let atOnce = 1;
+    for (let [first] = visitors; first !== undefined; [first] = visitors) {
       // Deadlines stand in the order of the line, so nobody behind the first runs out of time before it does.
       if (performance.now() >= first.deadline) {
-        line.visitors.shift();
+        visitors.shift();
         first.resolve(busyIn(name, first));
         continue;
       }
-      await wait(line, Math.min(pauseMs, first.deadline - performance.now()));
-      try {
-        const reply = await first.attempt();
-        if (reply[0] === "busy" && lineOf(reply, first.organizationId) !== name) {
-          line.visitors.shift();
-          this.#join(lineOf(reply, first.organizationId), first);
-          continue;
-        }
-        if (reply[0] === "busy") {
-          pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS);
-          continue;
-        }
-        first.resolve(reply);
-      } catch (error) {
-        first.reject(error);
-      }
-      line.visitors.shift();
-      // Where one found room the next may, too.
-      pauseMs = 0;
+      if (!line.freed) await wait(line, Math.min(pauseMs, first.deadline - performance.now()));
+      line.freed = false;
+      const isRoomLeft = await this.#ask(name, line, atOnce);
+      atOnce = isRoomLeft ? Math.min(2 * atOnce, MOST_AT_ONCE) : 1;
+      if (isRoomLeft) pauseMs = 0;
+      else pauseMs = pauseMs === 0 ? FIRST_PAUSE_MS : Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
     }
     this.#lines.delete(name);
+  }
+
+  /** Lets so many of the first ask. Who finds no room stays in front. @returns whether all found room, or need none here. */
+  async #ask(name: string, line: Line, atOnce: number): Promise<boolean> {
+    const asking = line.visitors.slice(0, atOnce);
+    line.asking = asking.length;
+    const told = await Promise.all(
+      asking.map(async (visitor): Promise<Told> => {
+        try {
+          return { visitor, reply: await visitor.attempt() };
+        } catch (error) {
+          return { visitor, error };
+        }
+      }),
+    );
+    const still = told.filter((one) => !this.#leaves(name, one)).map(({ visitor }) => visitor);
+    line.visitors.splice(0, asking.length, ...still);
+    line.asking = 0;
+    return still.length === 0;
+  }
+
+  /** Whether a visitor leaves the line with what it was told. */
+  #leaves(name: string, told: Told): boolean {
+    const { visitor } = told;
+    if ("error" in told) visitor.reject(told.error);
+    else if (told.reply[0] !== "busy") visitor.resolve(told.reply);
+    else {
+      const other = lineOf(told.reply, visitor.organizationId);
+      if (other === name) return false;
+      this.#join(other, visitor);
+    }
+    return true;
   }
 }
 
 const busyIn = (name: string, { organizationId }: Visitor): Reply =>
   name === organizationId ? ["busy", ""] : ["busy", name];
 
-function wait(line: Line, ms: number): Promise<void> {
-  return new Promise((resolve) => {
+/** Until something is freed, or for that long. */
+async function wait(line: Line, ms: number): Promise<void> {
+  if (ms <= 0) return;
+  await new Promise<void>((resolve) => {
     const timer = setTimeout(resolve, ms);
     line.wake = () => {
       clearTimeout(timer);
