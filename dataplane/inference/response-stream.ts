@@ -11,6 +11,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { SseOverflow } from "../lib/sse.ts";
+import { apiErrorOf } from "../store/store-away.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { AttemptFailure, failureOfError } from "../upstream/failure.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
@@ -70,7 +71,10 @@ export class ResponseStream<Out> implements BodyReader {
     this.#translator = translator(this);
   }
 
-  /** Resolves when the answer is over, however it ended. @throws AttemptFailure while nothing of it was passed on. */
+  /**
+   * Resolves when the answer is over, however it ended. @throws AttemptFailure while nothing of it was passed on, and whatever
+   * a bug of ours throws.
+   */
   run(): Promise<void> {
     this.#answer.call.read(this);
     return this.#ended.promise;
@@ -94,20 +98,24 @@ export class ResponseStream<Out> implements BodyReader {
     if (this.isOver) return;
     try {
       this.#translator.push(chunks);
+      if (this.#phase === "running") this.#observe();
     } catch (error) {
-      if (!(error instanceof SseOverflow)) throw error;
-      return this.overflow();
+      if (error instanceof SseOverflow) this.overflow();
+      else this.#misread(error);
     }
-    if (this.#phase === "running") this.#observe();
   }
 
   end(): void {
     if (this.isOver) return;
-    const early = this.#translator.end();
-    if (this.isOver) return;
-    if (this.#completed()) return;
-    const fault = faultOfEnd(!this.isOpening, this.#answer.call);
-    this.#broke(early ?? brokenStream(fault), fault);
+    try {
+      const early = this.#translator.end();
+      if (this.isOver) return;
+      if (this.#completed()) return;
+      const fault = faultOfEnd(!this.isOpening, this.#answer.call);
+      this.#broke(early ?? brokenStream(fault), fault);
+    } catch (error) {
+      this.#misread(error);
+    }
   }
 
   fail(fault: CallFault): void {
@@ -210,6 +218,19 @@ export class ResponseStream<Out> implements BodyReader {
   #reject(failure: AttemptFailure): void {
     this.#phase = "over";
     this.#ended.reject(failure);
+  }
+
+  /** What reads the answer failed, which is a bug of ours: it is thrown on to be logged, and says nothing of the upstream. */
+  #misread(cause: unknown): void {
+    if (this.isOver) return;
+    const { isOpening } = this;
+    this.#phase = "over";
+    const { call } = this.#answer;
+    call.abort("cancelled");
+    if (isOpening) return this.#ended.reject(cause);
+    const usage = isOwed(call, "cancelled") ? this.usage : null;
+    const told = this.#to.abandon(apiErrorOf(cause), "garbage", usage);
+    this.#end(told.then(() => Promise.reject(cause)));
   }
 
   #abandon(error: ApiError, fault: CallFault): void {

@@ -367,9 +367,9 @@ describe("a body as it is handed over", () => {
   });
 
   test.each([
-    ["what came before it read", "a", [chunks("bc")], ["a", "cut"]],
-    ["what comes later", "bc", [chunks("bc"), chunks("d")], ["a", "b c", "cut"]],
-    ["the last", "bc", [`${chunks("bc")}0\r\n\r\n`], ["a", "b c", "cut"]],
+    ["what came before it read", "a", [chunks("bc")], ["a", "garbage"]],
+    ["what comes later", "bc", [chunks("bc"), chunks("d")], ["a", "b c", "garbage"]],
+    ["the last", "bc", [`${chunks("bc")}0\r\n\r\n`], ["a", "b c", "garbage"]],
   ] as const)(
     "a reader that throws at %s ends its call, and nothing else",
     async (_when, at, packets, told) => {

@@ -16,7 +16,7 @@ import { MAX_UNSEEN_BYTES, MOST_BEGUN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_
  *   first_byte_timeout  no byte of the answer's body in time
  *   idle                a stream stood still for longer than allowed
  *   cut                 the connection broke after the answer had begun
- *   garbage             the answer's bytes are no HTTP, or do not decompress
+ *   garbage             the answer's bytes are no HTTP, do not decompress, or make what reads them fail
  *   too_large           a whole answer beyond the limit
  *   deadline            the request's own time is up
  *   shutdown            this process ends, and waits no longer
@@ -304,7 +304,8 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     try {
       this.#reader.data(chunks);
     } catch (error) {
-      this.#settle("cut", error);
+      // Not as a broken connection, which would count against its upstream.
+      this.#settle("garbage", error);
     }
   }
 
