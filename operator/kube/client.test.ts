@@ -158,3 +158,15 @@ test("a plugin that hangs holds up nobody for long: what was read before counts 
   open.unshift(never);
   await expect(never.call({ method: "GET", path: "/x" })).rejects.toThrow("could not be read in time");
 });
+
+test("a server that hangs keeps nobody who ends for longer than its last calls get", async () => {
+  const arrived = Promise.withResolvers<void>();
+  const api = await apiOf(() => arrived.resolve());
+  const waiting = api.call({ method: "GET", path: "/a" }).catch((error: unknown) => error);
+  await arrived.promise;
+  api.endWithin(10);
+  expect(await waiting).toMatchObject({ name: "AbortError" });
+  await expect(api.call({ method: "PUT", path: "/b", body: {} })).rejects.toMatchObject({
+    name: "AbortError",
+  });
+});

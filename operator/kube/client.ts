@@ -93,6 +93,7 @@ export class KubeApi {
   #isDoubted = false;
   #dispatcher: { readonly key: string; readonly value: Dispatcher } | null = null;
   #closed = false;
+  readonly #last = new AbortController();
 
   /**
    * `load` reads the credentials, again once they are stale or refused. `count` is told of each answer; a status of
@@ -111,8 +112,8 @@ export class KubeApi {
   /** @throws KubeError; another error when the server does not answer. */
   async call(call: Call): Promise<unknown> {
     const { method, path, query = {}, body, patch } = call;
-    const timeout = AbortSignal.timeout(CALL_TIMEOUT_MS);
-    const signal = call.signal === undefined ? timeout : AbortSignal.any([call.signal, timeout]);
+    const ends = [AbortSignal.timeout(CALL_TIMEOUT_MS), this.#last.signal];
+    const signal = AbortSignal.any(call.signal === undefined ? ends : [call.signal, ...ends]);
     const parameters = new URLSearchParams(query);
     if (method !== "GET") parameters.set("fieldManager", FIELD_MANAGER);
     if (patch === "apply") parameters.set("force", "true");
@@ -161,6 +162,11 @@ export class KubeApi {
     this.#count("WATCH", answer.statusCode);
     if (answer.statusCode !== 200) this.#parse(answer, await readBounded(answer.body));
     yield* jsonLines(answer.body);
+  }
+
+  /** Calls that are not answered by then fail: a server that hangs must not keep a process that ends past its grace. */
+  endWithin(ms: number): void {
+    setTimeout(() => this.#last.abort(), ms).unref();
   }
 
   async close(): Promise<void> {

@@ -51,6 +51,8 @@ const LONGEST_RETRY_MS = 20_000;
 /** Pods are asked before the first round; one that hangs does not hold it up for longer. */
 const FIRST_ANSWERS_MS = 4000;
 const POLL_MS = 50;
+/** For the calls that are under way at the end, and to give the lease back. */
+const LAST_CALLS_MS = 5000;
 
 /** Runs until the signal aborts; then the lease is given back. @throws when the ops port is taken. */
 export async function runCluster(options: ClusterOptions, signal: AbortSignal): Promise<void> {
@@ -129,6 +131,7 @@ class Cluster {
 
   async run(): Promise<void> {
     const signal = this.#signal;
+    signal.addEventListener("abort", () => this.#api.endWithin(LAST_CALLS_MS), { once: true });
     const informers = [this.#objects, this.#secrets, this.#pods].map((informer) => informer.run(signal));
     try {
       while (!signal.aborted && !this.isSynced) await pause(POLL_MS, signal);
