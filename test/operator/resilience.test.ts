@@ -235,4 +235,19 @@ describe.skipIf(access === null)("an operator in trouble", () => {
     },
     120_000,
   );
+
+  test("told to end while the API server answers nothing, it ends within the grace of its pod", async () => {
+    const leading = (await leader()).includes("operator-1") ? "operator-1" : "operator-0";
+    const operator = operators.find(({ name }) => name === leading);
+    if (operator === undefined) throw new Error("there is no operator");
+    for (const proxy of proxies) proxy.fault = () => "hold";
+    const held = () => proxies.reduce((sum, { writes }) => sum + writes.length, 0);
+    const before = held();
+    edits += 1;
+    await objects.apply("ModelRoute", "m", routeSpec(`https://edit-${edits}.example`));
+    await objects.until("something that it writes is not answered", async () => held() > before);
+    operator.child.kill("SIGTERM");
+    const code = await Promise.race([operator.ended, sleep(20_000, "too late", { ref: false })]);
+    expect(code).toBe(0);
+  }, 60_000);
 });
