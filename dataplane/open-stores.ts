@@ -1,9 +1,11 @@
 /** The stores of a data plane that serves: opened first, closed last. */
 import type { Logger } from "pino";
-import type { DatabasePool } from "slonik";
+import { sql, type DatabasePool } from "slonik";
+import { z } from "zod";
 import type { Environment } from "./environment.ts";
 import { readLedgerId, type LedgerId } from "./billing/ledger-identity.ts";
 import { wordsOf } from "./lib/words-of.ts";
+import { requireMigrated } from "./store/migrate.ts";
 import { nowAndThen } from "./store/once-there.ts";
 import { createPostgresPool, oncePostgresIsThere, openPostgres } from "./store/postgres.ts";
 import { PostgresClock } from "./store/postgres-clock.ts";
@@ -49,14 +51,11 @@ export async function openStores(
   const maxConnections = environment.DATABASE_CONNECTIONS;
   const patience = { withinMs: STARTS_WITHIN_MS, onAway: tells(log, waitsFor) };
   const pool = { maxConnections, onError: onError("postgres") };
-  const postgres = await openPostgres(DATABASE_URL, { ...pool, ...patience }).catch((error: unknown) => {
-    // Without the cause: what is said of it has the words already.
-    throw new Error(`Postgres: ${wordsOf(error)}`);
-  });
-  const [clock, ledger] = await oncePostgresIsThere(
-    () => Promise.all([PostgresClock.start(postgres), readLedgerId(postgres)]),
-    patience,
-  );
+  const postgres = await openPostgres(DATABASE_URL, { ...pool, ...patience }).catch(saysOfPostgres);
+  const [clock, ledger] = await oncePostgresIsThere(async () => {
+    requireMigrated(await readVersions(postgres));
+    return await Promise.all([PostgresClock.start(postgres), readLedgerId(postgres)]);
+  }, patience).catch(saysOfPostgres);
   const redis = openRedis(REDIS_URL, { onError: onError("redis") });
   const replica =
     DATABASE_READ_URL === undefined
@@ -81,6 +80,14 @@ export async function openStores(
       await Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), replica?.end()]);
     },
   };
+}
+
+const readVersions = (pool: DatabasePool): Promise<readonly number[]> =>
+  pool.manyFirst(sql.type(z.object({ version: z.number() }))`select version from schema_migrations`);
+
+/** Without the cause: what is said of it has the words already. */
+function saysOfPostgres(error: unknown): never {
+  throw new Error(`Postgres: ${wordsOf(error)}`);
 }
 
 function tells(log: Logger, waitsFor: (what: string) => void): (error: Error) => void {

@@ -1,6 +1,8 @@
 /** SQLSTATE of what is not in the schema: a table, a column, a function, a type. */
 const ABSENT = new Set(["42P01", "42703", "42883", "42704"]);
 
+export const NOT_MIGRATED = "this database has not the schema of this release; run `migrate` first";
+
 /** What went wrong, in a line for whoever started a program. */
 export function wordsOf(error: unknown): string {
   if (!(error instanceof Error)) return String(error);
@@ -9,7 +11,7 @@ export function wordsOf(error: unknown): string {
     if (cause instanceof AggregateError && cause.message === "")
       return [...new Set(cause.errors.map(wordsOf))].join(", ");
     if ("code" in cause && typeof cause.code === "string" && ABSENT.has(cause.code))
-      return `${error.message}: this database has not the schema of this release; run \`migrate\` first`;
+      return `${error.message}: ${NOT_MIGRATED}`;
   }
   return error.message;
 }

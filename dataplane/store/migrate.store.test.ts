@@ -1,7 +1,7 @@
 import pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { freshDatabase, singlePostgres, type TestDatabase } from "../../test/integration/stores.ts";
-import { migrate, readMigrations, type Migration } from "./migrate.ts";
+import { migrate, readMigrations, requireMigrated, type Migration } from "./migrate.ts";
 
 const step = (version: number, sql: string): Migration => ({
   version,
@@ -46,6 +46,14 @@ test("a migration that fails leaves nothing behind and can be mended", async () 
 
 test("a newer schema than the program knows is refused", async () => {
   await expect(migrate(database.url, { migrations: [one] })).rejects.toThrow(/newer release/);
+});
+
+test("who does not migrate wants all that its release has, and takes more", () => {
+  const own = [one, two];
+  expect(() => requireMigrated([1, 2, 3], own)).not.toThrow();
+  expect(() => requireMigrated([1], own)).toThrow(
+    "0002_step never ran: this database has not the schema of this release; run `migrate` first",
+  );
 });
 
 test("a Postgres that starts together with who migrates it is waited for, in a line that says so", async () => {

@@ -7,6 +7,7 @@
 import { createHash } from "node:crypto";
 import { readdirSync, readFileSync } from "node:fs";
 import type pg from "pg";
+import { NOT_MIGRATED } from "../lib/words-of.ts";
 import { takeBackfillStep } from "./migrate-backfill.ts";
 import { takeOnlineStep } from "./migrate-online.ts";
 import { MigrationRun, type Patience } from "./migrate-run.ts";
@@ -129,6 +130,19 @@ export function findPending(migrations: readonly Migration[], applied: readonly 
   }
   const done = new Set(applied.map(({ version }) => version));
   return migrations.filter(({ version }) => !done.has(version));
+}
+
+/**
+ * Of who does not migrate: a data plane serves on a newer schema too, while its own release is replaced (rule 12.6).
+ * @param applied the versions that the database has. @throws SchemaMismatchError unless it has all of this program.
+ */
+export function requireMigrated(
+  applied: readonly number[],
+  migrations: readonly Migration[] = readMigrations(),
+): void {
+  const lacking = migrations.filter(({ version }) => !applied.includes(version));
+  if (lacking.length === 0) return;
+  throw new SchemaMismatchError(`${lacking.map(({ name }) => name).join(", ")} never ran: ${NOT_MIGRATED}`);
 }
 
 interface Step {

@@ -5,7 +5,9 @@
 import { spawn } from "node:child_process";
 import { constants } from "node:os";
 import { setTimeout as sleep } from "node:timers/promises";
+import pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { readMigrations } from "../../dataplane/store/migrate.ts";
 import { hasEnded } from "../../hack/processes.ts";
 import type { DataPlane } from "../fakes/data-plane.ts";
 import { programEnvironment } from "../fakes/program-environment.ts";
@@ -133,6 +135,27 @@ test("one whose Postgres goes away while it copies its organizations says that i
     back({ store: postgres, proxy });
   }
 }, 90_000);
+
+test("one whose database lacks the newest migration ends, and says which", async () => {
+  const client = new pg.Client({ connectionString: postgres.url });
+  await client.connect();
+  const newest = readMigrations().at(-1);
+  if (newest === undefined) throw new Error("there are no migrations");
+  const shift = (from: number, to: number) =>
+    client.query("update schema_migrations set version = $2 where version = $1", [from, to]);
+  await shift(newest.version, 9_999);
+  try {
+    const { process: starting } = await world.spawn();
+    let said = "";
+    starting.stderr?.setEncoding("utf8").on("data", (text: string) => (said += text));
+    await expect.poll(() => hasEnded(starting), { timeout: SERVES_WITHIN_MS }).toBe(true);
+    expect(starting.exitCode).toBe(1);
+    expect(said).toContain(`Postgres: ${newest.name} never ran: this database has not the schema`);
+  } finally {
+    await shift(9_999, newest.version);
+    await client.end();
+  }
+}, 60_000);
 
 test("a command whose Postgres is away says so, and does its work once it is back", async () => {
   const [proxy, redisProxy] = proxies;
