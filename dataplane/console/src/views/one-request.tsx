@@ -30,7 +30,7 @@ export function OneRequest({ id }: { id: string }) {
         </ViewLink>
       </p>
       <h2 class="row">
-        <span class="breaks">{id}</span> <CopyButton text={id} />
+        <span>{id}</span> <CopyButton text={id} />
       </h2>
       <Section loaded={loaded} busy={names.busy}>
         {(request) => <What request={request} names={names} />}

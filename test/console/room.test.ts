@@ -1,0 +1,99 @@
+/** However long names, figures and refusals are, they are read whole, and the page stays as wide as its window. */
+import type { Browser, Page } from "playwright-core";
+import { afterAll, beforeAll, describe, expect } from "vitest";
+import { desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
+import { consoleTest as test } from "./console-test.ts";
+import { api, ask, theWorld } from "./world.ts";
+
+let browser: Browser;
+const { url, admin, inference } = theWorld();
+
+const LONG_WORD = "unbreakable".repeat(30);
+const LONG_NAME = `name-${"abcdefghij".repeat(6)}`.slice(0, 63);
+const LONG_MODEL = "vendor/modelname".repeat(13).slice(0, 200);
+const LONG_MAIL = `${"localpart".repeat(27).slice(0, 242)}@example.com`;
+const credit = {
+  granted: "123456789012345678.123456",
+  used: "0.000001",
+  available: "123456789012345678.123455",
+  held: "999999999999.999999",
+};
+
+beforeAll(async () => {
+  browser = await openBrowser();
+  await ask();
+  await api(admin, "POST", "/v1/organizations/api_keys", {
+    name: "roomy",
+    limits: { credits: { amount: "5000", per: "month" }, requests_per_minute: 1000 },
+  });
+  const params = { max_tokens: 20, messages: [{ role: "user", content: "Hello" }] };
+  await api(inference, "POST", "/v1/messages/batches", {
+    requests: [{ custom_id: "bad", params: { ...params, model: "nowhere" } }],
+  });
+  const form = new FormData();
+  form.set("purpose", "user_data");
+  form.set("file", new Blob(["x"]), `${"roomy".repeat(40)}.txt`);
+  await fetch(`${url}/v1/files`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${inference}` },
+    body: form,
+  });
+});
+afterAll(async () => {
+  await browser?.close();
+});
+
+type Json = Record<string, unknown>;
+/** Answers of a path as the product gives them, but changed. */
+const changed = (page: Page, path: string, change: (answer: Json) => Json) =>
+  page.route(
+    ({ pathname }) => pathname === path,
+    async (route) => {
+      const response = await route.fetch();
+      await route.fulfill({ response, json: change((await response.json()) as Json) });
+    },
+  );
+const each =
+  (change: (one: Json) => Json) =>
+  (answer: Json): Json => ({ ...answer, data: (answer["data"] as Json[]).map(change) });
+
+/** As its link opens it, without the page itself being loaded anew. */
+const opened = async (page: Page, view: string) => {
+  await page.evaluate(
+    `history.pushState(null, "", "/console/${view}"); dispatchEvent(new PopStateEvent("popstate"))`,
+  );
+  await page.getByRole("main").locator(".section, form").first().waitFor();
+  await settled(page);
+};
+const useKey = async (page: Page) => {
+  await page.getByLabel("Inference key").fill(inference);
+  await page.getByRole("button", { name: "Use key" }).click();
+  await page.getByLabel("Inference key").waitFor({ state: "detached" });
+  await settled(page);
+};
+const pageWidth = (page: Page) => page.evaluate<number>("document.documentElement.scrollWidth");
+
+/** Tables that hide a part of themselves, and names that have no room to be read. */
+const crowded = (page: Page) =>
+  page.evaluate<string[]>(`[
+    ...Array.from(document.querySelectorAll(".table-frame"))
+      .filter(({ scrollWidth, clientWidth }) => scrollWidth > clientWidth)
+      .map((frame) => frame.querySelector("table").ariaLabel + ": " + frame.scrollWidth + " > " + frame.clientWidth),
+    ...Array.from(document.querySelectorAll("tbody tr > *"))
+      .filter((cell) => cell.textContent.length > 60 && cell.clientWidth < 110)
+      .map((cell) => cell.clientWidth + " px: " + cell.textContent),
+  ]`);
+
+test.each([360, 1280])("a refusal of one long word stays within %d px", async (width) => {
+  const { page } = await openPage(browser, url, { ...desk, width });
+  await signIn(page, url, admin);
+  await page.route("**/v1/**", (route) =>
+    route.fulfill({ status: 503, json: { error: { message: `No ${LONG_WORD}`, code: "x" } } }),
+  );
+  for (const view of ["keys", "usage", "costs", "requests", `requests?request=req_${LONG_WORD}`, ""]) {
+    await opened(page, view);
+    await page.getByRole("main").getByRole("alert").first().waitFor();
+    expect([view, await pageWidth(page)]).toEqual([view, width]);
+  }
+  await page.context().close();
+});
