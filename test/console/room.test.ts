@@ -97,3 +97,21 @@ test.each([360, 1280])("a refusal of one long word stays within %d px", async (w
   }
   await page.context().close();
 });
+
+describe.each([360, 768, 1280, 1440, 1920])("at %d px", (width) => {
+  test("a figure of eighteen digits stands in one line", async () => {
+    const { page } = await openPage(browser, url, { ...desk, width });
+    await changed(page, "/v1/organization/credits", (answer) => ({ ...answer, ...credit }));
+    await signIn(page, url, admin);
+    for (const view of ["", "costs"]) {
+      await opened(page, view);
+      await page.locator(".stat-value").getByText("123,456,789,012,345,678.123455").waitFor();
+      const lines = await page.evaluate<string[]>(`Array.from(document.querySelectorAll(".stat-value"))
+        .filter((value) => value.getClientRects().length > 1 || value.getBoundingClientRect().right > value.closest(".stat").getBoundingClientRect().right)
+        .map((value) => value.textContent)`);
+      expect([view, lines]).toEqual([view, []]);
+      expect([view, await pageWidth(page)]).toEqual([view, width]);
+    }
+    await page.context().close();
+  });
+});

@@ -343,6 +343,9 @@ export function Meter({ label, text, value, most }: MeterProps) {
   );
 }
 
+/** More characters than this are written smaller where there is little room. */
+const LONG_FIGURE = 20;
+
 /** One figure with its name. */
 export function Figure({
   name,
@@ -359,7 +362,7 @@ export function Figure({
     <div class="stat">
       <dt>{name}</dt>
       <dd>
-        <span class="stat-value">{value}</span>
+        <span class={value.length > LONG_FIGURE ? "stat-value long" : "stat-value"}>{value}</span>
         {unit !== undefined && <span class="stat-unit"> {unit}</span>}
         {note !== undefined && <span class="stat-note">{note}</span>}
       </dd>
