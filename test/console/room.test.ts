@@ -115,3 +115,20 @@ describe.each([360, 768, 1280, 1440, 1920])("at %d px", (width) => {
     await page.context().close();
   });
 });
+
+test("what stands at a bar of a chart stays on the page, whatever its series are called", async () => {
+  const { page } = await openPage(browser, url, desk);
+  await changed(page, "/v1/organization/usage/completions", (answer) => ({
+    ...answer,
+    data: (answer["data"] as { readonly results: readonly Json[] }[]).map((bucket) => ({
+      ...bucket,
+      results: bucket.results.map((result) => ({ ...result, model: LONG_MODEL })),
+    })),
+  }));
+  await signIn(page, url, admin);
+  await opened(page, "usage?group=model");
+  await page.locator(".plot").hover();
+  await page.locator(".plot-tip").waitFor();
+  expect(await pageWidth(page)).toBe(desk.width);
+  await page.context().close();
+});
