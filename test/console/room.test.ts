@@ -116,6 +116,96 @@ describe.each([360, 768, 1280, 1440, 1920])("at %d px", (width) => {
   });
 });
 
+describe.each([1280, 1440, 1920])("at %d px no table hides a column", (width) => {
+  const views = [
+    "",
+    "keys",
+    "usage?group=model",
+    "requests",
+    "models",
+    "costs",
+    "batches",
+    "files",
+    "configuration",
+  ];
+  const judge = async (page: Page) => {
+    await opened(page, "models");
+    await useKey(page);
+    for (const view of views) {
+      await opened(page, view);
+      await page.getByRole("main").getByRole("table").first().waitFor();
+      expect([view, await crowded(page)]).toEqual([view, []]);
+      expect([view, await pageWidth(page)]).toEqual([view, width]);
+    }
+    await page.context().close();
+  };
+
+  test("with ordinary names", async () => {
+    const { page } = await openPage(browser, url, { ...desk, width });
+    await signIn(page, url, admin);
+    await judge(page);
+  });
+
+  test("with names as long as they may be", async () => {
+    const { page } = await openPage(browser, url, { ...desk, width });
+    await changed(
+      page,
+      "/v1/organizations/api_keys",
+      each((key) => ({ ...key, name: LONG_NAME })),
+    );
+    await changed(
+      page,
+      "/v1/organization/projects",
+      each((project) => ({ ...project, name: LONG_NAME })),
+    );
+    await page.route(
+      ({ pathname }) => pathname === "/v1/organization/users",
+      (route) =>
+        route.fulfill({
+          json: {
+            object: "list",
+            has_more: false,
+            first_id: null,
+            last_id: null,
+            data: [
+              {
+                object: "organization.user",
+                id: "usr_0123456789abcdefghijklmn",
+                name: LONG_MAIL,
+                role: "member",
+                project_id: null,
+                added_at: 1_795_000_000,
+                last_used_at: 1_795_000_000,
+                limits: null,
+                standing: [],
+              },
+            ],
+          },
+        }),
+    );
+    await changed(
+      page,
+      "/v1/organization/requests",
+      each((request) => ({
+        ...request,
+        model: LONG_MODEL,
+        status: 502,
+        error_code: "upstream_unavailable",
+        duration_ms: 1_234_567,
+        first_byte_ms: 123_456,
+        credits: "12345.678901",
+      })),
+    );
+    await changed(
+      page,
+      "/v1/models",
+      each((model) => ({ ...model, display_name: LONG_MODEL.slice(0, 128) })),
+    );
+    await signIn(page, url, admin);
+    await judge(page);
+  });
+});
+
 test("what stands at a bar of a chart stays on the page, whatever its series are called", async () => {
   const { page } = await openPage(browser, url, desk);
   await changed(page, "/v1/organization/usage/completions", (answer) => ({

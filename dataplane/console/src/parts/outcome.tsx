@@ -1,17 +1,31 @@
 /** How a request ended. */
+import { Fragment } from "preact";
 import type { Request } from "../api/schema.ts";
 import { hasFailed } from "../lib/health.ts";
 import { Badge } from "./basics.tsx";
 
 export const milliseconds = (value: number | null): string => (value === null ? "–" : `${value} ms`);
 
-/** An answer that broke off has a good status, sent before, and a code that says why it ended. */
+/** An answer that broke off has a good status, sent before, and a code that says why it ended: broken between its words. */
 export function Outcome({ request }: { request: Request }) {
   const { status, error_code: code } = request;
   return (
     <>
       <Badge kind={hasFailed(request) ? "bad" : "good"}>{String(status)}</Badge>
-      {code !== null && <span class="second">{code}</span>}
+      {code !== null && (
+        <span class="second">
+          {code.split("_").map((word, index) => (
+            <Fragment key={index}>
+              {index > 0 && (
+                <>
+                  _<wbr />
+                </>
+              )}
+              {word}
+            </Fragment>
+          ))}
+        </span>
+      )}
     </>
   );
 }

@@ -13,6 +13,8 @@ export interface Column<Row> {
   readonly numeric?: boolean;
   /** The column names the row. */
   readonly heads?: boolean;
+  /** What stands here may be long, and without a space. */
+  readonly long?: boolean;
 }
 
 interface TableProps<Row> {
@@ -79,7 +81,7 @@ function useScrolls(frame: RefObject<HTMLElement | null>): boolean {
   return scrolls;
 }
 
-function cellOf<Row>({ title, cell, numeric, heads }: Column<Row>, row: Row) {
+function cellOf<Row>({ title, cell, numeric, heads, long }: Column<Row>, row: Row) {
   const inner = (
     <>
       {title !== "" && (
@@ -97,7 +99,7 @@ function cellOf<Row>({ title, cell, numeric, heads }: Column<Row>, row: Row) {
       </th>
     );
   return (
-    <td key={title} role="cell" class={numeric === true ? "number" : undefined}>
+    <td key={title} role="cell" class={numeric === true ? "number" : long === true ? "long" : undefined}>
       {inner}
     </td>
   );

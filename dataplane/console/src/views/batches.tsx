@@ -179,10 +179,18 @@ function BatchList() {
                   cell: ({ succeeded }) => formatCount(succeeded, t),
                 },
                 { title: t.batches.failed, numeric: true, cell: ({ failed }) => formatCount(failed, t) },
-                { title: t.keys.created, cell: ({ createdAt }) => <Moment at={createdAt} /> },
                 {
-                  title: t.files.expires,
-                  cell: ({ expiresAt }) => (expiresAt === null ? "–" : <Moment at={expiresAt} />),
+                  title: t.keys.created,
+                  cell: ({ createdAt, expiresAt }) => (
+                    <>
+                      <Moment at={createdAt} />
+                      {expiresAt !== null && (
+                        <span class="second">
+                          {t.files.expires} <Moment at={expiresAt} />
+                        </span>
+                      )}
+                    </>
+                  ),
                 },
                 {
                   title: t.common.actions,
@@ -257,6 +265,7 @@ function Failures({ row, onClose }: { row: Row; onClose: () => void }) {
                 { title: t.batches.line, heads: true, cell: ({ line }) => line },
                 {
                   title: t.batches.reason,
+                  long: true,
                   cell: ({ code, message }) => (
                     <>
                       {code}

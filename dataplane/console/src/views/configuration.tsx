@@ -33,6 +33,7 @@ export default function Configuration() {
               },
               {
                 title: t.configuration.conditions,
+                long: true,
                 cell: ({ conditions }) =>
                   conditions.map(({ type, status, reason, message }) => (
                     <span key={type}>

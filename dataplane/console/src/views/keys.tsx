@@ -161,7 +161,7 @@ function KeyTable({ keys, isFiltered, projects, onAsk }: KeyTableProps) {
         </>
       ),
     },
-    { title: t.keys.project, cell: (key) => projectName(key.workspace_id) },
+    { title: t.keys.project, long: true, cell: (key) => projectName(key.workspace_id) },
     { title: t.common.status, cell: (key) => <KeyState state={stateOf(key, projects)} t={t} /> },
     {
       title: t.limits.name,
@@ -175,12 +175,13 @@ function KeyTable({ keys, isFiltered, projects, onAsk }: KeyTableProps) {
           <span class="second">
             {t.keys.created} <Moment at={key.created_at} />
           </span>
+          {key.expires_at !== null && (
+            <span class="second">
+              {t.keys.expires} <Moment at={key.expires_at} />
+            </span>
+          )}
         </>
       ),
-    },
-    {
-      title: t.keys.expires,
-      cell: (key) => (key.expires_at === null ? t.common.noExpiry : <Moment at={key.expires_at} />),
     },
     { title: t.common.actions, cell: (key) => <KeyActions apiKey={key} onAsk={onAsk} /> },
   ];
@@ -245,7 +246,11 @@ function PeopleTable({ people, projects }: { people: readonly User[]; projects: 
       ),
     },
     { title: t.people.role, cell: ({ role }) => roles[role] },
-    { title: t.keys.project, cell: ({ project_id: id }) => (id === null ? "–" : projectName(id)) },
+    {
+      title: t.keys.project,
+      long: true,
+      cell: ({ project_id: id }) => (id === null ? "–" : projectName(id)),
+    },
     {
       title: t.limits.name,
       cell: ({ limits, standing }) => <LimitsShown limits={limits} standing={standing} of="key" />,

@@ -147,7 +147,7 @@ function Failures({ newest, t }: { newest: readonly Request[]; t: Texts }) {
             ),
           },
           { title: t.requests.at, cell: (request) => <Moment at={request.created_at} /> },
-          { title: t.reports.groups.model, cell: ({ model }) => model ?? "–" },
+          { title: t.reports.groups.model, long: true, cell: ({ model }) => model ?? "–" },
           {
             title: t.common.status,
             cell: (request) => <Outcome request={request} />,

@@ -99,9 +99,10 @@ function RequestList() {
                       </>
                     ),
                   },
-                  { title: t.reports.groups.model, cell: ({ model }) => model ?? "–" },
+                  { title: t.reports.groups.model, long: true, cell: ({ model }) => model ?? "–" },
                   {
                     title: t.reports.groups.api_key_id,
+                    long: true,
                     cell: (request) => (request.api_key_id === null ? "–" : keyName(request.api_key_id)),
                   },
                   { title: t.common.status, cell: (request) => <Outcome request={request} /> },
