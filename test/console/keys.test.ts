@@ -235,3 +235,23 @@ test("a refusal of the service is shown in its own words, and nothing is lost", 
   expect(await dialog.getByLabel("Name").inputValue()).toBe("kept");
   await page.unroute("**/api_keys");
 });
+
+test("a refused question keeps the focus; once its key is gone, reading goes on at the top", async () => {
+  await api(admin, "POST", "/v1/organizations/api_keys", { name: "doomed" });
+  await page.goto(`${url}/console/keys`);
+  await row("doomed").getByRole("button", { name: "Delete" }).focus();
+  await page.keyboard.press("Enter");
+  const action = page.getByRole("dialog").getByRole("button", { name: "Delete" });
+  const error = { message: "The ledger is away.", code: "unavailable" };
+  await page.route("**/api_keys/*", (route) => route.fulfill({ status: 503, json: { error } }));
+  await action.focus();
+  await page.keyboard.press("Enter");
+  await page.getByRole("dialog").getByText("The ledger is away.").waitFor();
+  const focused = () => page.evaluate<string>("document.activeElement.textContent");
+  await expect.poll(() => action.isEnabled()).toBe(true);
+  expect(await focused()).toBe("Delete");
+  await page.unroute("**/api_keys/*");
+  await page.keyboard.press("Enter");
+  await row("doomed").waitFor({ state: "detached" });
+  await expect.poll(focused).toBe("Keys");
+});

@@ -19,13 +19,14 @@ interface ButtonProps extends Children {
   readonly label?: string;
 }
 
+/** One that does nothing just now can still have the focus: nobody's place is lost while something is on its way. */
 export function Button({ children, onClick, kind = "plain", submits, disabled, label }: ButtonProps) {
   return (
     <button
-      type={submits === true ? "submit" : "button"}
+      type={submits === true && disabled !== true ? "submit" : "button"}
       class={`button ${kind}`}
-      onClick={onClick}
-      disabled={disabled}
+      onClick={disabled === true ? undefined : onClick}
+      aria-disabled={disabled === true ? true : undefined}
       aria-label={label}
     >
       {children}

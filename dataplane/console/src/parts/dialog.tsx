@@ -19,7 +19,7 @@ export function Dialog({ title, onClose, children }: DialogProps) {
     dialog?.showModal();
     return () => {
       dialog?.close();
-      if (opener instanceof HTMLElement && opener.isConnected) opener.focus();
+      if (opener instanceof HTMLElement) giveBack(opener);
     };
   }, []);
   return (
@@ -35,6 +35,23 @@ export function Dialog({ title, onClose, children }: DialogProps) {
       {children}
     </dialog>
   );
+}
+
+/** What asked has the focus again; when it goes because of the answer, the reader goes on at the top of the view. */
+function giveBack(opener: HTMLElement): void {
+  opener.focus();
+  const goOn = () => {
+    if (document.activeElement === document.body) document.querySelector<HTMLElement>("main h1")?.focus();
+  };
+  if (!opener.isConnected) return goOn();
+  const watcher = new MutationObserver(() => {
+    if (opener.isConnected) return;
+    watcher.disconnect();
+    goOn();
+  });
+  watcher.observe(document.body, { childList: true, subtree: true });
+  // Whoever goes elsewhere has a place of their own.
+  document.addEventListener("focusin", () => watcher.disconnect(), { once: true });
 }
 
 interface FormDialogProps extends DialogProps {
