@@ -281,3 +281,34 @@ test("a failed request is found by its status, and tells what happened", async (
   expect((await cells("Last failures")).map(([first]) => first)).toEqual(failed.slice(0, 5));
   expect(faults).toEqual([]);
 });
+
+/** One request as many, each with an id of its own. */
+const manyRequests = async (change: Record<string, unknown>, count: number) =>
+  await page.route("**/v1/organization/requests?*", async (route) => {
+    const response = await route.fetch();
+    const answer = (await response.json()) as { readonly data: readonly object[] };
+    const data = Array.from({ length: count }, (_, index) => ({
+      ...answer.data[0],
+      ...change,
+      id: `req_many_${index}`,
+    }));
+    await route.fulfill({ response, json: { ...answer, data, has_more: false } });
+  });
+
+test("the pages of a list keep the focus, say where they are and number their rows", async () => {
+  await manyRequests({}, 101);
+  await page.goto(`${url}/console/requests`);
+  await settled(page);
+  const next = page.getByRole("button", { name: "Next" });
+  await next.focus();
+  for (const range of ["51–100 of 101", "101–101 of 101"]) {
+    await page.keyboard.press("Enter");
+    await page.getByRole("status").getByText(range).waitFor();
+    expect(await next.evaluate("document.activeElement.textContent")).toBe("Next");
+  }
+  expect(await next.isDisabled()).toBe(true);
+  const table = page.getByRole("table", { name: "Requests" });
+  expect(await table.getAttribute("aria-rowcount")).toBe("102");
+  expect(await table.getByRole("row").last().getAttribute("aria-rowindex")).toBe("102");
+  await page.unroute("**/v1/organization/requests?*");
+});

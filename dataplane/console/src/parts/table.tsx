@@ -23,11 +23,13 @@ interface TableProps<Row> {
   readonly columns: readonly Column<Row>[];
   readonly rows: readonly Row[];
   readonly id: (row: Row) => string;
+  /** Stands beneath the rows of every page: their total. */
+  readonly total?: Row;
 }
 
 const PAGE_ROWS = 50;
 
-export function Table<Row>({ name, columns, rows, id }: TableProps<Row>) {
+export function Table<Row>({ name, columns, rows, id, total }: TableProps<Row>) {
   const [page, setPage] = useState(0);
   const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS));
   const shown = Math.min(page, pages - 1);
@@ -43,9 +45,9 @@ export function Table<Row>({ name, columns, rows, id }: TableProps<Row>) {
       ref={frame}
       {...(scrolls ? { tabIndex: 0, role: "region", "aria-label": name } : {})}
     >
-      <table role="table" aria-label={name} aria-rowcount={rows.length + 1}>
+      <table role="table" aria-label={name} aria-rowcount={rows.length + (total === undefined ? 1 : 2)}>
         <thead role="rowgroup">
-          <tr role="row">
+          <tr role="row" aria-rowindex={1}>
             {columns.map(({ title, numeric }) => (
               <th key={title} role="columnheader" scope="col" class={numeric === true ? "number" : undefined}>
                 {title}
@@ -54,11 +56,16 @@ export function Table<Row>({ name, columns, rows, id }: TableProps<Row>) {
           </tr>
         </thead>
         <tbody role="rowgroup">
-          {rows.slice(first, first + PAGE_ROWS).map((row) => (
-            <tr key={id(row)} role="row">
+          {rows.slice(first, first + PAGE_ROWS).map((row, index) => (
+            <tr key={id(row)} role="row" aria-rowindex={first + index + 2}>
               {columns.map((column) => cellOf(column, row))}
             </tr>
           ))}
+          {total !== undefined && (
+            <tr role="row" class="total" aria-rowindex={rows.length + 2}>
+              {columns.map((column) => cellOf(column, total))}
+            </tr>
+          )}
         </tbody>
       </table>
       {pages > 1 && (
@@ -118,7 +125,9 @@ function Pager({ first, shown, total, page, onPage }: PagerProps) {
   const last = Math.min(first + shown, total);
   return (
     <div class="pager">
-      <span>{t.common.range(formatCount(first + 1, t), formatCount(last, t), formatCount(total, t))}</span>
+      <span role="status">
+        {t.common.range(formatCount(first + 1, t), formatCount(last, t), formatCount(total, t))}
+      </span>
       <Button disabled={page === 0} onClick={() => onPage(page - 1)}>
         {t.common.previous}
       </Button>

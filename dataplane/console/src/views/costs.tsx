@@ -230,16 +230,7 @@ function CostTable({ range, group, rows: values, names, total }: CostTableProps)
         <h2>{title}</h2>
         <Button onClick={save}>{t.reports.download}</Button>
       </div>
-      <Table
-        name={title}
-        rows={[...rows, { name: t.common.total, credits: total }]}
-        id={({ name }) => name}
-        columns={[
-          { title, heads: true, cell: ({ name }) => name },
-          { title: t.costs.credits, numeric: true, cell: ({ credits }) => formatCredits(credits, t) },
-          { title: t.costs.rupiah, numeric: true, cell: ({ credits }) => formatRupiah(credits, t) },
-        ]}
-      />
+      <MoneyTable title={title} head={title} rows={rows} total={total} />
     </>
   );
 }
@@ -257,6 +248,31 @@ function Grants({ credit: { grants } }: { credit: Credits }) {
           rows={grants}
           id={({ name }) => name}
           columns={[
+interface MoneyTableProps {
+  readonly title: string;
+  /** What its rows are. */
+  readonly head: string;
+  readonly rows: readonly { readonly name: string; readonly credits: string }[];
+  readonly total: string;
+}
+
+function MoneyTable({ title, head, rows, total }: MoneyTableProps) {
+  const t = useTexts();
+  return (
+    <Table
+      name={title}
+      rows={rows}
+      total={{ name: t.common.total, credits: total }}
+      id={({ name }) => name}
+      columns={[
+        { title: head, heads: true, cell: ({ name }) => name },
+        { title: t.costs.credits, numeric: true, cell: ({ credits }) => formatCredits(credits, t) },
+        { title: t.costs.rupiah, numeric: true, cell: ({ credits }) => formatRupiah(credits, t) },
+      ]}
+    />
+  );
+}
+
             { title: t.overview.name, heads: true, cell: ({ name }) => name },
             { title: t.costs.grantedAt, cell: (grant) => <Moment at={grant.granted_at} /> },
             {
