@@ -312,3 +312,35 @@ test("the pages of a list keep the focus, say where they are and number their ro
   expect(await table.getByRole("row").last().getAttribute("aria-rowindex")).toBe("102");
   await page.unroute("**/v1/organization/requests?*");
 });
+
+test("each day's charge stands on Costs, to the micro-credit, and the days are the total", async () => {
+  await page.goto(`${url}/console/costs`);
+  await settled(page);
+  const { data } = await api(admin, "GET", `/v1/organization/costs?start_time=${startOfRange()}&limit=180`);
+  const expected = (
+    data as { readonly start_time: number; readonly results: { readonly credits: string }[] }[]
+  )
+    .filter(({ results }) => results.length > 0)
+    .map(({ start_time: start, results }) => [
+      new Date(start * 1000).toISOString().slice(0, 10),
+      results[0]?.credits,
+    ]);
+  const rows = (await cells("By day")).map(([day, credits = ""]) => [day, plain(credits)]);
+  const total = rows.pop();
+  expect(rows).toEqual(expected.toReversed());
+  expect(total?.[1]).toBe(plain((await cells("Model")).at(-1)?.[1] ?? ""));
+});
+const startOfRange = () => Math.floor(Date.now() / 86_400_000 - 29) * 86_400;
+
+test("a total stands beneath each page of a long list", async () => {
+  await page.route("**/v1/organization/usage/completions?*", async (route) => {
+    const response = await route.fetch();
+    const answer = (await response.json()) as { readonly results: readonly object[] };
+    const results = Array.from({ length: 60 }, (_, index) => ({ ...answer.results[0], model: `m-${index}` }));
+    await route.fulfill({ response, json: { ...answer, results } });
+  });
+  await page.goto(`${url}/console/costs`);
+  await page.getByText("1–50 of 60").waitFor();
+  expect((await cells("Model")).map(([name]) => name).slice(-2)).toEqual(["m-49", "Total"]);
+  await page.unroute("**/v1/organization/usage/completions?*");
+});

@@ -92,6 +92,16 @@ export default function Costs() {
                   format={(value) => formatCredits(String(value), t)}
                 />
                 <CostTable {...answer} names={names} total={answer.costs.total} />
+                <h2>{t.reports.days}</h2>
+                <MoneyTable
+                  title={t.reports.days}
+                  head={t.reports.start}
+                  rows={daysOf(answer.range)
+                    .map((day, index) => ({ name: day, credits: answer.costs.days[index] ?? "0" }))
+                    .filter(({ credits }) => credits !== "0")
+                    .reverse()}
+                  total={answer.costs.total}
+                />
               </>
             )}
             <Grants credit={answer.credit} />
