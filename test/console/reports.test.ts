@@ -313,6 +313,17 @@ test("the pages of a list keep the focus, say where they are and number their ro
   await page.unroute("**/v1/organization/requests?*");
 });
 
+test("milliseconds are written as every other figure is", async () => {
+  await manyRequests({ duration_ms: 1_234_567, first_byte_ms: 120_345, status: 200, error_code: null }, 1);
+  await page.goto(`${url}/console/requests`);
+  await settled(page);
+  const [row = []] = await cells("Requests");
+  expect(row).toEqual(expect.arrayContaining(["1,234,567 ms", "120,345 ms"]));
+  await page.goto(`${url}/console/`);
+  await page.locator(".stat").filter({ hasText: "p95" }).getByText("120,345 ms").waitFor();
+  await page.unroute("**/v1/organization/requests?*");
+});
+
 test("each day's charge stands on Costs, to the micro-credit, and the days are the total", async () => {
   await page.goto(`${url}/console/costs`);
   await settled(page);

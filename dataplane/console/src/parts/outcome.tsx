@@ -2,9 +2,11 @@
 import { Fragment } from "preact";
 import type { Request } from "../api/schema.ts";
 import { hasFailed } from "../lib/health.ts";
+import { formatCount, type Texts } from "../texts/texts.ts";
 import { Badge } from "./basics.tsx";
 
-export const milliseconds = (value: number | null): string => (value === null ? "–" : `${value} ms`);
+export const milliseconds = (value: number | null, t: Texts): string =>
+  value === null ? "–" : `${formatCount(value, t)} ms`;
 
 /** An answer that broke off has a good status, sent before, and a code that says why it ended: broken between its words. */
 export function Outcome({ request }: { request: Request }) {

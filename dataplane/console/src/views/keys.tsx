@@ -20,7 +20,7 @@ import { LimitsShown } from "../parts/limits.tsx";
 import { Table, type Column } from "../parts/table.tsx";
 import { place, refine } from "../router.ts";
 import { session } from "../session.ts";
-import { useTexts, type Texts } from "../texts/texts.ts";
+import { formatCount, useTexts, type Texts } from "../texts/texts.ts";
 import { KeyDialog, type Asked } from "./key-dialogs.tsx";
 
 interface Loaded {
@@ -297,7 +297,7 @@ function ProjectTable({ projects, keys, onAsk }: ProjectTableProps) {
         <Badge kind={status === "active" ? "good" : "calm"}>{t.keys.projectStatuses[status]}</Badge>
       ),
     },
-    { title: t.keys.list, numeric: true, cell: ({ id }) => String(counts.get(id) ?? 0) },
+    { title: t.keys.list, numeric: true, cell: ({ id }) => formatCount(counts.get(id) ?? 0, t) },
     {
       title: t.limits.name,
       cell: ({ limits, standing }) => <LimitsShown limits={limits} standing={standing} of="project" />,

@@ -6,6 +6,7 @@ import { isFound, readModels } from "../lib/models.ts";
 import { useStore } from "../lib/store.ts";
 import { Badge, CopyButton, Empty, Field, Section, ViewLink } from "../parts/basics.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
+import { milliseconds } from "../parts/outcome.tsx";
 import { PriceTable } from "../parts/prices.tsx";
 import { Snippets } from "../parts/snippets.tsx";
 import { Table } from "../parts/table.tsx";
@@ -196,7 +197,7 @@ function HealthShown({ loaded, model }: { loaded: ReturnType<typeof useHealth>; 
       {health !== undefined && (
         <span class="second">
           {t.models.failed(formatCount(health.failed, t), formatCount(health.requests, t))}
-          {health.firstByteP95 !== null && ` · p95 ${health.firstByteP95} ms`}
+          {health.firstByteP95 !== null && ` · p95 ${milliseconds(health.firstByteP95, t)}`}
         </span>
       )}
     </>

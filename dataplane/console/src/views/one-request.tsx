@@ -55,8 +55,8 @@ function What({ request, names: { keyName, projectName } }: WhatProps) {
     [t.requests.dialect, request.dialect ?? "–"],
     [t.requests.path, request.path === null ? "–" : t.requests.paths[request.path]],
     [t.requests.streamed, request.streamed ? t.common.yes : t.common.no],
-    [t.requests.firstByte, milliseconds(request.first_byte_ms)],
-    [t.requests.duration, milliseconds(request.duration_ms)],
+    [t.requests.firstByte, milliseconds(request.first_byte_ms, t)],
+    [t.requests.duration, milliseconds(request.duration_ms, t)],
     [t.usage.input, formatCount(request.input_tokens, t)],
     [t.usage.output, formatCount(request.output_tokens, t)],
     [t.costs.credits, formatCredits(request.credits, t)],
@@ -84,7 +84,7 @@ function What({ request, names: { keyName, projectName } }: WhatProps) {
             <ol>
               {request.tries.map(({ status, reason, ms }, index) => (
                 <li key={index}>
-                  {[status, reason, `${ms} ms`].filter((part) => part !== null).join(" · ")}
+                  {[status, reason, milliseconds(ms, t)].filter((part) => part !== null).join(" · ")}
                 </li>
               ))}
             </ol>

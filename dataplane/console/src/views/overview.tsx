@@ -114,12 +114,12 @@ function Health({ newest, t }: { newest: readonly Request[]; t: Texts }) {
       <Figure name={t.overview.errors} value={formatCount(failed, t)} note={t.overview.ofNewest(count)} />
       <Figure
         name={t.overview.firstByte(50)}
-        value={milliseconds(percentile(sorted, 50))}
+        value={milliseconds(percentile(sorted, 50), t)}
         note={t.overview.ofNewest(count)}
       />
       <Figure
         name={t.overview.firstByte(95)}
-        value={milliseconds(percentile(sorted, 95))}
+        value={milliseconds(percentile(sorted, 95), t)}
         note={t.overview.ofNewest(count)}
       />
     </dl>

@@ -18,6 +18,7 @@ import { useStore } from "../lib/store.ts";
 import { Button, Check, Choice, Empty, Problem, Section, TextArea } from "../parts/basics.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Markdown, SafeLink } from "../parts/markdown.tsx";
+import { milliseconds } from "../parts/outcome.tsx";
 import { Code } from "../parts/snippets.tsx";
 import { place, refine } from "../router.ts";
 import { admin, inferenceKey } from "../session.ts";
@@ -379,7 +380,7 @@ function Answer({ question, signal, onEnd }: AnswerProps) {
       )}
       <dl class="facts hint">
         <dt>{t.requests.firstByte}</dt>
-        <dd>{firstByteMs === null ? "–" : `${firstByteMs} ms`}</dd>
+        <dd>{milliseconds(firstByteMs, t)}</dd>
         <dt>{t.usage.tokens}</dt>
         <dd>
           {play.inputTokens === null

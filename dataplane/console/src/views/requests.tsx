@@ -109,12 +109,12 @@ function RequestList() {
                   {
                     title: t.requests.firstByte,
                     numeric: true,
-                    cell: (request) => milliseconds(request.first_byte_ms),
+                    cell: (request) => milliseconds(request.first_byte_ms, t),
                   },
                   {
                     title: t.requests.duration,
                     numeric: true,
-                    cell: (request) => milliseconds(request.duration_ms),
+                    cell: (request) => milliseconds(request.duration_ms, t),
                   },
                   {
                     title: t.usage.tokens,
