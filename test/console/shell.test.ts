@@ -89,6 +89,7 @@ describe.each([
       await page.getByRole("main").getByRole("heading", { level: 1, name }).waitFor();
       await settled(page);
       expect(await page.title()).toBe(`${name} · Gapura`);
+      expect([name, await page.getByText("All days and times are UTC.").count()]).toEqual([name, 1]);
       expect([name, await axe(page)]).toEqual([name, []]);
       expect([name, await page.evaluate("document.documentElement.scrollWidth")]).toEqual([name, look.width]);
       if (look === phone) continue;

@@ -77,6 +77,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
             {title}
           </h1>
           {children}
+          <p class="hint">{t.common.utc}</p>
         </main>
       </div>
     </div>

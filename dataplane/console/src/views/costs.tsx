@@ -108,9 +108,7 @@ export default function Costs() {
           </>
         )}
       </Section>
-      <p class="hint">
-        {t.costs.rate} {t.common.utc}
-      </p>
+      <p class="hint">{t.costs.rate}</p>
       <Prices />
       {isExporting && <FocusExport month={range.to.slice(0, 7)} onClose={() => setIsExporting(false)} />}
     </>

@@ -96,7 +96,6 @@ export default function Overview() {
               </>
             )}
             <Failures newest={newest} t={t} />
-            <p class="hint">{t.common.utc}</p>
           </>
         );
       }}

@@ -148,9 +148,7 @@ function RequestList() {
           </>
         )}
       </Section>
-      <p class="hint">
-        {t.requests.newest(formatCount(MOST, t))} {t.common.utc}
-      </p>
+      <p class="hint">{t.requests.newest(formatCount(MOST, t))}</p>
     </>
   );
 }

@@ -97,7 +97,6 @@ export default function Usage() {
       <Section loaded={loaded} busy={names.busy}>
         {(answer) => <Report {...answer} groupName={groupNamer(answer.question.group, names, t)} />}
       </Section>
-      <p class="hint">{t.common.utc}</p>
     </>
   );
 }
