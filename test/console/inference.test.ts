@@ -120,6 +120,14 @@ test("a batch that failed at its input is seen to have failed, with the reason o
   await page.keyboard.press("Escape");
 });
 
+test("the prices that were searched for stand in the address, and open again", async () => {
+  await open("costs?search=demo-chat");
+  const rows = page.getByRole("table", { name: "Prices" }).getByRole("rowheader").locator(".cell");
+  await expect.poll(() => rows.allTextContents()).toEqual(["demo-chat"]);
+  await page.getByLabel("Search").fill("demo-messages");
+  await expect.poll(() => new URL(page.url()).searchParams.get("search")).toBe("demo-messages");
+});
+
 test("prices stand on Costs as they apply now, with tiers and announced changes, and as the API tells them", async () => {
   const other = await openPage(browser, url, desk);
   await signIn(other.page, url, many.admin);

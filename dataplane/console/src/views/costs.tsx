@@ -25,7 +25,7 @@ import { daysOf, RangeChoice, RangeFields, rangeOf } from "../parts/range.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Table } from "../parts/table.tsx";
 import { addDays, startOfDay } from "../lib/days.ts";
-import { place } from "../router.ts";
+import { place, refine } from "../router.ts";
 import { admin, adminFile } from "../session.ts";
 import { formatCount, formatCredits, formatRupiah, useTexts } from "../texts/texts.ts";
 
@@ -130,7 +130,7 @@ function Prices() {
 
 function PriceList() {
   const t = useTexts();
-  const [search, setSearch] = useState("");
+  const search = useStore(place).query.get("search") ?? "";
   const loaded = useLoad(readModels, []);
   return (
     <Section loaded={loaded}>
@@ -139,7 +139,12 @@ function PriceList() {
         return (
           <>
             <div class="filters">
-              <Field label={t.common.search} type="search" value={search} onInput={setSearch} />
+              <Field
+                label={t.common.search}
+                type="search"
+                value={search}
+                onInput={(text) => refine({ search: text })}
+              />
             </div>
             {found.length === 0 ? <Empty title={t.models.empty} /> : <PriceTable models={found} named />}
             <p class="hint">
@@ -243,19 +248,6 @@ function CostTable({ range, group, rows: values, names, total }: CostTableProps)
   );
 }
 
-function Grants({ credit: { grants } }: { credit: Credits }) {
-  const t = useTexts();
-  return (
-    <>
-      <h2>{t.costs.grants}</h2>
-      {grants.length === 0 ? (
-        <Empty title={t.costs.noGrants} />
-      ) : (
-        <Table
-          name={t.costs.grants}
-          rows={grants}
-          id={({ name }) => name}
-          columns={[
 interface MoneyTableProps {
   readonly title: string;
   /** What its rows are. */
@@ -281,6 +273,19 @@ function MoneyTable({ title, head, rows, total }: MoneyTableProps) {
   );
 }
 
+function Grants({ credit: { grants } }: { credit: Credits }) {
+  const t = useTexts();
+  return (
+    <>
+      <h2>{t.costs.grants}</h2>
+      {grants.length === 0 ? (
+        <Empty title={t.costs.noGrants} />
+      ) : (
+        <Table
+          name={t.costs.grants}
+          rows={grants}
+          id={({ name }) => name}
+          columns={[
             { title: t.overview.name, heads: true, cell: ({ name }) => name },
             { title: t.costs.grantedAt, cell: (grant) => <Moment at={grant.granted_at} /> },
             {
