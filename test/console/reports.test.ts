@@ -355,3 +355,26 @@ test("a total stands beneath each page of a long list", async () => {
   expect((await cells("Model")).map(([name]) => name).slice(-2)).toEqual(["m-49", "Total"]);
   await page.unroute("**/v1/organization/usage/completions?*");
 });
+
+test("a request is found by its id, wherever it was told", async () => {
+  const { data } = await api(admin, "GET", "/v1/organization/requests?limit=1");
+  const [{ id }] = data as [{ readonly id: string }];
+  await page.goto(`${url}/console/requests?status=200`);
+  await page.getByLabel("Request ID").fill(` ${id} `);
+  await page.keyboard.press("Enter");
+  await page.getByRole("heading", { name: id }).waitFor();
+  expect(new URL(page.url()).searchParams.get("request")).toBe(id);
+  await page.goBack();
+  await page.getByRole("table", { name: "Requests" }).waitFor();
+});
+
+test("a list without a filter says that there is nothing, one with a filter that nothing matches", async () => {
+  await page.route("**/v1/organization/requests?*", (route) =>
+    route.fulfill({ json: { object: "list", data: [], has_more: false, first_id: null, last_id: null } }),
+  );
+  await page.goto(`${url}/console/requests`);
+  await page.getByText("There is no request yet").waitFor();
+  await page.getByLabel("Error code").fill("nothing");
+  await page.getByText("No request matches these filters").waitFor();
+  await page.unroute("**/v1/organization/requests?*");
+});

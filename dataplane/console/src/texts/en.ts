@@ -309,6 +309,7 @@ export const en = {
     call: "Call it",
     code: "Code",
     empty: "No model matches",
+    none: "This key may call no model",
   },
   requests: {
     request: "Request",
@@ -329,7 +330,10 @@ export const en = {
     newest: (count: string) => `${count} at once.`,
     older: "Older requests",
     toNewest: "Newest requests",
-    empty: "No request matches",
+    id: "Request ID",
+    open: "Open request",
+    none: "There is no request yet",
+    empty: "No request matches these filters",
     emptyHint: "Requests are remembered for some days, and appear a moment after their end.",
   },
   batches: {
@@ -349,6 +353,7 @@ export const en = {
     cancelTitle: (id: string) => `Cancel ${id}?`,
     cancelText: "What runs is finished; what has not begun is not done. Results so far are kept.",
     empty: "There is no batch here",
+    noMatch: "No batch has this status",
     emptyHint: "Programs create batches; they appear here at once.",
   },
   files: {
@@ -364,6 +369,7 @@ export const en = {
     deleteTitle: (name: string) => `Delete “${name}”?`,
     deleteText: "The file is gone for good. Batches that wait for it fail.",
     empty: "There is no file here",
+    noMatch: "No file has this purpose",
     emptyHint: "Programs upload files; results of batches are files too.",
   },
   playground: {

@@ -310,6 +310,7 @@ export const id: Texts = {
     call: "Cara memanggil",
     code: "Kode",
     empty: "Tidak ada model yang cocok",
+    none: "Kunci ini tidak boleh memanggil model apa pun",
   },
   requests: {
     request: "Permintaan",
@@ -330,7 +331,10 @@ export const id: Texts = {
     newest: (count: string) => `${count} sekaligus.`,
     older: "Permintaan lebih lama",
     toNewest: "Permintaan terbaru",
-    empty: "Tidak ada permintaan yang cocok",
+    id: "ID permintaan",
+    open: "Buka permintaan",
+    none: "Belum ada permintaan",
+    empty: "Tidak ada permintaan yang cocok dengan saringan ini",
     emptyHint: "Permintaan diingat beberapa hari, dan muncul sesaat setelah selesai.",
   },
   batches: {
@@ -350,6 +354,7 @@ export const id: Texts = {
     cancelTitle: (batch: string) => `Batalkan ${batch}?`,
     cancelText: "Yang berjalan diselesaikan; yang belum mulai tidak dikerjakan. Hasil sejauh ini tetap ada.",
     empty: "Tidak ada batch di sini",
+    noMatch: "Tidak ada batch dengan status ini",
     emptyHint: "Program membuat batch; batch langsung muncul di sini.",
   },
   files: {
@@ -365,6 +370,7 @@ export const id: Texts = {
     deleteTitle: (name: string) => `Hapus “${name}”?`,
     deleteText: "Berkas hilang untuk selamanya. Batch yang menunggunya gagal.",
     empty: "Tidak ada berkas di sini",
+    noMatch: "Tidak ada berkas dengan tujuan ini",
     emptyHint: "Program mengunggah berkas; hasil batch juga berupa berkas.",
   },
   playground: {

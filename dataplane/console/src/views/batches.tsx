@@ -148,7 +148,7 @@ function BatchList() {
           const shown = rows.filter(({ isRunning }) => status === "" || isRunning === (status === "running"));
           if (shown.length === 0)
             return (
-              <Empty title={t.batches.empty}>
+              <Empty title={status === "" ? t.batches.empty : t.batches.noMatch}>
                 <p>{t.batches.emptyHint}</p>
               </Empty>
             );

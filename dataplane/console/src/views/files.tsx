@@ -68,7 +68,7 @@ function FileList() {
                 />
               </div>
               {shown.length === 0 ? (
-                <Empty title={t.files.empty}>
+                <Empty title={purpose === "" ? t.files.empty : t.files.noMatch}>
                   <p>{t.files.emptyHint}</p>
                 </Empty>
               ) : (

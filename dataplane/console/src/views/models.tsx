@@ -49,7 +49,11 @@ function ModelList() {
                 onInput={(text) => refine({ search: text })}
               />
             </div>
-            {found.length === 0 ? <Empty title={t.models.empty} /> : <ModelTable models={found} />}
+            {found.length === 0 ? (
+              <Empty title={search === "" ? t.models.none : t.models.empty} />
+            ) : (
+              <ModelTable models={found} />
+            )}
             <p class="hint">
               {t.models.per} {t.models.healthHint(formatCount(MOST_REQUESTS, t))}
             </p>

@@ -4,10 +4,10 @@ import { addDays, isDay, startOfDay } from "../lib/days.ts";
 import { useLoad } from "../lib/load.ts";
 import { useNames } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
-import { Check, Empty, Field, IdChoice, Section, ViewLink } from "../parts/basics.tsx";
+import { Button, Check, Empty, Field, IdChoice, Section, ViewLink } from "../parts/basics.tsx";
 import { milliseconds, Outcome } from "../parts/outcome.tsx";
 import { Table } from "../parts/table.tsx";
-import { place, refine } from "../router.ts";
+import { addressOf, go, place, refine } from "../router.ts";
 import { admin } from "../session.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
 import { OneRequest, secondOf } from "./one-request.tsx";
@@ -28,6 +28,7 @@ function RequestList() {
   const [live, setLive] = useState(false);
   const asked = questionOf(query);
   const isOlder = query.has("after");
+  const isFiltered = Object.keys(asked).length > 0;
   const { after: _, ...newest } = Object.fromEntries(query);
   const { callers, projects, keyName, busy } = useNames();
   const loaded = useLoad(
@@ -76,11 +77,12 @@ function RequestList() {
         <Field label={t.requests.code} value={query.get("code") ?? ""} onInput={(code) => filter({ code })} />
         <Check label={t.requests.live} checked={live} onInput={setLive} disabled={isOlder} />
       </div>
+      <FindRequest />
       <Section loaded={loaded} busy={busy}>
         {({ data, has_more: hasMore, last_id: last }) => (
           <>
             {data.length === 0 ? (
-              <Empty title={t.requests.empty}>
+              <Empty title={isFiltered ? t.requests.empty : t.requests.none}>
                 <p>{t.requests.emptyHint}</p>
               </Empty>
             ) : (
@@ -150,6 +152,25 @@ function RequestList() {
       </Section>
       <p class="hint">{t.requests.newest(formatCount(MOST, t))}</p>
     </>
+  );
+}
+
+/** Of an id that an answer, a log or a client told; also of one that is not listed, as it asked no model. */
+function FindRequest() {
+  const t = useTexts();
+  const [id, setId] = useState("");
+  return (
+    <form
+      class="row find"
+      method="post"
+      onSubmit={(event) => {
+        event.preventDefault();
+        go(addressOf("requests", { ...Object.fromEntries(place.value.query), request: id.trim() }));
+      }}
+    >
+      <Field label={t.requests.id} value={id} onInput={setId} required pattern=".*\S.*" />
+      <Button submits>{t.requests.open}</Button>
+    </form>
   );
 }
 
