@@ -127,7 +127,7 @@ function OneModel({ model }: { model: Model }) {
         <dd>{model.display_name}</dd>
         <dt>{t.models.health}</dt>
         <dd>
-          <HealthShown loaded={health} model={model.id} />
+          <HealthShown loaded={health} model={model.id} />{" "}
           <ViewLink to="requests" query={{ model: model.id }}>
             {t.models.itsRequests}
           </ViewLink>
