@@ -74,8 +74,10 @@ export async function batchesInLine(
       from batches batch left join organizations organization on organization.id = batch.organization_id
       where ${runnable(now)} and not batch.id = any(${sql.array([...blocked.batches], "text")})
         and not coalesce(organization.suspended or organization.deleted_at is not null, false)
-        and exists (
-          select from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blocked.models)}
+        and (
+          -- In the order of the index. Postgres takes that from an exists(), and where it expects many reads the whole table instead.
+          select true from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blocked.models)}
+          order by item.number limit 1
         )
     ) as line
     where place <= ${BATCHES_EACH}

@@ -100,7 +100,9 @@ create table batch_items (
   line bytea,
   primary key (batch_id, number)
 );
-create index batch_items_waiting on batch_items (batch_id, number) where state = 'waiting';
+-- With what says whether one may run now: every pod looks for such once a second, and must not fetch each of the thousands that
+-- wait for their next try, or for a model that refuses more.
+create index batch_items_waiting on batch_items (batch_id, number) include (model, not_before) where state = 'waiting';
 create index batch_items_running on batch_items (worker) where state = 'running';
 -- Claimed and finished rows are rewritten where they stand.
 alter table batch_items set (fillfactor = 80);
