@@ -6,6 +6,7 @@ import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
 import { digest, DirectoryWorld, snapshotOfOrganizations } from "../../test/integration/directory-world.ts";
 import type { OrganizationEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { systemClock } from "../lib/clock.ts";
 import type { DirectorySyncOptions } from "./directory-sync.ts";
 import { KeyDirectory } from "./directory.ts";
 import { grant } from "../billing/grant-command.ts";
@@ -242,6 +243,30 @@ test("rule 5.1: keys of a project that is left out stop, and work again under th
   expect(await directory.recheck("apikey_blue")).toBe(null);
   await copy([listed("blue")]);
   expect(await find("made")).toEqual({ ...before, keyEpoch: Number(before?.keyEpoch) + 1 });
+});
+
+test("requests that all have to look their keys up again, as one of their organization ended, ask once together", async () => {
+  const secrets = ["one", "two", "three"];
+  await copy([organization("org_k", { apiKeys: secrets.map((name) => inferenceKey(`k-${name}`)) })]);
+  const keys = await Promise.all(secrets.map(async (name) => find(`k-${name}`)));
+  await copy([organization("org_k", { apiKeys: secrets.slice(1).map((name) => inferenceKey(`k-${name}`)) })]);
+  let statements = 0;
+  const counted = new Proxy(pool, {
+    get: (target, name: keyof DatabasePool) => {
+      if (name === "any" || name === "maybeOne") statements += 1;
+      return target[name];
+    },
+  });
+  const asking = new KeyDirectory({ pool: counted, clock: systemClock });
+  const ids = keys.map((found) => found?.keyId ?? "");
+  const again = await Promise.all(
+    Array.from({ length: 60 }, (_, index) => asking.recheck(ids[index % 3] ?? "")),
+  );
+  expect(statements).toBe(1);
+  const keyEpoch = Number(keys[0]?.keyEpoch) + 1;
+  expect(again[0]).toBe(null);
+  for (const at of [1, 2, 58])
+    expect(again[at]).toMatchObject({ keyId: ids[at % 3], projectId: keys[at % 3]?.projectId, keyEpoch });
 });
 
 test("rule 5.7: the last use of a key is written", async () => {

@@ -8,6 +8,7 @@ import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
+import { Gathered } from "../lib/gathered.ts";
 import { SharedCache } from "../lib/shared-cache.ts";
 import { limitsSchema } from "../config/schema.ts";
 import type { CurrentKey } from "../billing/held-bill.ts";
@@ -29,6 +30,8 @@ const STALE_MS = 5 * 60_000;
  * this process has. What may be older is the rest, such as their project's limits.
  */
 const PERSON_AGE_MS = 30_000;
+/** Keys, of as many requests, that one statement looks up again. */
+const RECHECKED_AT_ONCE = 500;
 /** So long after an organization had no room for one more person, newcomers cost a look-up and no count. */
 const FULL_MS = 5_000;
 /** Whoever accepts entries this old accepts the answer of a look-up that is under way. */
@@ -92,6 +95,11 @@ export class KeyDirectory implements Directory {
     max: 10_000,
     ttl: 1_000,
   });
+  /** When an organization's keys change, all of its requests that came before have to look again, in the same moment. */
+  readonly #rechecks = new Gathered(
+    (keyIds: readonly string[]) => this.#recheckTogether(keyIds),
+    RECHECKED_AT_ONCE,
+  );
   readonly #line = new KeyLookupQueue((sha256s) => this.#lookUpTogether(sha256s));
   /** Members who came with tokens, by their ids, as the newest one said here. */
   readonly #members = new SharedCache<Person>(MOST_REMEMBERED);
@@ -202,14 +210,19 @@ export class KeyDirectory implements Directory {
       const principal = await this.#introduce(member);
       return principal && { ...principal, projectId: principal.projectId ?? "" };
     }
+    const principal = (await this.#rechecks.ask(keyId)).get(keyId);
+    return principal === undefined ? null : { ...principal, projectId: principal.projectId ?? "" };
+  }
+
+  /** By the keys' ids, those that are valid. */
+  async #recheckTogether(keyIds: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
     const at = this.#options.clock.now();
-    const found = await this.#options.pool.maybeOne(sql.type(foundSchema)`
-      ${principals(sql.fragment`, key.sha256`)} where key.id = ${keyId} and ${valid}
+    const rows = await this.#options.pool.any(sql.type(foundSchema)`
+      ${principals(sql.fragment`, key.sha256`)} where key.id = any(${sql.array([...new Set(keyIds)], "text")}) and ${valid}
     `);
-    if (found === null) return null;
-    const { sha256, principal } = found;
-    if (this.#remembered.has(sha256)) this.#remember(sha256, principal, at);
-    return { ...principal, projectId: principal.projectId ?? "" };
+    for (const { sha256, principal } of rows)
+      if (this.#remembered.has(sha256)) this.#remember(sha256, principal, at);
+    return new Map(rows.map(({ principal }) => [principal.keyId, principal]));
   }
 
   /** The limits of a key whether it is valid or not, for work that goes on without it, in the project that it was begun in. */
