@@ -130,7 +130,8 @@ export class Drainer {
     // As many entries as hold `CHARGES_READ`, by what one holds on average.
     const most = Math.ceil(Math.min(MOST_ENTRIES_READ, Math.max(1, (CHARGES_READ * length) / waiting)));
     let moved = 0;
-    for (;;) {
+    // What comes in meanwhile is the next round's: one busy organization must not keep the other shards waiting.
+    for (let left = length; left > 0;) {
       const entries = await this.#readOurs(shard, most);
       for (const some of inRounds(entries)) {
         const count = await this.#round(shard, index, some);
@@ -138,7 +139,9 @@ export class Drainer {
         moved += count;
       }
       if (entries.length < most) return moved;
+      left -= entries.length;
     }
+    return moved;
   }
 
   /** The oldest entries of a shard. @throws ForeignLedger when they are not ours. */

@@ -1,5 +1,5 @@
 /** What the scripts in store/meter-*.lua promise and no request of the outside can bring about by itself. */
-import { beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { accountOperation } from "../../dataplane/billing/account-loader.ts";
 import { readAccounts } from "../../dataplane/billing/accounts.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
@@ -305,6 +305,38 @@ describe("a drainer that tells Redis what the ledger has", () => {
     expect((await plane.holds.standing.credit(organization)).used).toBe(2_100n);
     expect([await plane.redis.exists(waiting()), await book("undrained")]).toEqual([0, "0"]);
     expect((await reconcileLedger(plane.pool, plane.redis)).broken).toEqual([]);
+  });
+
+  test("comes to the other shards, however fast more comes into one", async () => {
+    const [busy, quiet] = [plane.shardFor("org_busy"), plane.shardFor("org_calm")];
+    // The order in which they are drained.
+    expect(plane.holds.shards.indexOf(quiet)).toBeGreaterThan(plane.holds.shards.indexOf(busy));
+    /** As many entries as are read at once. */
+    const settleMany = async () => {
+      for (let n = 0; n < 250; n += 1)
+        await (await plane.holds.open(request("org_busy"), 1n)).settle(usage(1));
+    };
+    for (const id of ["org_busy", "org_calm"]) await makeOrganization(plane.pool, id, MAX_MICROS);
+    await settleMany();
+    await (await plane.holds.open(request("org_calm"), 1n)).settle(usage(1));
+    const told: string[] = [];
+    for (const one of [busy, quiet]) {
+      const run = one.run.bind(one);
+      vi.spyOn(one, "run").mockImplementation(async (word, timeoutMs) => {
+        if (!word.startsWith("drained")) return await run(word, timeoutMs);
+        told.push(one === busy ? "busy" : "quiet");
+        const reply = await run(word, timeoutMs);
+        if (one === busy && told.length < 4) await settleMany();
+        return reply;
+      });
+    }
+    try {
+      await plane.upkeep.drain();
+      expect(told).toEqual(["busy", "quiet"]);
+    } finally {
+      vi.restoreAllMocks();
+    }
+    await plane.drained();
   });
 
   test("changes nothing when another one was faster", async () => {
