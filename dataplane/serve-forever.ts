@@ -116,6 +116,7 @@ export async function serveForever(environment: Environment): Promise<void> {
     newId,
     snapshot: () => loader.current,
     recheckKey: (keyId) => directory.recheck(keyId),
+    limitsOf: (keyId, projectId) => directory.limitsOf(keyId, projectId),
   });
   const { holds } = money;
   const systemResolver = resolverAsSystem();

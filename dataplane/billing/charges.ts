@@ -189,7 +189,7 @@ const settleOperation = (row: UsageRow, bill: HeldBill | undefined): MeterOperat
     row.cost.total.toString(),
     encodeRow(row),
     ...correctionOf(row, bill),
-    ...(bill?.scopeArguments ?? UNKNOWN_SCOPES),
+    ...(bill?.chargeScopes ?? UNKNOWN_SCOPES),
   );
 
 function count({ organizationId, model, tokens, cost }: UsageRow): void {

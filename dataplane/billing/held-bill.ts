@@ -75,6 +75,7 @@ export class HeldBill implements Bill, Seated {
   #seen: Observed | null = null;
   #said: Observed | null = null;
   #end: Promise<void> | null = null;
+  #chargeScopes: ScopeArguments | null = null;
 
   constructor(holds: HoldOperations, request: MeteredRequest, limits: RateLimits, options: BillOptions) {
     const { item } = options;
@@ -90,9 +91,8 @@ export class HeldBill implements Bill, Seated {
   }
 
   /** Empty for most. */
-  #scopesText(): string {
-    const { limits, acceptedAt } = this.request;
-    return limits.length === 0 ? "" : scopesText(limits, acceptedAt, this.item === "0");
+  #scopesText({ limits }: Pick<CurrentKey, "limits"> = this.request): string {
+    return limits.length === 0 ? "" : scopesText(limits, this.request.acceptedAt, this.item === "0");
   }
 
   /** Its key was looked up again, before it was admitted: it may have other limits, and belong to another project. */
@@ -102,6 +102,11 @@ export class HeldBill implements Bill, Seated {
     this.request = { ...this.request, ...now };
     this.#charged = { ...this.#charged, ...now };
     this.scopes = this.#scopesText();
+  }
+
+  /** Its key has these limits by now: what it has cost is theirs. Its hold stays as it is. */
+  chargeUnder(key: Pick<CurrentKey, "limits" | "keyEpoch">): void {
+    this.#chargeScopes = [this.#scopesText(key), String(key.keyEpoch)];
   }
 
   /** Tokens taken from the buckets when it is admitted. */
@@ -195,6 +200,11 @@ export class HeldBill implements Bill, Seated {
 
   get scopeArguments(): ScopeArguments {
     return [this.scopes, String(this.request.limitsEpoch)];
+  }
+
+  /** As `scopeArguments`, of its charge. */
+  get chargeScopes(): ScopeArguments {
+    return this.#chargeScopes ?? this.scopeArguments;
   }
 
   correction(tokensUsed: number): Correction {

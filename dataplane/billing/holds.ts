@@ -26,6 +26,7 @@ import {
   type RateLimits,
 } from "./held-bill.ts";
 import type { StreamPosition } from "./kept-charges.ts";
+import { CurrentLimits, type CurrentLimitsOptions } from "./current-limits.ts";
 import { LedgerGuard } from "./ledger-guard.ts";
 import { foreignText, type LedgerId } from "./ledger-identity.ts";
 import type { Meter, MeteredRequest, Micros } from "./meter.ts";
@@ -39,7 +40,7 @@ import type { UsageRow } from "./usage-row.ts";
 
 const IDLE_LOOK_MS = 20;
 
-export interface HoldsOptions extends ChargesOptions {
+export interface HoldsOptions extends ChargesOptions, CurrentLimitsOptions {
   readonly redis: RedisStore;
   readonly clock: Clock;
   /** That of `pool` (`readLedgerId`). */
@@ -66,6 +67,7 @@ export class Holds implements Meter, HoldOperations {
   /** What organizations and limits have left. */
   readonly standing: Standings;
   readonly #running = new Roster<HeldBill>();
+  readonly #currentLimits: CurrentLimits;
   readonly charges: Charges;
 
   constructor(options: HoldsOptions) {
@@ -82,6 +84,7 @@ export class Holds implements Meter, HoldOperations {
     });
     this.#loader = new AccountLoader(pool, this.#shards, () => this.guard.look());
     this.#gate = new Gate(options, this.#shards, this.#loader);
+    this.#currentLimits = new CurrentLimits(options);
     this.standing = new Standings(options, this.#shards, this.#loader);
     this.preflight = new Preflight(this.#gate, new FreeBudget(this.#shards, options.limits));
     this.charges = new Charges(options, this.#shards, (bill) => this.#ended(bill));
@@ -111,6 +114,7 @@ export class Holds implements Meter, HoldOperations {
     const wanted = estimate > MAX_MICROS ? MAX_MICROS : estimate;
     reachedMoneyStep("open.sent");
     await this.#gate.admit(bill, wanted);
+    this.#currentLimits.saw(bill);
     this.#running.add(bill);
     holding.value = this.#running.size;
     reachedMoneyStep("open.held");
@@ -258,7 +262,9 @@ export class Holds implements Meter, HoldOperations {
   }
 
   settle(bill: HeldBill, row: UsageRow): Promise<void> {
-    return this.charges.settle(bill, row);
+    const renewing = this.#currentLimits.renew(bill);
+    if (renewing === undefined) return this.charges.settle(bill, row);
+    return renewing.then(() => this.charges.settle(bill, row));
   }
 
   async release(bill: HeldBill): Promise<void> {

@@ -25,6 +25,7 @@ export interface MoneyOptions {
   readonly snapshot: () => Snapshot | null;
   /** As `HoldsOptions`. */
   readonly recheckKey: HoldsOptions["recheckKey"];
+  readonly limitsOf: HoldsOptions["limitsOf"];
 }
 
 export interface Money {
@@ -47,6 +48,7 @@ export function startMoney(options: MoneyOptions): Money {
     newEpoch: () => newId("req"),
     limits: (organizationId) => snapshot()?.organization(organizationId)?.rateLimits,
     recheckKey: options.recheckKey,
+    limitsOf: options.limitsOf,
   });
   const upkeep = new Upkeep({ redis, pool, holds, log, pod: newId("req"), random: Math.random });
   upkeep.start();

@@ -246,6 +246,7 @@ export class AdminWorld {
       newId,
       snapshot: () => this.snapshot,
       recheckKey: (keyId) => directory.recheck(keyId),
+      limitsOf: (keyId, projectId) => directory.limitsOf(keyId, projectId),
     });
     const { holds } = money;
     const sync = new DirectorySync({ pool, clock: systemClock, directory, holds, newId, log });

@@ -27,7 +27,11 @@ beforeAll(async () => {
   database = await freshDatabase();
   redis = await freshRedis();
   const stores = { redisUrl: redis.url, postgresUrl: database.url };
-  const options = { recheckKey: async (id: string) => keys.get(id) ?? null, waitMs: 600 };
+  const options = {
+    recheckKey: async (id: string) => keys.get(id) ?? null,
+    limitsOf: async (id: string) => keys.get(id) ?? { limits: [], keyEpoch: 0 },
+    waitMs: 600,
+  };
   [plane, second] = await Promise.all([Plane.open(stores, options), Plane.open(stores, options)]);
 });
 afterAll(async () => {
@@ -345,6 +349,30 @@ test("a key that moves takes its own spend along, and the old project keeps what
       [35, 0],
     ]);
   await expect.poll(() => standing([to])).toEqual([[11, 0]]);
+});
+
+test("an answer that ends after another key did keeps no limited one waiting for the ledger", async () => {
+  const { asked, standing, organizationId } = await tenant("long");
+  const own = key("apikey_long", credits(1_000));
+  const of = [own, project("proj_long", credits(500))];
+  const running = await plane.holds.open(asked([own]), 20n);
+  await plane.pool.transaction((transaction) => bumpKeyEpoch(transaction, organizationId));
+  keys.set("apikey_long", { keyEpoch: 2, projectId: "proj_long", limits: of });
+  await plane.holds.refresh([organizationId]);
+  const later = await plane.holds.open(asked([own]), 5n);
+  const bookOf = (field: string) =>
+    plane.redis.hget(`${plane.shardFor(organizationId).tag}:o:${organizationId}`, field);
+  await plane.drained();
+  await running.settle(usage(15));
+  expect(await bookOf("moved")).toBeNull();
+  await later.settle(usage(4));
+  expect(await bookOf("moved")).toBeNull();
+  await expect
+    .poll(() => standing(of))
+    .toEqual([
+      [19, 0],
+      [19, 0],
+    ]);
 });
 
 test("a request goes on under a limit that was taken away; what is charged past it is no fault of Redis'", async () => {

@@ -66,6 +66,12 @@ export class RunLimits {
     return { keyEpoch, projectId, limits };
   }
 
+  /** Its limits now, in a project that it may have left: that has none of its own then. */
+  limitsOf(keyId: string, projectId: string): Pick<CurrentKey, "limits" | "keyEpoch"> {
+    const { limits, keyEpoch } = this.keyNow(keyId);
+    return { limits: limits.filter(({ kind, id }) => kind === "key" || id === projectId), keyEpoch };
+  }
+
   change(organization: number, variant: number): void {
     const now = this.#now[organization];
     if (now === undefined) throw new Error("no such organization");

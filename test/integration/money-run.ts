@@ -115,6 +115,7 @@ export class Run {
       waitMs: 1,
       rhythm: { staleMs: -1 },
       recheckKey: async (keyId) => this.#limits.keyNow(keyId),
+      limitsOf: async (keyId, projectId) => this.#limits.limitsOf(keyId, projectId),
     });
   };
 

@@ -98,6 +98,7 @@ export class Plane {
       readonly rhythm?: Partial<Rhythm>;
       readonly limits?: HoldsOptions["limits"];
       readonly recheckKey?: HoldsOptions["recheckKey"];
+      readonly limitsOf?: HoldsOptions["limitsOf"];
       readonly waitMs?: number;
       readonly mostOwed?: number;
       /** Of Redis; as a data plane's unless a test has more patience. */
@@ -123,6 +124,7 @@ export class Plane {
       newEpoch: () => newId("req"),
       limits: options.limits ?? (() => undefined),
       recheckKey: options.recheckKey ?? (async () => null),
+      limitsOf: options.limitsOf ?? (async () => ({ limits: [], keyEpoch: 0 })),
       ...(options.waitMs === undefined ? {} : { waitMs: options.waitMs }),
       ...(options.kept === undefined ? {} : { kept: options.kept }),
       ...(options.mostOwed === undefined ? {} : { mostOwed: options.mostOwed }),

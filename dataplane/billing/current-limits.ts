@@ -1,0 +1,53 @@
+/**
+ * Keys may end, move and get other limits while a request runs. Its charge then names the scopes of now: else Redis cannot tell
+ * which are concerned, and until the ledger has the charge nobody of its organization with a limit of credit may begin
+ * (`moved` in store/meter-shard.lua). Where long answers end for minutes after such a change, that would be most of the time.
+ */
+import type { Logger } from "pino";
+import type { CurrentKey, HeldBill } from "./held-bill.ts";
+
+const MOST_KNOWN = 10_000;
+
+export interface CurrentLimitsOptions {
+  /** A key's limits in a project, whether or not it is still valid (`KeyDirectory.limitsOf`); epoch 0: it is not known. */
+  readonly limitsOf: (keyId: string, projectId: string) => Promise<Pick<CurrentKey, "limits" | "keyEpoch">>;
+  readonly log: Logger;
+}
+
+export class CurrentLimits {
+  readonly #options: CurrentLimitsOptions;
+  /** By organization: the newest epoch of its keys that a request came under. Never taken out singly, as in `KnownCredit`. */
+  readonly #newest = new Map<string, number>();
+
+  constructor(options: CurrentLimitsOptions) {
+    this.#options = options;
+  }
+
+  /** The bill's request was admitted. */
+  saw({ request: { organizationId, limitsEpoch } }: HeldBill): void {
+    const newest = this.#newest.get(organizationId);
+    if (newest !== undefined && newest >= limitsEpoch) return;
+    if (newest === undefined && this.#newest.size >= MOST_KNOWN) this.#newest.clear();
+    this.#newest.set(organizationId, limitsEpoch);
+  }
+
+  /** Before a bill is charged. undefined: its limits are those of now, as far as is known here. Never fails. */
+  renew(bill: HeldBill): Promise<void> | undefined {
+    const { organizationId, limitsEpoch } = bill.request;
+    return (this.#newest.get(organizationId) ?? 0) > limitsEpoch ? this.#lookUp(bill) : undefined;
+  }
+
+  async #lookUp(bill: HeldBill): Promise<void> {
+    const { id, keyId, projectId, limitsEpoch } = bill.request;
+    try {
+      const now = await this.#options.limitsOf(keyId, projectId);
+      if (now.keyEpoch > limitsEpoch) bill.chargeUnder(now);
+    } catch (error) {
+      // It is charged to what it was admitted under: others wait for the ledger, and no sum is wrong.
+      this.#options.log.info(
+        { err: error, request_id: id },
+        "the limits of a running request's key are not known",
+      );
+    }
+  }
+}
