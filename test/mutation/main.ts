@@ -2,16 +2,16 @@
  * `npm run mutate [-- --every N] [FILE ...]`: changes a file at one place after the other, runs its tests (table.ts), and tells what
  * none of them noticed; of the changes every Nth. It works on a copy.
  */
+import { type ChildProcess, fork } from "node:child_process";
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { join, resolve as absolute } from "node:path";
 import { parseArgs } from "node:util";
-import { createVitest } from "vitest/node";
-import { describeMutant, type Mutant, mutantsOf, withMutant } from "./mutants.ts";
+import { describeMutant, mutantsOf, withMutant } from "./mutants.ts";
 import { suites } from "./table.ts";
 
-/** A change that makes a loop endless is noticed so. */
-const TEST_MS = 10_000;
+/** Tests that take so much longer than those of the file as it is have noticed the change: a loop without end, mostly. */
+const LONGER_MS = 10_000;
 
 const { values, positionals } = parseArgs({
   allowPositionals: true,
@@ -33,44 +33,60 @@ if (unknown.length > 0) {
 const NOT_COPIED = new Set(["node_modules", ".git"]);
 const copy = mkdtempSync(join(tmpdir(), "gapura-mutation-"));
 cpSync(".", copy, { recursive: true, filter: (path) => !NOT_COPIED.has(path) });
-symlinkSync(resolve("node_modules"), join(copy, "node_modules"));
+symlinkSync(absolute("node_modules"), join(copy, "node_modules"));
 try {
   for (const file of files) await mutateFile(file);
 } finally {
   rmSync(copy, { recursive: true, force: true });
 }
 
-/** With a runner of its own: what one file's runs leave behind is not told of the next. */
 async function mutateFile(file: string): Promise<void> {
-  const runner = await createVitest("test", {
-    root: copy,
-    project: ["unit"],
-    watch: true,
-    testTimeout: TEST_MS,
-    reporters: [{}],
-  });
   const path = join(copy, file);
   const code = readFileSync(path, "utf8");
-  const specifications = await runner.globTestSpecifications([...(suites[file] ?? [])]);
-  const passes = async (mutant: Mutant | null): Promise<boolean> => {
-    writeFileSync(path, mutant === null ? code : withMutant(code, mutant));
-    runner.invalidateFile(path);
-    const { testModules, unhandledErrors } = await runner.runTestSpecifications(specifications);
-    // What was run before for another file is told again.
-    const own = new Set(specifications.map(({ moduleId }) => moduleId));
-    const judged = testModules.filter(({ moduleId }) => own.has(moduleId));
-    const passed = judged.filter((module) => module.state() === "passed");
-    return passed.length === own.size && unhandledErrors.length === 0;
+  let runner = startRunner(file);
+  const passes = async (text: string, withinMs: number | null): Promise<boolean> => {
+    writeFileSync(path, text);
+    const passed = await ask(runner, withinMs);
+    if (passed !== null) return passed;
+    end(runner);
+    runner = startRunner(file);
+    return false;
   };
-  if (!(await passes(null))) throw new Error(`the tests of ${file} fail as it is`);
+  const started = performance.now();
+  if (!(await passes(code, null))) throw new Error(`the tests of ${file} fail as it is`);
+  // With the start of the runner, as after a kill.
+  const withinMs = performance.now() - started + LONGER_MS;
   const mutants = mutantsOf(code).filter((_, index) => index % every === 0);
   let survived = 0;
   for (const mutant of mutants) {
-    if (!(await passes(mutant))) continue;
+    if (!(await passes(withMutant(code, mutant), withinMs))) continue;
     survived += 1;
     console.log(describeMutant(file, code, mutant));
   }
   writeFileSync(path, code);
-  await runner.close();
+  end(runner);
   console.log(`${file}: ${mutants.length - survived} of ${mutants.length} noticed\n`);
+}
+
+/** One a file: what its runs leave behind is not told of the next. A group of processes, to be killed as one. */
+function startRunner(file: string): ChildProcess {
+  const program = join(import.meta.dirname, "runner.ts");
+  return fork(program, [copy, file, ...(suites[file] ?? [])], { detached: true });
+}
+
+function end({ pid }: ChildProcess): void {
+  if (pid !== undefined) process.kill(-pid, "SIGKILL");
+}
+
+/** Whether the tests pass; null: no answer in time, or none any more. */
+async function ask(runner: ChildProcess, withinMs: number | null): Promise<boolean | null> {
+  const { promise, resolve } = Promise.withResolvers<boolean | null>();
+  const timer = withinMs === null ? undefined : setTimeout(resolve, withinMs, null);
+  runner.once("message", resolve);
+  runner.once("exit", () => resolve(null));
+  runner.send("run");
+  const passed = await promise;
+  clearTimeout(timer);
+  runner.removeAllListeners();
+  return passed;
 }
