@@ -17,6 +17,9 @@ const sonnet: Prices = {
   tools: { webSearch: "320", webFetch: "0", xSearchPost: "160", xSearchProfile: "320" },
 };
 
+/** Without a decimal place anywhere. */
+const whole: Prices = { ...sonnet, input: "1", cacheRead: "10" };
+
 describe("exact cost", () => {
   const cases: [string, Prices, Partial<TokenUsage>, Partial<ToolUsage>, bigint][] = [
     ["nothing costs nothing", sonnet, {}, {}, 0n],
@@ -32,6 +35,7 @@ describe("exact cost", () => {
       { xSearches: 1, xPosts: 3, xProfiles: 2 },
       1_120_000n,
     ],
+    ["the smallest part counts", whole, { input: 1 }, {}, 1n],
     ["half a micro-credit rounds up", { ...sonnet, cacheRead: "0.5" }, { cacheRead: 1 }, {}, 1n],
     ["just below half rounds down", { ...sonnet, cacheRead: "0.499999999" }, { cacheRead: 1 }, {}, 0n],
     [
@@ -54,6 +58,21 @@ describe("exact cost", () => {
     const { total, parts } = costMicros(prices, { ...noTokens, input: 1, cacheRead: 1, output: 1 }, noTools);
     expect(total).toBe(11n);
     expect(parts).toMatchObject({ input: 0n, cacheRead: 0n, output: 11n });
+  });
+
+  test("rule 5.15: the dearest of the parts has the residue wherever it stands among them", () => {
+    const prices = { ...sonnet, input: "10.4", cacheRead: "0.4", output: "0.4" };
+    const { parts } = costMicros(prices, { ...noTokens, input: 1, cacheRead: 1, output: 1 }, noTools);
+    expect(parts).toMatchObject({ input: 11n, cacheRead: 0n, output: 0n });
+  });
+
+  test("rule 5.15: what was not used has no part of the residue", () => {
+    const tenth = { cacheRead: "0.1", cacheWrite5m: "0.1", cacheWrite1h: "0.1", output: "0.1" };
+    const prices = { ...sonnet, ...tenth, input: "0.1", tools: { ...sonnet.tools, webFetch: "0.0001" } };
+    const used = { ...noTokens, cacheRead: 1, cacheWrite5m: 1, cacheWrite1h: 1, output: 1 };
+    const { total, parts } = costMicros(prices, used, { ...noTools, webFetches: 1 });
+    expect(total).toBe(1n);
+    expect(parts.input).toBe(0n);
   });
 });
 
@@ -210,6 +229,24 @@ describe("rule 10.3: long prompts", () => {
       200n + 3840n + 36_000n + 57_600n,
     );
   });
+  test("the parts of several calls are the sums of theirs and nothing else", () => {
+    const { source: _source, tools: _tools, ...rates } = whole;
+    const prices: Prices = { ...whole, tiers: [{ ...rates, inputOver: 100, input: "2" }] };
+    const calls = [
+      { ...noTokens, input: 3, output: 1 },
+      { ...noTokens, input: 101 },
+    ];
+    const { parts } = costMicros(prices, { ...noTokens, input: 104, output: 1 }, noTools, calls);
+    const none = {
+      cacheRead: 0n,
+      cacheWrite5m: 0n,
+      cacheWrite1h: 0n,
+      webSearch: 0n,
+      webFetch: 0n,
+      xSearch: 0n,
+    };
+    expect(parts).toEqual({ ...none, input: 3n + 202n, output: 480n });
+  });
   test("each call of a loop counts by its own input", () => {
     const call = { ...noTokens, input: 600 };
     const both = { ...noTokens, input: 1200 };
@@ -284,6 +321,20 @@ describe("rule 10.3: tiers of service", () => {
       total: 960n + 2n * 1920n,
       tier: "standard,priority",
     });
+  });
+
+  test("a call that came to nothing names no tier, the cheapest one does", () => {
+    const { source: _source, tools: _tools, ...rates } = whole;
+    const prices: Prices = { ...whole, serviceTiers: [{ ...rates, name: "fast", input: "2" }] };
+    const call = (charged: string[], input: number) => ({
+      ...noTokens,
+      input,
+      tiers: { charged, doubtful: [] },
+    });
+    const tier = (...calls: TokenUsage[]) => costMicros(prices, noTokens, noTools, calls).tier;
+    expect(tier(call([], 0), call(["fast"], 1))).toBe("fast");
+    expect(tier(call([], 1), call(["fast"], 0))).toBe("standard");
+    expect(tier(call([], 1), call(["fast"], 1))).toBe("standard,fast");
   });
 
   test("the hold takes the dearest set that may apply", () => {

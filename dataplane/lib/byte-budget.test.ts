@@ -29,6 +29,41 @@ test("an organization with a quarter gets no more while more than half is in use
   expect(budget.used).toBe(352);
 });
 
+test("a quarter is enough to be refused, one byte less is not", () => {
+  const budget = new ByteBudget(1000);
+  budget.lease("b").take(501);
+  const lease = budget.lease("a");
+  lease.take(249);
+  expect(refusal(() => lease.take(1))).toBe("taken");
+  expect(refusal(() => lease.take(1))).toBe("429 1");
+});
+
+test("what an organization holds is not forgotten among many that hold nothing", () => {
+  const budget = new ByteBudget(1000);
+  budget.lease("a").take(250);
+  budget.lease("b").take(260);
+  for (let n = 0; n <= 10_000; n += 1) budget.lease(`org_${n}`).expect(1);
+  expect(refusal(() => budget.lease("a").take(1))).toBe("429 1");
+});
+
+test("a lease holds exactly what it is told, and as much as before without being judged again", () => {
+  const budget = new ByteBudget(1000);
+  const lease = budget.lease("a");
+  const held = [300, 100, 400].map((bytes) => {
+    lease.hold(bytes);
+    return [lease.bytes, budget.used];
+  });
+  expect(held).toEqual([
+    [300, 300],
+    [100, 100],
+    [400, 400],
+  ]);
+  budget.lease("b").take(500);
+  expect(refusal(() => lease.hold(401))).toBe("429 1");
+  expect(refusal(() => lease.hold(400))).toBe("taken");
+  expect([lease.bytes, budget.used]).toEqual([400, 900]);
+});
+
 test("beyond the whole: 503, whoever asks, also for what is only announced", () => {
   const budget = new ByteBudget(1000);
   const leases = Array.from({ length: 5 }, (_, index) => budget.lease(`org_${index}`));
@@ -79,6 +114,13 @@ test("work that can wait gets what live requests leave, in its order, and never 
   await settled();
   expect(got.at(-1)).toBe("huge");
   expect(budget.used).toBe(100_000);
+  // However many came and went, and were given back twice: behind live requests it is one at a time.
+  for (const lease of leases.values()) lease.release();
+  live.take(900);
+  ask("one", 10);
+  ask("two", 10);
+  await settled();
+  expect(got.slice(-2)).toEqual(["huge", "one"]);
 });
 
 test("what was refused and what is in use is told", () => {
@@ -90,6 +132,7 @@ test("what was refused and what is in use is told", () => {
   const [a, b, c] = [budget.lease("a"), budget.lease("b"), budget.lease("c")];
   a.take(30);
   b.take(30);
+  b.hold(30);
   refusal(() => a.take(1));
   refusal(() => c.take(50));
   a.release();

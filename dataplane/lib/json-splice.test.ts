@@ -91,13 +91,30 @@ describe("editing", () => {
     expect(without(0, 1, 2, 3)).toBe("[  ]");
   });
 
-  test("overlapping edits are a bug, not a corrupt body", () => {
-    const bytes = Buffer.from("[1,2]");
-    expect(() =>
-      splice(bytes, [
-        { start: 1, end: 3, text: "" },
-        { start: 2, end: 4, text: "" },
-      ]),
-    ).toThrow(RangeError);
+  const edited = (text: string, ...edits: readonly (readonly [number, number, string | Buffer])[]) =>
+    splice(
+      Buffer.from(text),
+      edits.map(([start, end, inserted]) => ({ start, end, text: inserted })),
+    ).toString();
+
+  test("edits come in any order, those at one place in the order given", () => {
+    expect(edited("abc", [3, 3, "!"], [2, 2, "X"], [0, 0, "é"], [2, 2, Buffer.from("漢")])).toBe("éabX漢c!");
+    const untouched = Buffer.from("abc");
+    expect(splice(untouched, [])).toBe(untouched);
+  });
+
+  test("what lies inside of what is removed goes with it, what stands beside it stays", () => {
+    expect(edited("abcdef", [1, 4, ""], [1, 2, "X"], [2, 2, "X"], [3, 4, "X"])).toBe("aef");
+    expect(edited("abcdef", [1, 4, ""], [4, 4, "X"], [4, 5, "Y"])).toBe("aXYf");
+  });
+
+  test.each<[string, ...[number, number, string][]]>([
+    ["two removals", [1, 3, ""], [2, 4, ""]],
+    ["a change inside of a replacement", [0, 4, "X"], [1, 2, "Y"]],
+    ["two replacements of one place", [0, 1, "X"], [0, 1, "Y"]],
+    ["an end before its beginning", [3, 2, "X"]],
+    ["an end behind the text", [4, 6, "X"]],
+  ])("edits that overlap are a bug, not a corrupt body: %s", (_name, ...edits) => {
+    expect(() => edited("[1,2]", ...edits)).toThrow(RangeError);
   });
 });

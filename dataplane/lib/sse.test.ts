@@ -126,6 +126,8 @@ describe("framing", () => {
       { data: "[DONE]", closed: false },
     ]);
     expect(frames([Buffer.from("data: 1\n\n: only a comment")])).toHaveLength(1);
+    // Also where a single byte of its last line came.
+    expect(frames([Buffer.from("data: 1\nd")])).toMatchObject([{ data: "1", closed: false }]);
   });
 
   test("frames stay as they were when later chunks arrive", () => {
@@ -153,6 +155,12 @@ describe("bounds", () => {
     const [event] = scanner.push(Buffer.from("\n\n"));
     expect(event?.data).toHaveLength(pieces * piece.length);
     expect(computedMs() - started).toBeLessThan(2000);
+  });
+
+  test("rule 2.14: a byte more than 8 MiB is refused", () => {
+    const scanner = new SseReader();
+    scanner.push(Buffer.alloc(8_388_608, 0x61));
+    expect(() => scanner.push(Buffer.of(0x61))).toThrow(SseOverflow);
   });
 
   test("a longer event is refused instead of gathered", () => {

@@ -10,6 +10,12 @@ test("a bucket gives what it holds at once, and then what flows in", () => {
   expect(bucket.level(60_000)).toBe(3);
 });
 
+test("what flows in is counted from the last look at the clock, whatever that showed at first", () => {
+  const bucket = new TokenBucket(10, 3, 1_000);
+  expect(bucket.take(3, 1_000)).toBe(0);
+  expect([1_100, 1_200, 1_200].map((now) => bucket.level(now))).toEqual([1, 2, 2]);
+});
+
 test("more than it holds goes when it is full, and is made up for afterwards", () => {
   const bucket = new TokenBucket(10, 5, 0);
   expect(bucket.take(20, 0)).toBe(0);

@@ -5,6 +5,8 @@ export const suites: Readonly<Record<string, readonly string[]>> = {
   "dataplane/billing/charge-text.ts": ["dataplane/billing/charge-text.test.ts"],
   "dataplane/billing/kept-charges.ts": ["dataplane/billing/kept-charges.test.ts"],
   "dataplane/billing/scopes.ts": ["dataplane/billing/scopes.test.ts"],
+  "dataplane/billing/credits.ts": ["dataplane/billing/credits.test.ts"],
+  "dataplane/billing/held-bill.ts": ["dataplane/billing/held-bill.test.ts"],
   "dataplane/dialects/usage.ts": [
     "dataplane/dialects/usage.test.ts",
     "dataplane/inference/implausible-usage.test.ts",
@@ -12,6 +14,8 @@ export const suites: Readonly<Record<string, readonly string[]>> = {
   ],
   "dataplane/dialects/tiers.ts": ["dataplane/dialects/tiers.test.ts"],
   "dataplane/dialects/stop-sequences.ts": ["dataplane/dialects/stop-sequences.law.test.ts"],
+  "dataplane/lib/byte-budget.ts": ["dataplane/lib/byte-budget.test.ts"],
+  "dataplane/lib/token-bucket.ts": ["dataplane/lib/token-bucket.test.ts"],
   "dataplane/lib/sse.ts": ["dataplane/lib/sse.test.ts"],
   "dataplane/lib/json-splice.ts": ["dataplane/lib/json-splice.test.ts"],
   "dataplane/tools/url-guard/address.ts": [
@@ -19,4 +23,7 @@ export const suites: Readonly<Record<string, readonly string[]>> = {
     "dataplane/tools/url-guard/guard.test.ts",
   ],
   "dataplane/tools/url-guard/judge-url.ts": ["dataplane/tools/url-guard/guard.test.ts"],
+  "dataplane/upstream/health.ts": ["dataplane/upstream/health.test.ts"],
+  "dataplane/upstream/pick.ts": ["dataplane/upstream/pick.test.ts"],
+  "operator/plan/decimal.ts": ["operator/plan/decimal.test.ts"],
 };
