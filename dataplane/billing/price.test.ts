@@ -354,6 +354,14 @@ describe("rule 10.5: images made", () => {
     expect(costMicros(drawing, drawn, noTools).parts.output).toBe(1n * 480n + 3n * 2000n + 5n * 3000n);
     expect(costMicros(sonnet, drawn, noTools).parts.output).toBe(9n * 480n);
   });
+  test("where none are reported, all is text", () => {
+    const { parts } = costMicros(
+      { ...drawing, audioInput: "500" },
+      { ...noTokens, input: 10, output: 9 },
+      noTools,
+    );
+    expect(parts).toMatchObject({ input: 960n, output: 4320n });
+  });
   test("there are no more of them than the output has beside its audio", () => {
     expect(costMicros(drawing, { ...drawn, output: 4 }, noTools).parts.output).toBe(3n * 2000n + 3000n);
   });

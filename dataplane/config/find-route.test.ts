@@ -5,8 +5,10 @@ import {
   sampleRouting,
   sampleSnapshot,
   sampleSource,
+  sampleUpstream,
 } from "../../test/fakes/sample-snapshot.ts";
-import { allowedRoutes, findRoute, type ModelUser } from "./find-route.ts";
+import { allowedRoutes, findRoute, type ModelUser, routeFor } from "./find-route.ts";
+import type { Route } from "./schema.ts";
 
 const organizationIn = (namespace: string) => {
   const source = { ...sampleSource("Organization", "acme"), namespace, uid: `acme of ${namespace}` };
@@ -65,5 +67,55 @@ describe("an empty list of models allows none", () => {
       sampleRouting(1, { organizations: [none], routes: [sampleRoute("gpt", {})] }),
     );
     expect(allowedRoutes(withNone, { organizationId: none.id, limits: [] })).toEqual([]);
+  });
+});
+
+describe("rule 1.17: patterns of models", () => {
+  const listing = (allowedModels: string[], limits: ModelUser["limits"] = []) => {
+    const organization = { ...organizationIn("any"), allowedModels };
+    const routes = ["al", "alpha", "beta"].map((model) => sampleRoute(model, {}));
+    const some = sampleSnapshot(sampleRouting(1, { organizations: [organization], routes }));
+    const user = { organizationId: organization.id, limits };
+    const names = allowedRoutes(some, user).map(({ model }) => model);
+    // What is listed is what is found.
+    for (const { model } of routes)
+      expect(findRoute(some, user, model) !== undefined).toBe(names.includes(model));
+    return names.toSorted();
+  };
+
+  test("are whole names, or beginnings with a star", () => {
+    expect(listing(["al"])).toEqual(["al"]);
+    expect(listing(["al*"])).toEqual(["al", "alpha"]);
+    expect(listing(["alp*", "beta"])).toEqual(["alpha", "beta"]);
+    expect(listing(["*"])).toEqual(["al", "alpha", "beta"]);
+    expect(listing(["alpha "])).toEqual([]);
+  });
+
+  test("of the organization, the key and the project all have to allow one", () => {
+    const ofBoth = [{ limits: { models: ["al*"] } }, { limits: { models: ["alpha", "beta"] } }];
+    expect(listing(["*"], ofBoth)).toEqual(["alpha"]);
+    expect(listing(["beta"], ofBoth)).toEqual([]);
+    expect(listing(["*"], [{ limits: {} }])).toEqual(["al", "alpha", "beta"]);
+  });
+});
+
+describe("rule 7.12: upstreams that are dedicated to an organization", () => {
+  const shared = sampleUpstream({ name: "shared" });
+  const own = sampleUpstream({ name: "own", dedicatedTo: "org_a" });
+  const names = (route: Route | undefined) => route?.upstreams.map(({ name }) => name);
+
+  test("are its alone, beside those of all", () => {
+    const route = sampleRoute("m", { upstreams: [shared, own] });
+    expect(names(routeFor(route, "org_a"))).toEqual(["shared", "own"]);
+    expect(names(routeFor(route, "org_b"))).toEqual(["shared"]);
+    expect(names(routeFor(route, "org_c"))).toEqual(["shared"]);
+    expect(routeFor(route, "org_b")).toBe(routeFor(route, "org_c"));
+    expect(routeFor(route, "org_a")).toBe(routeFor(route, "org_a"));
+  });
+
+  test("a route of nothing else is none for others, and one without any is as it is", () => {
+    expect(routeFor(sampleRoute("m", { upstreams: [own] }), "org_b")).toBeUndefined();
+    const open = sampleRoute("m", { upstreams: [shared] });
+    expect(routeFor(open, "org_a")).toBe(open);
   });
 });

@@ -46,6 +46,10 @@ const line = fc.oneof(
     "retry: 5",
     "datax: y",
     "dat",
+    "dota: 1",
+    "dato: 1",
+    "evont: a",
+    "event",
     "eventual: 1",
   ),
   fc

@@ -74,6 +74,43 @@ test("after an ejection one request probes, and the others stay away until it is
   expect(outFor()).toBe(0);
 });
 
+test("a probe ends by itself after 10 s, however many ask meanwhile", () => {
+  fail(5);
+  now += 10_000;
+  health.asked(route, upstream);
+  now += 4_000;
+  health.asked(route, upstream);
+  expect(outFor()).toBe(6_000);
+});
+
+test("who failed and was not taken out is asked by all at once", () => {
+  health.undecided(route, upstream);
+  health.asked(route, upstream);
+  expect(outFor()).toBe(0);
+  fail(1);
+  health.asked(route, upstream);
+  expect(outFor()).toBe(0);
+});
+
+test("it is known as taken out from the fifth failure to the end of its ejection, and while it is probed", () => {
+  const ejected = () => health.isEjected(route, upstream);
+  expect(ejected()).toBe(false);
+  fail(4);
+  expect(ejected()).toBe(false);
+  fail(1);
+  expect(ejected()).toBe(true);
+  now += 9_999;
+  expect(ejected()).toBe(true);
+  now += 1;
+  expect(ejected()).toBe(false);
+  health.asked(route, upstream);
+  expect(ejected()).toBe(true);
+  health.answered(route, upstream);
+  expect(ejected()).toBe(false);
+  health.rests(route, upstream, 3_000);
+  expect(ejected()).toBe(false);
+});
+
 test("rule 1.14: a 429 never ejects, but the time it names is skipped over", async () => {
   for (let time = 0; time < 20; time += 1) health.rests(route, upstream, 3_000);
   expect(outFor()).toBe(3_000);

@@ -7,6 +7,9 @@ export const suites: Readonly<Record<string, readonly string[]>> = {
   "dataplane/billing/scopes.ts": ["dataplane/billing/scopes.test.ts"],
   "dataplane/billing/credits.ts": ["dataplane/billing/credits.test.ts"],
   "dataplane/billing/held-bill.ts": ["dataplane/billing/held-bill.test.ts"],
+  "dataplane/billing/rate-limits.ts": ["dataplane/billing/rate-limits.test.ts"],
+  "dataplane/billing/token-usage.ts": ["dataplane/billing/token-usage.test.ts"],
+  "dataplane/config/find-route.ts": ["dataplane/config/find-route.test.ts"],
   "dataplane/dialects/usage.ts": [
     "dataplane/dialects/usage.test.ts",
     "dataplane/inference/implausible-usage.test.ts",
@@ -23,6 +26,7 @@ export const suites: Readonly<Record<string, readonly string[]>> = {
     "dataplane/tools/url-guard/guard.test.ts",
   ],
   "dataplane/tools/url-guard/judge-url.ts": ["dataplane/tools/url-guard/guard.test.ts"],
+  "dataplane/upstream/failure.ts": ["dataplane/upstream/failure.test.ts"],
   "dataplane/upstream/health.ts": ["dataplane/upstream/health.test.ts"],
   "dataplane/upstream/pick.ts": ["dataplane/upstream/pick.test.ts"],
   "operator/plan/decimal.ts": ["operator/plan/decimal.test.ts"],

@@ -1,0 +1,109 @@
+import { describe, expect, test } from "vitest";
+import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
+import {
+  type AttemptFailure,
+  failureOfCall,
+  failureOfErrorBody,
+  failureOfStatus,
+  wordOf,
+} from "./failure.ts";
+
+const upstream = upstreamOf("http://up.example", "messages");
+const now = Date.parse("2027-03-03T10:00:00Z");
+const answered = (status: number, headers: Record<string, string> = {}) =>
+  failureOfStatus({ status, headers }, Buffer.from("{}"), upstream, routeTo([upstream]), [], now);
+const said = (error: object) =>
+  failureOfErrorBody(Buffer.from(JSON.stringify({ type: "error", error })), () => []);
+const verdict = ({ retry, unhealthy, answered, lasting }: AttemptFailure) =>
+  [retry, unhealthy && "unhealthy", answered && "answered", lasting && "lasting"].filter(
+    (word) => word !== false,
+  );
+
+describe("rule 1.14: what a status says of the upstream, and whether another one is asked", () => {
+  test.each([
+    [401, ["server_error", "unhealthy", "lasting"], "account"],
+    [402, ["server_error", "unhealthy", "lasting"], "account"],
+    [403, ["server_error", "answered", "lasting"], "account"],
+    [404, ["server_error", "answered", "lasting"], "account"],
+    [429, ["rate_limited", "answered"], "rate_limited"],
+    [500, ["server_error", "unhealthy"], "server_error"],
+    [503, ["server_error", "unhealthy"], "server_error"],
+    [529, ["server_error", "unhealthy"], "server_error"],
+    [499, [null, "answered"], "refused"],
+    [400, [null, "answered"], "refused"],
+    [302, [null, "answered"], "refused"],
+    [300, [null, "answered"], "refused"],
+  ])("%i", (status, means, word) => {
+    expect(verdict(answered(status))).toEqual(means);
+    expect(answered(status).status).toBe(String(status));
+    expect(wordOf(String(status))).toBe(word);
+  });
+
+  test("words of ours are said as they are, and what went well is none", () => {
+    expect(["connect", "299", "200"].map(wordOf)).toEqual(["connect", null, null]);
+  });
+
+  test("only who is busy is left alone for as long as it asks", () => {
+    const wait = (status: number) => answered(status, { "retry-after": "7" }).retryAfterMs;
+    expect([429, 500, 503, 499, 400, 302].map(wait)).toEqual([7000, 7000, 7000, null, null, null]);
+    expect(answered(503).retryAfterMs).toBeNull();
+  });
+});
+
+test.each([
+  [{ type: "authentication_error" }, 401],
+  [{ type: "x", code: "invalid_api_key" }, 401],
+  [{ type: "billing_error" }, 402],
+  [{ type: "x", code: "insufficient_quota" }, 402],
+  [{ type: "permission_error" }, 403],
+  [{ type: "not_found_error" }, 404],
+  [{ type: "x", code: "model_not_found" }, 404],
+])("an error that is told with status 200 is judged as the status that it means: %j", (error, status) => {
+  const failure = said({ message: "no", ...error });
+  expect(failure.status).toBe(String(status));
+  expect(verdict(failure)).toEqual(verdict(answered(status)));
+});
+
+test("the upstream's own code is the reason, cut where it is long", () => {
+  const reason = (error: object) => said({ message: "no", ...error }).reason;
+  expect(reason({ type: "t", code: "c" })).toBe("c");
+  expect(reason({ type: "t", code: "" })).toBe("t");
+  expect(reason({ type: "t", code: 5 })).toBe("5");
+  expect(reason({ type: "t", code: "c".repeat(65) })).toBe("c".repeat(64));
+});
+
+describe("a call that failed before its answer", () => {
+  test.each([
+    ["connect", ["connect", "unhealthy"], "connect", "upstream_error"],
+    ["cut", ["connect", "unhealthy"], "connect", "upstream_error"],
+    ["stale", ["connect"], "connect", "upstream_error"],
+    ["first_byte_timeout", ["first_byte_timeout", "unhealthy"], "timeout", "timeout"],
+    ["garbage", ["connect"], "garbage", "upstream_error"],
+    ["deadline", [null], "timeout", "timeout"],
+    ["idle", [null], "timeout", "timeout"],
+    ["shutdown", [null], "cancelled", "unavailable"],
+    ["too_large", [null], "garbage", "upstream_error"],
+    ["exhausted", [null], "exhausted", "unavailable"],
+    ["unsendable", [null], "unsendable", "internal"],
+    ["cancelled", [null], "cancelled", "internal"],
+  ] as const)("%s", (fault, means, status, code) => {
+    const failure = failureOfCall(fault, undefined, false);
+    expect(verdict(failure)).toEqual(means);
+    expect(failure).toMatchObject({ status, stale: fault === "stale", error: { code } });
+  });
+
+  test("its reason is the code of what broke, if that is one", () => {
+    const reason = (fault: "connect" | "cut" | "garbage", code?: unknown) =>
+      failureOfCall(fault, code === undefined ? undefined : { code }, false).reason;
+    expect(reason("connect", "ECONNREFUSED")).toBe("ECONNREFUSED");
+    expect(reason("connect")).toBe("connect_timeout");
+    expect(reason("cut")).toBe("cut");
+    expect(reason("connect", "no code")).toBe("connect");
+    expect(reason("garbage", 5)).toBe("not_http");
+  });
+
+  test("what ended for our sake may be asked again in a second", () => {
+    for (const fault of ["shutdown", "exhausted"] as const)
+      expect(failureOfCall(fault, undefined, false).error.retryAfterSeconds).toBe(1);
+  });
+});
