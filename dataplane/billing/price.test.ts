@@ -337,12 +337,20 @@ describe("rule 10.3: tiers of service", () => {
     expect(tier(call([], 1), call(["fast"], 1))).toBe("standard,fast");
   });
 
+  test("a model that is free holds nothing", () => {
+    const { source: _source, tools: _tools, ...rates } = sonnet;
+    const free = Object.fromEntries(Object.keys(rates).map((name) => [name, "0"]));
+    const prices = { ...sonnet, ...free };
+    expect(estimateMicros(prices, { inputTokens: 10, maxOutputTokens: 10, n: 1 })).toBe(0n);
+  });
+
   test("the hold takes the dearest set that may apply", () => {
     const hold = (tiers: string[][]) =>
       estimateMicros(tiered, { inputTokens: 10, maxOutputTokens: 0, n: 1, tiers });
     expect(hold([[]])).toBe(1920n);
     expect(hold([[], ["flex"]])).toBe(1920n);
     expect(hold([[], ["priority"], ["priority", "us"]])).toBe(4224n);
+    expect(hold([["priority", "us"], ["priority"], []])).toBe(4224n);
   });
 });
 

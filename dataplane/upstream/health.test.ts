@@ -119,6 +119,14 @@ test("rule 1.14: a 429 never ejects, but the time it names is skipped over", asy
   expect(outFor()).toBe(0);
 });
 
+test("one upstream's trouble leaves that of others, until ten thousand are in trouble", () => {
+  fail(5);
+  for (let n = 1; n < 10_000; n += 1) health.failed(routeTo([upstream], { model: `health-${n}` }), upstream);
+  expect(outFor()).toBe(10_000);
+  health.failed(routeTo([upstream], { model: "health-10000" }), upstream);
+  expect(outFor()).toBe(0);
+});
+
 test("an upstream that is declared elsewhere starts without a past", () => {
   fail(FAILURES_TO_EJECT);
   expect(health.outUntil(route, { ...upstream, url: "http://y/v1" })).toBe(0);
