@@ -271,6 +271,12 @@ describe("rule 10.3: long prompts", () => {
     expect(hold(1001)).toBe(200_200n + 7000n);
     expect(hold(2001)).toBe(400_200n + 7000n);
   });
+  test("what is heard makes the input of a hold longer, too", () => {
+    const work = { inputTokens: 600, maxOutputTokens: 0, n: 1 };
+    // The dearest class of input costs 200 from 1001 tokens on, and 192 before.
+    expect(estimateMicros(long, { ...work, audioInput: 400 })).toBe(192_000n);
+    expect(estimateMicros(long, { ...work, audioInput: 401 })).toBe(200_200n);
+  });
 });
 
 describe("rule 10.3: tiers of service", () => {

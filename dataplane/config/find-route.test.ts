@@ -7,7 +7,7 @@ import {
   sampleSource,
   sampleUpstream,
 } from "../../test/fakes/sample-snapshot.ts";
-import { allowedRoutes, findRoute, type ModelUser, routeFor } from "./find-route.ts";
+import { allowedRoutes, findRoute, modelNotFound, type ModelUser, routeFor } from "./find-route.ts";
 import type { Route } from "./schema.ts";
 
 const organizationIn = (namespace: string) => {
@@ -68,6 +68,13 @@ describe("an empty list of models allows none", () => {
     );
     expect(allowedRoutes(withNone, { organizationId: none.id, limits: [] })).toEqual([]);
   });
+});
+
+test("an organization that is gone has no models", () => {
+  const user = { organizationId: "org_gone", limits: [] };
+  expect(findRoute(snapshot, user, "gpt")).toBeUndefined();
+  expect(allowedRoutes(snapshot, user)).toEqual([]);
+  expect(modelNotFound("gpt")).toMatchObject({ code: "model_not_found", message: "model: gpt" });
 });
 
 describe("rule 1.17: patterns of models", () => {

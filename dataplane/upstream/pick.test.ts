@@ -51,6 +51,14 @@ describe("the next upstream", () => {
       0,
     ],
     [
+      "one whose time is just over is in, wherever it stands",
+      [
+        [IN, 1],
+        [now, 0],
+      ],
+      1,
+    ],
+    [
       "one whose time is over is in",
       [
         [now, 0],
