@@ -276,6 +276,7 @@ describe("rule 10.3: long prompts", () => {
     // The dearest class of input costs 200 from 1001 tokens on, and 192 before.
     expect(estimateMicros(long, { ...work, audioInput: 400 })).toBe(192_000n);
     expect(estimateMicros(long, { ...work, audioInput: 401 })).toBe(200_200n);
+    expect(estimateMicros(long, { ...work, inputTokens: 0, audioInput: 1 })).toBe(192n);
   });
 });
 

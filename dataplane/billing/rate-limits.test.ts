@@ -1,8 +1,11 @@
 import { expect, test } from "vitest";
 import {
+  creditReserved,
+  ledgerBehind,
   limitReached,
   limitReserved,
   limitSpent,
+  meterUnavailable,
   rateLimitHeaders,
   retryAfter,
   tooManyAtOnce,
@@ -77,6 +80,15 @@ test("tokens and requests that are too many are told apart, with the wait and th
   expect(reached("requests")).toMatchObject({ code: "rate_limited" });
   expect(reached("requests").message).toBe("The limit of this key of 5 requests per minute is reached.");
   expect(tooManyAtOnce(owner, 3).retryAfterSeconds).toBe(1);
+});
+
+test("what passes by itself may be asked again in a second", () => {
+  const refusals = [creditReserved(), meterUnavailable(), ledgerBehind()];
+  expect(refusals.map(({ code, retryAfterSeconds }) => [code, retryAfterSeconds])).toEqual([
+    ["rate_limited", 1],
+    ["unavailable", 1],
+    ["unavailable", 1],
+  ]);
 });
 
 test("rule 9.3: a limit of credit that is spent says how much it was and when it begins anew", () => {
