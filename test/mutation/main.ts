@@ -4,7 +4,7 @@
  */
 import { type ChildProcess, fork } from "node:child_process";
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
-import { tmpdir } from "node:os";
+import { constants, tmpdir } from "node:os";
 import { join, resolve as absolute } from "node:path";
 import { parseArgs } from "node:util";
 import { describeMutant, mutantsOf, withMutant } from "./mutants.ts";
@@ -34,10 +34,21 @@ const NOT_COPIED = new Set(["node_modules", ".git"]);
 const copy = mkdtempSync(join(tmpdir(), "gapura-mutation-"));
 cpSync(".", copy, { recursive: true, filter: (path) => !NOT_COPIED.has(path) });
 symlinkSync(absolute("node_modules"), join(copy, "node_modules"));
+let running: ChildProcess | null = null;
+const tidyUp = () => {
+  if (running !== null) end(running);
+  rmSync(copy, { recursive: true, force: true });
+};
+// A group of its own hears nothing of ours, and what loops in it would do so for ever.
+for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
+  process.once(signal, () => {
+    tidyUp();
+    process.exit(128 + constants.signals[signal]);
+  });
 try {
   for (const file of files) await mutateFile(file);
 } finally {
-  rmSync(copy, { recursive: true, force: true });
+  tidyUp();
 }
 
 async function mutateFile(file: string): Promise<void> {
@@ -71,11 +82,17 @@ async function mutateFile(file: string): Promise<void> {
 /** One a file: what its runs leave behind is not told of the next. A group of processes, to be killed as one. */
 function startRunner(file: string): ChildProcess {
   const program = join(import.meta.dirname, "runner.ts");
-  return fork(program, [copy, file, ...(suites[file] ?? [])], { detached: true });
+  running = fork(program, [copy, file, ...(suites[file] ?? [])], { detached: true });
+  return running;
 }
 
 function end({ pid }: ChildProcess): void {
-  if (pid !== undefined) process.kill(-pid, "SIGKILL");
+  if (pid === undefined) return;
+  try {
+    process.kill(-pid, "SIGKILL");
+  } catch {
+    // It has ended by itself.
+  }
 }
 
 /** Whether the tests pass; null: no answer in time, or none any more. */
