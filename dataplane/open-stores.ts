@@ -53,7 +53,7 @@ export async function openStores(
   const pool = { maxConnections, onError: onError("postgres") };
   const postgres = await openPostgres(DATABASE_URL, { ...pool, ...patience }).catch(saysOfPostgres);
   const [clock, ledger] = await oncePostgresIsThere(async () => {
-    requireMigrated(await readVersions(postgres));
+    requireMigrated(await readMigrated(postgres));
     return await Promise.all([PostgresClock.start(postgres), readLedgerId(postgres)]);
   }, patience).catch(saysOfPostgres);
   const redis = openRedis(REDIS_URL, { onError: onError("redis") });
@@ -82,8 +82,8 @@ export async function openStores(
   };
 }
 
-const readVersions = (pool: DatabasePool): Promise<readonly number[]> =>
-  pool.manyFirst(sql.type(z.object({ version: z.number() }))`select version from schema_migrations`);
+const readMigrated = (pool: DatabasePool): Promise<readonly string[]> =>
+  pool.anyFirst(sql.type(z.object({ name: z.string() }))`select name from schema_migrations`);
 
 /** Without the cause: what is said of it has the words already. */
 function saysOfPostgres(error: unknown): never {

@@ -79,6 +79,11 @@ export class AccountLoader {
     return loading;
   }
 
+  /** Whether somebody does that just now. */
+  isLoading(organizationId: string): boolean {
+    return this.#loading.has(organizationId);
+  }
+
   /** Brings what the ledger says of a request's scopes to Redis. @throws ApiError 503. */
   async loadScopes(organizationId: string, [scopes, limitsEpoch]: ScopeArguments): Promise<void> {
     try {

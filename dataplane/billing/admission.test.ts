@@ -90,7 +90,7 @@ test("a crowd that finds room is served in some calls, first come, first served"
   expect(new Set((await all).map(([word]) => word))).toEqual(new Set(["held"]));
   expect(purse.calls.slice(before)).toEqual([1, 2, 4, 8, 16, 32, 64, 64, 64, 46]);
   expect(purse.held).toEqual(inOrder(CROWD + 1));
-  expect(admission.hasLines).toBe(false);
+  await until(() => !admission.hasLines);
 });
 
 test("room for some is theirs who came first, and the next one asks alone again, after a pause", async () => {
@@ -123,19 +123,101 @@ test("what becomes free while the first asks is asked for at once", async () => 
   expect(purse.calls).toEqual([1, 1, 1]);
 });
 
-test("who comes while some ask stands behind them, and who fails keeps nobody", async () => {
+test("who comes while some ask stands behind them", async () => {
   const { admission, purse, free, all } = await waitingCrowd();
-  const failing = admission.admit(ORGANIZATION, ORGANIZATION, async () => {
-    throw new Error("the store is away");
-  });
-  const told = failing.catch((error: unknown) => error);
   free(7);
   await until(() => purse.held.length === 7);
   const late = standInLine(admission, purse, 1);
   free(CROWD);
   await Promise.all([all, ...late]);
-  expect(await told).toEqual(new Error("the store is away"));
   expect(purse.held).toEqual([...inOrder(CROWD + 1), 0]);
+});
+
+test("who fails leaves the line, and no more ask at once because of it", async () => {
+  const admission = new Admission(60_000);
+  const purse = new Purse();
+  let tries = 0;
+  const failing = admission.admit(ORGANIZATION, ORGANIZATION, async () => {
+    tries += 1;
+    if (tries === 1) return ["busy", ""];
+    throw new Error("the store is away");
+  });
+  const told = failing.catch((error: unknown) => error);
+  await until(() => admission.hasLine(ORGANIZATION));
+  const replies = standInLine(admission, purse, 3);
+  purse.free = 3;
+  admission.freed(ORGANIZATION);
+  expect(await told).toEqual(new Error("the store is away"));
+  await Promise.all(replies);
+  expect(purse.calls).toEqual([1, 2]);
+  await until(() => !admission.hasLines);
+});
+
+test("who has room hears it at once, though another that asked with it waits", async () => {
+  const admission = new Admission(60_000);
+  const slow = Promise.withResolvers<Reply>();
+  const asked: string[] = [];
+  let isFull = true;
+  const visit = (name: string, reply: () => Promise<Reply>) =>
+    admission.admit(ORGANIZATION, ORGANIZATION, async () => {
+      if (isFull) return ["busy", ""];
+      asked.push(name);
+      return await reply();
+    });
+  const held = async (): Promise<Reply> => ["held", "1"];
+  const first = visit("first", held);
+  await until(() => admission.hasLine(ORGANIZATION));
+  const second = visit("second", () => slow.promise);
+  const third = visit("third", held);
+  isFull = false;
+  admission.freed(ORGANIZATION);
+  expect(await first).toEqual(["held", "1"]);
+  expect(await third).toEqual(["held", "1"]);
+  expect(asked).toEqual(["first", "second", "third"]);
+  slow.resolve(["held", "1"]);
+  expect(await second).toEqual(["held", "1"]);
+  expect(asked.length).toBe(3);
+});
+
+test("who waits for something else moves to its line, behind those that ask and before those who came later", async () => {
+  const admission = new Admission(60_000);
+  const KEY = "/key.m";
+  let [room, wanted, answered] = [0, "", Promise.resolve()];
+  const held: string[] = [];
+  const visit = (name: string, line: string, busy: () => string, before = () => Promise.resolve()) =>
+    admission.admit(ORGANIZATION, line, async () => {
+      await before();
+      if (room === 0) return ["busy", busy()];
+      room -= 1;
+      held.push(name);
+      return ["held", "1"];
+    });
+  const mover = visit("mover", ORGANIZATION, () => wanted);
+  await until(() => admission.hasLine(ORGANIZATION));
+  await pass(5);
+  const first = visit(
+    "first",
+    KEY,
+    () => KEY,
+    () => answered,
+  );
+  await until(() => admission.hasLine(KEY));
+  const second = visit("second", KEY, () => KEY);
+  const reply = Promise.withResolvers<void>();
+  answered = reply.promise;
+  admission.freed(KEY);
+  await setImmediate();
+  // While the first of the key's line asks.
+  wanted = KEY;
+  admission.freed(ORGANIZATION);
+  await until(() => !admission.hasLine(ORGANIZATION));
+  reply.resolve();
+  await setImmediate();
+  room = 3;
+  admission.freed(KEY);
+  await Promise.all([mover, first, second]);
+  expect(held).toEqual(["mover", "first", "second"]);
+  await until(() => !admission.hasLines);
 });
 
 test("those whose time is up are told that it is busy, however many stand before them", async () => {
@@ -145,5 +227,5 @@ test("those whose time is up are told that it is busy, however many stand before
   await pass(60);
   const replies = await told;
   expect(new Set(replies.map((reply) => reply.join()))).toEqual(new Set(["busy,"]));
-  expect(admission.hasLines).toBe(false);
+  await until(() => !admission.hasLines);
 });

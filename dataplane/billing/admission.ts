@@ -10,9 +10,9 @@ const USUAL_WAIT_MS = 2_000;
 /** Between two tries of the first in line; a hold that ends in this process wakes it at once. */
 const FIRST_PAUSE_MS = 20;
 const LONGEST_PAUSE_MS = 100;
-/** What a crowd may take of memory. */
+/** Whoever comes later is told at once that it is busy. */
 const LONGEST_LINE = 1_000;
-/** A fourth of what one call of the script takes: who stands in no line waits for it, too. */
+/** A call of the script takes 256 operations: the rest is for others of the shard, who stand in no line. */
 const MOST_AT_ONCE = 64;
 
 interface Visitor {
@@ -28,8 +28,8 @@ interface Visitor {
 /** The line that a `busy` reply is about: of the scope that it names, or of the organization. */
 const lineOf = (reply: Reply, organizationId: string): string => reply[1] || organizationId;
 
-/** What one that asked was told. */
-type Told = { readonly visitor: Visitor } & ({ readonly reply: Reply } | { readonly error: unknown });
+/** What became of one that asked: it has its answer, none could be had, or it is to wait, in the line of that name. */
+type Outcome = "answered" | "failed" | { readonly busy: string };
 
 interface Line {
   readonly visitors: Visitor[];
@@ -113,44 +113,50 @@ export class Admission {
       }
       if (!line.freed) await wait(line, Math.min(pauseMs, first.deadline - performance.now()));
       line.freed = false;
-      const isRoomLeft = await this.#ask(name, line, atOnce);
-      atOnce = isRoomLeft ? Math.min(2 * atOnce, MOST_AT_ONCE) : 1;
-      if (isRoomLeft) pauseMs = 0;
-      else pauseMs = pauseMs === 0 ? FIRST_PAUSE_MS : Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+      const outcomes = await this.#ask(name, line, atOnce);
+      if (outcomes.some((outcome) => typeof outcome === "object" && outcome.busy === name)) {
+        atOnce = 1;
+        pauseMs = pauseMs === 0 ? FIRST_PAUSE_MS : Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
+      } else {
+        pauseMs = 0;
+        // A store that fails is asked by no more than before.
+        if (!outcomes.includes("failed")) atOnce = Math.min(2 * atOnce, MOST_AT_ONCE);
+      }
     }
     this.#lines.delete(name);
   }
 
-  /** Lets so many of the first ask. Who finds no room stays in front. @returns whether all found room, or need none here. */
-  async #ask(name: string, line: Line, atOnce: number): Promise<boolean> {
-    const asking = line.visitors.slice(0, atOnce);
+  /** Lets so many of the first ask. Who finds no room stays in line. */
+  async #ask(name: string, line: Line, atOnce: number): Promise<readonly Outcome[]> {
+    const { visitors } = line;
+    const asking = visitors.slice(0, atOnce);
     line.asking = asking.length;
-    const told = await Promise.all(
-      asking.map(async (visitor): Promise<Told> => {
-        try {
-          return { visitor, reply: await visitor.attempt() };
-        } catch (error) {
-          return { visitor, error };
-        }
-      }),
-    );
-    const still = told.filter((one) => !this.#leaves(name, one)).map(({ visitor }) => visitor);
-    line.visitors.splice(0, asking.length, ...still);
-    line.asking = 0;
-    return still.length === 0;
-  }
-
-  /** Whether a visitor leaves the line with what it was told. */
-  #leaves(name: string, told: Told): boolean {
-    const { visitor } = told;
-    if ("error" in told) visitor.reject(told.error);
-    else if (told.reply[0] !== "busy") visitor.resolve(told.reply);
-    else {
-      const other = lineOf(told.reply, visitor.organizationId);
-      if (other === name) return false;
-      this.#join(other, visitor);
+    const outcomes = await Promise.all(asking.map(askOne));
+    const still: Visitor[] = [];
+    for (const [index, visitor] of asking.entries()) {
+      const outcome = outcomes[index];
+      if (typeof outcome !== "object") continue;
+      if (outcome.busy === name) still.push(visitor);
+      else this.#join(outcome.busy, visitor);
     }
-    return true;
+    visitors.splice(0, line.asking, ...still);
+    line.asking = 0;
+    // Also those who came from another line meanwhile, and had to stand behind the ones that asked.
+    visitors.sort((one, other) => one.deadline - other.deadline);
+    return outcomes;
+  }
+}
+
+/** Who has an answer hears it at once, however long others of the same moment wait for theirs. */
+async function askOne(visitor: Visitor): Promise<Outcome> {
+  try {
+    const reply = await visitor.attempt();
+    if (reply[0] === "busy") return { busy: lineOf(reply, visitor.organizationId) };
+    visitor.resolve(reply);
+    return "answered";
+  } catch (error) {
+    visitor.reject(error);
+    return "failed";
   }
 }
 

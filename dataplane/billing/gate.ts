@@ -233,8 +233,8 @@ export class Gate {
           break;
         }
         case "empty":
-          // Redis may not know a new grant yet: 402 only after the ledger was read.
-          if (this.#rechecked.has(organizationId)) return reply;
+          // Redis may not know a new grant yet: 402 only after the ledger was read, also by somebody of the same moment.
+          if (this.#rechecked.has(organizationId) && !this.#loader.isLoading(organizationId)) return reply;
           this.#rechecked.set(organizationId, true);
           await this.#loader.load(organizationId);
           break;

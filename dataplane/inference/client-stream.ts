@@ -77,6 +77,12 @@ export class ClientStream implements StreamConsumer<AnswerBytes> {
     else this.fail(error);
   }
 
+  misread(cause: unknown, usage: MessagesUsage | null): Promise<void> {
+    const { log, requestId } = this.#job;
+    log.error({ request_id: requestId, err: cause }, "an upstream's stream could not be read");
+    return this.abandon(apiErrorOf(cause), "garbage", usage);
+  }
+
   /** Ends the answer with an error in-band. */
   fail(error: ApiError): void {
     this.#job.failed(error);

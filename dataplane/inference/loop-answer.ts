@@ -137,6 +137,11 @@ class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
     this.fail(usage === null ? error : new BrokenAnswer(error, { upstream: this.#upstream, usage, corrupt }));
   }
 
+  /** The loop charges what the stream says was used, and logs what is no error of an upstream's. */
+  async misread(cause: unknown): Promise<void> {
+    this.fail(cause);
+  }
+
   #wake(): void {
     this.#came.resolve();
     this.#came = Promise.withResolvers();

@@ -11,7 +11,6 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { SseOverflow } from "../lib/sse.ts";
-import { apiErrorOf } from "../store/store-away.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { AttemptFailure, failureOfError } from "../upstream/failure.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
@@ -50,6 +49,8 @@ export interface StreamConsumer<Out> {
   complete(last: Out, usage: MessagesUsage): Promise<void>;
   /** The answer broke off. `usage`: what it cost; null: nothing. */
   abandon(error: ApiError, fault: CallFault, usage: MessagesUsage | null): Promise<void>;
+  /** What reads the answer failed, a bug of ours: it is logged, and its client told. `usage` as of `abandon`. */
+  misread(cause: unknown, usage: MessagesUsage | null): Promise<void>;
 }
 
 export class ResponseStream<Out> implements BodyReader {
@@ -60,6 +61,10 @@ export class ResponseStream<Out> implements BodyReader {
   readonly #ended = Promise.withResolvers<void>();
   #waiting = false;
   #observedAt = Number.NEGATIVE_INFINITY;
+  /** What was used when that could be read last. */
+  #lastUsage: MessagesUsage = { input_tokens: 0, output_tokens: 0 };
+  /** Whoever waits for the end will hear of it. */
+  #isEnding = false;
 
   constructor(
     answer: UpstreamAnswer,
@@ -72,16 +77,26 @@ export class ResponseStream<Out> implements BodyReader {
   }
 
   /**
-   * Resolves when the answer is over, however it ended. @throws AttemptFailure while nothing of it was passed on, and whatever
-   * a bug of ours throws.
+   * Resolves when the answer is over, however it ended. @throws AttemptFailure while nothing of it was passed on, or what a
+   * bug of ours threw by then.
    */
   run(): Promise<void> {
     this.#answer.call.read(this);
     return this.#ended.promise;
   }
 
+  /** What the answer has used so far; where that cannot be read, what it had when it last could. */
   get usage(): MessagesUsage {
-    return this.#translator.usage;
+    try {
+      return this.#readUsage();
+    } catch {
+      return this.#lastUsage;
+    }
+  }
+
+  #readUsage(): MessagesUsage {
+    this.#lastUsage = this.#translator.usage;
+    return this.#lastUsage;
   }
 
   get isOpening(): boolean {
@@ -120,9 +135,13 @@ export class ResponseStream<Out> implements BodyReader {
 
   fail(fault: CallFault): void {
     if (this.isOver) return;
-    // The answer is complete already; only closing the connection failed (rule 2.13).
-    if (fault !== "cancelled" && this.#completed()) return;
-    this.#broke(brokenStream(fault), fault);
+    try {
+      // The answer is complete already; only closing the connection failed (rule 2.13).
+      if (fault !== "cancelled" && this.#completed()) return;
+      this.#broke(brokenStream(fault), fault);
+    } catch (error) {
+      this.#misread(error);
+    }
   }
 
   // What the translator tells.
@@ -141,9 +160,10 @@ export class ResponseStream<Out> implements BodyReader {
   /** The answer is complete with `last`. */
   finish(last: Out): void {
     if (this.isOver) return;
+    const usage = this.#readUsage();
     this.#phase = "over";
+    this.#end(this.#to.complete(last, usage));
     linger(this.#answer.call);
-    this.#end(this.#to.complete(last, this.usage));
   }
 
   /** The upstream goes on, but nobody wants more of it. */
@@ -192,7 +212,7 @@ export class ResponseStream<Out> implements BodyReader {
     const now = performance.now();
     if (now - this.#observedAt < OBSERVE_MS) return;
     this.#observedAt = now;
-    this.#to.observe(this.usage);
+    this.#to.observe(this.#readUsage());
   }
 
   /** Ends an answer that is complete without the rest. */
@@ -215,30 +235,35 @@ export class ResponseStream<Out> implements BodyReader {
   }
 
   /** Nothing was passed on: this is still a plain HTTP error, and another upstream may be asked. */
-  #reject(failure: AttemptFailure): void {
+  #reject(failure: unknown): void {
     this.#phase = "over";
+    this.#isEnding = true;
     this.#ended.reject(failure);
   }
 
-  /** What reads the answer failed, which is a bug of ours: it is thrown on to be logged, and says nothing of the upstream. */
+  /**
+   * What reads the answer failed, which is a bug of ours and says nothing of the upstream: whoever waits is told, however much was
+   * read, and nothing that other requests need ends with it. Before the first event it is thrown on, to be logged there.
+   */
   #misread(cause: unknown): void {
-    if (this.isOver) return;
-    const { isOpening } = this;
-    this.#phase = "over";
+    if (this.#isEnding) return;
     const { call } = this.#answer;
+    if (this.isOpening) this.#reject(cause);
+    else {
+      this.#phase = "over";
+      this.#end(this.#to.misread(cause, isOwed(call, "cancelled") ? this.usage : null));
+    }
     call.abort("cancelled");
-    if (isOpening) return this.#ended.reject(cause);
-    const usage = isOwed(call, "cancelled") ? this.usage : null;
-    const told = this.#to.abandon(apiErrorOf(cause), "garbage", usage);
-    this.#end(told.then(() => Promise.reject(cause)));
   }
 
   #abandon(error: ApiError, fault: CallFault): void {
+    const usage = isOwed(this.#answer.call, fault) ? this.#readUsage() : null;
     this.#phase = "over";
-    this.#end(this.#to.abandon(error, fault, isOwed(this.#answer.call, fault) ? this.usage : null));
+    this.#end(this.#to.abandon(error, fault, usage));
   }
 
   #end(work: Promise<void>): void {
+    this.#isEnding = true;
     work.then(this.#ended.resolve, this.#ended.reject);
   }
 }

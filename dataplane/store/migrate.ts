@@ -134,13 +134,13 @@ export function findPending(migrations: readonly Migration[], applied: readonly 
 
 /**
  * Of who does not migrate: a data plane serves on a newer schema too, while its own release is replaced (rule 12.6).
- * @param applied the versions that the database has. @throws SchemaMismatchError unless it has all of this program.
+ * @param applied the names of those that the database has. @throws SchemaMismatchError unless it has all of this program.
  */
 export function requireMigrated(
-  applied: readonly number[],
+  applied: readonly string[],
   migrations: readonly Migration[] = readMigrations(),
 ): void {
-  const lacking = migrations.filter(({ version }) => !applied.includes(version));
+  const lacking = migrations.filter(({ name }) => !applied.includes(name));
   if (lacking.length === 0) return;
   throw new SchemaMismatchError(`${lacking.map(({ name }) => name).join(", ")} never ran: ${NOT_MIGRATED}`);
 }

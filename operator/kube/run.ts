@@ -51,8 +51,8 @@ const LONGEST_RETRY_MS = 20_000;
 /** Pods are asked before the first round; one that hangs does not hold it up for longer. */
 const FIRST_ANSWERS_MS = 4000;
 const POLL_MS = 50;
-/** For the calls that are under way at the end, and to give the lease back. */
-const LAST_CALLS_MS = 5000;
+/** For the calls that are under way at the end, and to give the lease back; a pod gets longer before it is killed. */
+const LAST_CALLS_MS = 10_000;
 
 /** Runs until the signal aborts; then the lease is given back. @throws when the ops port is taken. */
 export async function runCluster(options: ClusterOptions, signal: AbortSignal): Promise<void> {

@@ -172,6 +172,22 @@ test("a waiting request runs as soon as another one ends", async () => {
   });
 });
 
+test("a grant that only the ledger knows of serves all who ask in the same moment", async () => {
+  await makeOrganization(plane.pool, "org_moment", 0n);
+  await plane.holds.refresh(["org_moment"]);
+  await plane.pool.transaction((transaction) =>
+    applyGrant(transaction, {
+      organizationId: "org_moment",
+      name: "late",
+      amount: 1_000n,
+      source: "command",
+    }),
+  );
+  const bills = await Promise.all([1, 2, 3].map(() => plane.holds.open(request("org_moment"), 10n)));
+  expect(bills.map(({ amount }) => amount)).toEqual([10n, 10n, 10n]);
+  for (const bill of bills) await bill.release();
+});
+
 test("a grant makes an empty organization serve", async () => {
   await makeOrganization(plane.pool, "org_poor", 0n);
   expect(await code(plane.holds.open(request("org_poor"), 1n))).toBe("insufficient_credit");
