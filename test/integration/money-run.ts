@@ -54,12 +54,15 @@ const ALONE: ReadonlySet<Action["do"]> = new Set([
 /** A plane that is cut off cannot do its part; another does, or it later. */
 function isAway(error: unknown): void {
   const names = ["RedisSilent", "ApiError", "LedgerAway"];
-  if (error instanceof Error && (names.includes(error.name) || /Connection is closed/.test(error.message)))
+  if (
+    error instanceof Error &&
+    (names.includes(error.name) || /Connection is closed|Command timed out/.test(error.message))
+  )
     return;
   throw error;
 }
 
-/** A store that came back may break a connection of before once more. */
+/** A store that came back may break a connection of before once more, or be slow. */
 async function untilDone(act: () => Promise<unknown>): Promise<void> {
   await expect.poll(() => act().then(() => null, String), { timeout: 20_000 }).toBeNull();
 }
@@ -198,7 +201,10 @@ export class Run {
       case "restart":
         return await this.#restart();
       case "rewrite":
-        await Promise.all(allServers(this.#connected().redis).map(rewriteFile));
+        // A server that was just promoted may take longer for it than a data plane waits for a command.
+        await Promise.all(
+          allServers(this.#connected().redis).map((one) => untilDone(() => rewriteFile(one))),
+        );
         return;
       case "cut off":
         // The other stays, as somebody has to see what happens to the stores.
