@@ -75,7 +75,7 @@ export async function batchesInLine(
       where ${runnable(now)} and not batch.id = any(${sql.array([...blocked.batches], "text")})
         and not coalesce(organization.suspended or organization.deleted_at is not null, false)
         and (
-          -- In the order of the index. Postgres takes that from an exists(), and where it expects many reads the whole table instead.
+          -- An order and a limit make Postgres read the index. An exists() ignores both, and where it expects many it reads the whole table.
           select true from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blocked.models)}
           order by item.number limit 1
         )

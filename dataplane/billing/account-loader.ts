@@ -79,7 +79,7 @@ export class AccountLoader {
     return loading;
   }
 
-  /** Whether somebody does that just now. */
+  /** Whether the organization's account is being read from the ledger just now. */
   isLoading(organizationId: string): boolean {
     return this.#loading.has(organizationId);
   }

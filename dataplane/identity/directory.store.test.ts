@@ -245,7 +245,7 @@ test("rule 5.1: keys of a project that is left out stop, and work again under th
   expect(await find("made")).toEqual({ ...before, keyEpoch: Number(before?.keyEpoch) + 1 });
 });
 
-test("requests that all have to look their keys up again, as one of their organization ended, ask once together", async () => {
+test("requests that came before one of their organization's keys ended look theirs up once together, and so do their ends", async () => {
   const secrets = ["one", "two", "three"];
   await copy([organization("org_k", { apiKeys: secrets.map((name) => inferenceKey(`k-${name}`)) })]);
   const keys = await Promise.all(secrets.map(async (name) => find(`k-${name}`)));
@@ -267,6 +267,16 @@ test("requests that all have to look their keys up again, as one of their organi
   expect(again[0]).toBe(null);
   for (const at of [1, 2, 58])
     expect(again[at]).toMatchObject({ keyId: ids[at % 3], projectId: keys[at % 3]?.projectId, keyEpoch });
+  const ends = ids.flatMap((id) =>
+    ["elsewhere", keys[0]?.projectId ?? ""].map((project) => [id, project] as const),
+  );
+  const limits = await Promise.all(
+    Array.from({ length: 10 }, () => ends)
+      .flat()
+      .map((end) => asking.limitsOf(...end)),
+  );
+  expect(statements).toBe(2);
+  expect(new Set(limits.map((one) => one.keyEpoch))).toEqual(new Set([keyEpoch]));
 });
 
 test("rule 5.7: the last use of a key is written", async () => {

@@ -32,6 +32,14 @@ const STALE_MS = 5 * 60_000;
 const PERSON_AGE_MS = 30_000;
 /** Keys, of as many requests, that one statement looks up again. */
 const RECHECKED_AT_ONCE = 500;
+
+/** A key, and the project in which something of it was begun. */
+interface KeyInProject {
+  readonly keyId: string;
+  readonly projectId: string;
+}
+const inText = ({ keyId, projectId }: KeyInProject): string => `${keyId} ${projectId}`;
+
 /** So long after an organization had no room for one more person, newcomers cost a look-up and no count. */
 const FULL_MS = 5_000;
 /** Whoever accepts entries this old accepts the answer of a look-up that is under way. */
@@ -50,6 +58,9 @@ const rowSchema = z.object({
   projectLimits: limitsSchema.nullable(),
 });
 const principalSchema = rowSchema.transform(withScopes);
+const inProjectSchema = rowSchema
+  .extend({ askedProjectId: z.string() })
+  .transform(({ askedProjectId, ...row }) => ({ projectId: askedProjectId, principal: withScopes(row) }));
 const foundSchema = rowSchema
   .extend({ sha256: z.string() })
   .transform(({ sha256, ...row }) => ({ sha256, principal: withScopes(row) }));
@@ -98,6 +109,10 @@ export class KeyDirectory implements Directory {
   /** When an organization's keys change, all of its requests that came before have to look again, in the same moment. */
   readonly #rechecks = new Gathered(
     (keyIds: readonly string[]) => this.#recheckTogether(keyIds),
+    RECHECKED_AT_ONCE,
+  );
+  readonly #limitLookups = new Gathered(
+    (asked: readonly KeyInProject[]) => withTimeout(this.#limitsTogether(asked)),
     RECHECKED_AT_ONCE,
   );
   readonly #line = new KeyLookupQueue((sha256s) => this.#lookUpTogether(sha256s));
@@ -227,21 +242,36 @@ export class KeyDirectory implements Directory {
 
   /** The limits of a key whether it is valid or not, for work that goes on without it, in the project that it was begun in. */
   async limitsOf(keyId: string, projectId: string): Promise<Pick<Principal, "limits" | "keyEpoch">> {
-    const name = `${keyId} ${projectId}`;
+    const name = inText({ keyId, projectId });
     const known = this.#limits.get(name);
     if (known !== undefined) return known;
     try {
-      const found = await withTimeout(
-        this.#options.pool.maybeOne(sql.type(principalSchema)`
-          ${principals(sql.fragment``, sql.fragment`${projectId}`)} where key.id = ${keyId}
-        `),
-      );
-      const { limits, keyEpoch } = found ?? { limits: NO_LIMITS, keyEpoch: 0 };
+      const { limits, keyEpoch } = (await this.#limitLookups.ask({ keyId, projectId })).get(name) ?? {
+        limits: NO_LIMITS,
+        keyEpoch: 0,
+      };
       this.#limits.set(name, { limits, keyEpoch });
       return { limits, keyEpoch };
     } catch (error) {
       throw unavailable(error);
     }
+  }
+
+  /** By `inText`, those that are known. */
+  async #limitsTogether(asked: readonly KeyInProject[]): Promise<ReadonlyMap<string, Principal>> {
+    const each = new Map(asked.map((one) => [inText(one), one])).values();
+    const pairs = Array.from(each, ({ keyId, projectId }) => [keyId, projectId]);
+    const joined = sql.fragment`
+      join ${sql.unnest(pairs, ["text", "text"])} as asked(key_id, project_id) on asked.key_id = key.id
+    `;
+    const rows = await this.#options.pool.any(
+      sql.type(inProjectSchema)`
+        ${principals(sql.fragment`, asked.project_id as "askedProjectId"`, sql.fragment`asked.project_id`, joined)}
+      `,
+    );
+    return new Map(
+      rows.map(({ projectId, principal }) => [inText({ keyId: principal.keyId, projectId }), principal]),
+    );
   }
 
   /** Writes `last_used_at` of the keys used since the last time. */
@@ -341,11 +371,16 @@ const tooManyPeople = () =>
     `Your organization has as many people as it may (${MOST_PEOPLE}), and you are not among them yet. Whoever did not come for ${UNSEEN_DAYS} days makes room.`,
   );
 
-const principals = (more = sql.fragment``, projectId = sql.fragment`key.project_id`) => sql.fragment`
+const principals = (
+  more = sql.fragment``,
+  projectId = sql.fragment`key.project_id`,
+  joined = sql.fragment``,
+) => sql.fragment`
   select key.kind, key.id as "keyId", key.name as "keyName", key.organization_id as "organizationId",
     project.id as "projectId", key.expires_at as "expiresAt", organization.key_epoch as "keyEpoch",
     key.limits as "keyLimits", organization.key_limits as "keyDefaults", project.limits as "projectLimits" ${more}
   from api_keys key join organizations organization on organization.id = key.organization_id
+  ${joined}
   left join projects project on project.id = ${projectId} and project.organization_id = organization.id
 `;
 /** Whose project is archived has no key any more; people are where their identity provider's rules say, and end by these. */

@@ -3,7 +3,7 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect } from "vitest";
 import { axe, desk, openBrowser, openPage, phone, settled, signIn, type Look } from "./browser.ts";
 import { consoleTest as test } from "./console-test.ts";
-import { api, ask, theWorld } from "./world.ts";
+import { addOneOfEach, api, ask, theWorld } from "./world.ts";
 
 let browser: Browser;
 const { url, admin, inference } = theWorld();
@@ -11,19 +11,7 @@ const { url, admin, inference } = theWorld();
 beforeAll(async () => {
   browser = await openBrowser();
   await ask();
-  await api(admin, "POST", "/v1/organizations/api_keys", { name: "reached" });
-  const params = { max_tokens: 20, messages: [{ role: "user", content: "Hello" }] };
-  await api(inference, "POST", "/v1/messages/batches", {
-    requests: [{ custom_id: "bad", params: { ...params, model: "nowhere" } }],
-  });
-  const form = new FormData();
-  form.set("purpose", "user_data");
-  form.set("file", new Blob(["x"]), "reached.txt");
-  await fetch(`${url}/v1/files`, {
-    method: "POST",
-    headers: { authorization: `Bearer ${inference}` },
-    body: form,
-  });
+  await addOneOfEach({ name: "reached" }, "reached.txt");
 });
 afterAll(async () => {
   await browser?.close();

@@ -3,7 +3,7 @@ import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, describe, expect } from "vitest";
 import { desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
 import { consoleTest as test } from "./console-test.ts";
-import { api, ask, theWorld } from "./world.ts";
+import { addOneOfEach, ask, theWorld } from "./world.ts";
 
 let browser: Browser;
 const { url, admin, inference } = theWorld();
@@ -22,22 +22,10 @@ const credit = {
 beforeAll(async () => {
   browser = await openBrowser();
   await ask();
-  await api(admin, "POST", "/v1/organizations/api_keys", {
-    name: "roomy",
-    limits: { credits: { amount: "5000", per: "month" }, requests_per_minute: 1000 },
-  });
-  const params = { max_tokens: 20, messages: [{ role: "user", content: "Hello" }] };
-  await api(inference, "POST", "/v1/messages/batches", {
-    requests: [{ custom_id: "bad", params: { ...params, model: "nowhere" } }],
-  });
-  const form = new FormData();
-  form.set("purpose", "user_data");
-  form.set("file", new Blob(["x"]), `${"roomy".repeat(40)}.txt`);
-  await fetch(`${url}/v1/files`, {
-    method: "POST",
-    headers: { authorization: `Bearer ${inference}` },
-    body: form,
-  });
+  await addOneOfEach(
+    { name: "roomy", limits: { credits: { amount: "5000", per: "month" }, requests_per_minute: 1000 } },
+    `${"roomy".repeat(40)}.txt`,
+  );
 });
 afterAll(async () => {
   await browser?.close();

@@ -154,3 +154,18 @@ export async function booked(): Promise<void> {
     { timeout: 15_000, interval: 100 },
   );
 }
+
+/** A key, a file and a batch that fails, for views that show one of each. */
+export async function addOneOfEach(key: object, fileName: string): Promise<void> {
+  const { url, admin, inference } = theWorld();
+  await api(admin, "POST", "/v1/organizations/api_keys", key);
+  const params = { max_tokens: 20, messages: [{ role: "user", content: "Hello" }] };
+  await api(inference, "POST", "/v1/messages/batches", {
+    requests: [{ custom_id: "bad", params: { ...params, model: "nowhere" } }],
+  });
+  const form = new FormData();
+  form.set("purpose", "user_data");
+  form.set("file", new Blob(["x"]), fileName);
+  const headers = { authorization: `Bearer ${inference}` };
+  await fetch(`${url}/v1/files`, { method: "POST", headers, body: form });
+}
