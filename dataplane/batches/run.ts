@@ -52,7 +52,12 @@ export type ItemEnd =
   | Exclude<RunVerdict, { kind: "errored" }>;
 
 /** Never throws. */
-export async function runItem(services: RunServices, item: ClaimedItem, body: Buffer): Promise<ItemEnd> {
+export async function runItem(
+  services: RunServices,
+  item: ClaimedItem,
+  body: Buffer,
+  bodyLease: InferenceCall["bodyLease"],
+): Promise<ItemEnd> {
   const charge = new ItemCharge(services.meterFor, item.claim);
   const sink = new KeptAnswer();
   const summary = newRequestSummary(startRequestSpan("batch item", {}));
@@ -66,6 +71,7 @@ export async function runItem(services: RunServices, item: ClaimedItem, body: Bu
       acceptedAt: item.acceptedAt,
       dialect: item.dialect,
       body,
+      bodyLease,
       headers: JSON.parse(item.headers) as InferenceCall["headers"],
       principal: {
         kind: "inference",

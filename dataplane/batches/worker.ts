@@ -168,16 +168,19 @@ export class BatchWorker {
 
   /** Never fails. */
   async #work(item: ClaimedItem): Promise<void> {
-    // Small bodies came with their items and are not counted: all of them together are as much as one large body.
+    // Small bodies came with their items and are not counted: all of them together are as much as one large body. What a
+    // run puts into its body is not waited for, as others may wait for what this item holds: it is run again.
     const { bodies } = this.#engine;
     const large = item.bodyBytes > SMALL_BODY_BYTES;
-    const lease = large ? await bodies.whenRoom(item.organizationId, item.bodyBytes) : null;
+    const lease = large
+      ? await bodies.whenRoom(item.organizationId, item.bodyBytes)
+      : bodies.spareLease(item.organizationId);
     let end: ItemEnd;
     try {
       const body = item.body ?? (await readBodyOf(this.#engine.pool, item));
       // It was taken from this worker.
       if (body === null) return;
-      end = await runItem(this.#run, item, body);
+      end = await runItem(this.#run, item, body, lease);
     } catch (error) {
       this.#engine.log.warn(
         { err: error, request_id: item.requestId },
@@ -185,7 +188,7 @@ export class BatchWorker {
       );
       end = { kind: "again", waitMs: 1_000, because: "stores" };
     } finally {
-      lease?.release();
+      lease.release();
     }
     reachedBatchStep("item.answered");
     this.#learn(item, end);

@@ -9,6 +9,7 @@ import type { Principal } from "../identity/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { ToolCallLimits } from "../tools/call-limit.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import type { ByteLease } from "../lib/byte-budget.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Shutdown } from "../lib/shutdown.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
@@ -56,6 +57,8 @@ export interface InferenceCall {
   readonly dialect: Dialect;
   /** The request body as it came, content encoding removed; at most 32 MiB. */
   readonly body: Buffer;
+  /** Counts the bytes of the body: those of files and items are taken before they stand in it (rule 7.2). */
+  readonly bodyLease: Pick<ByteLease, "take">;
   /** The body as it was opened, where somebody has; then `body` may be empty. */
   readonly requestBody?: RequestBody;
   /** The client's headers that matter here, names in lower case and neutral names already folded. */

@@ -46,19 +46,21 @@ async function inlinedFirst(
 ): Promise<void> {
   const { organizationId } = call.principal;
   const opened = await openBody(call.dialect, call.body, { pool, organizationId, closed: call.sink.closed });
-  await serve({ ...call, requestBody: await inlineFiles(opened, organizationId, files) });
+  const admit = (bytes: number) => call.bodyLease.take(bytes);
+  await serve({ ...call, requestBody: await inlineFiles(opened, organizationId, files, admit) });
 }
 
 /**
  * The body with the organization's files in place of their ids; ids of no file of its are left, for `refuse`.
  * @param admit judges how many bytes the files add, about, before the first is read.
- * @throws ApiError 404 for an expired file; 400 for one of a type that cannot stand where it is named; 413.
+ * @throws ApiError 404 for an expired file; 400 for one of a type that cannot stand where it is named; 413; what
+ * `admit` throws.
  */
 export async function inlineFiles(
   requestBody: RequestBody,
   organizationId: string,
   files: FileReader,
-  admit?: (bytes: number) => Promise<void>,
+  admit: (bytes: number) => Promise<void> | void,
 ): Promise<RequestBody> {
   const { dialect, bodyBytes, content } = requestBody.inspected;
   const references = content.references.filter(({ kind }) => kind === "file");
@@ -71,7 +73,7 @@ export async function inlineFiles(
     size += Math.ceil(((held.get(id)?.sizeBytes ?? 0) * 4) / 3);
     if (size > bodyLimits.bytes) throw filesTooLarge(dialect, path);
   }
-  if (held.size > 0) await admit?.(size - bodyBytes);
+  if (held.size > 0) await admit(size - bodyBytes);
   const contents: InlineFile[] = [];
   for (const file of held.values()) {
     const { id, mimeType, filename } = file;

@@ -1,6 +1,7 @@
 /** The bytes around references, without a store: everything that is asked for is found. */
-import { expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test } from "vitest";
 import { callOf, snapshotOf } from "../../test/fakes/inference.ts";
+import { ByteBudget, type ByteLease } from "../lib/byte-budget.ts";
 import { splice } from "../lib/json-splice.ts";
 import type { OutputItems } from "./call.ts";
 import { keepItemOf, knownItems, refersToItems, withItemReferences } from "./item-references.ts";
@@ -21,10 +22,17 @@ const known: OutputItems = {
     ),
 };
 
+const budget = new ByteBudget(1024 ** 2);
+let lease: ByteLease;
+beforeEach(() => {
+  lease = budget.lease("org_a");
+});
+afterEach(() => lease.release());
+
 async function resolve(body: string): Promise<string> {
   const inspected = inspectBody("responses", Buffer.from(body));
   return refersToItems(inspected)
-    ? splice(inspected.body, await knownItems(inspected, known)).toString()
+    ? splice(inspected.body, await knownItems(inspected, known, lease)).toString()
     : body;
 }
 const reference = (id: string) => `{"type":"item_reference","id":"${id}"}`;
@@ -52,6 +60,16 @@ test.each([
   ["a message of the same id", '{"type":"message","id":"message","role":"user","content":"Hi"}'],
 ])("%s stays as it is", async (_, element) => {
   expect(await resolve(inputOf(element, user))).toBe(inputOf(element, user));
+});
+
+test("rule 7.2: items are counted as often as they are put in, and refused without room for them", async () => {
+  await resolve(inputOf(reference("message"), user, reference("message"), reference("nobody")));
+  expect(lease.bytes).toBe(2 * (items["message"] ?? "").length);
+  lease.release();
+  const others = budget.lease("org_other");
+  others.take(budget.total);
+  await expect(resolve(inputOf(reference("message")))).rejects.toMatchObject({ code: "unavailable" });
+  others.release();
 });
 
 test("items are kept unless the client says store: false, and not for batches", async () => {

@@ -85,9 +85,13 @@ export const refersToItems = ({ content }: Facts): boolean =>
 
 /**
  * What puts every known item in its place.
- * @throws ApiError 413 when the request would become too large.
+ * @throws ApiError 413 when the request would become too large; 429 or 503 without room for so many bytes more.
  */
-export async function knownItems({ content, bodyBytes }: Facts, items: OutputItems): Promise<Edit[]> {
+export async function knownItems(
+  { content, bodyBytes }: Facts,
+  items: OutputItems,
+  bodyLease: InferenceCall["bodyLease"],
+): Promise<Edit[]> {
   const references = [
     ...content.references.filter(({ kind }) => kind === "item"),
     ...content.bareReasoning,
@@ -95,7 +99,7 @@ export async function knownItems({ content, bodyBytes }: Facts, items: OutputIte
   if (references.length === 0 || references.length > REFERENCES_MAX) return [];
   const found = await items.find([...new Set(references.map(({ id }) => id))]);
   let size = bodyBytes;
-  return references.flatMap(({ start, end, id }): Edit[] => {
+  const edits = references.flatMap(({ start, end, id }): Edit[] => {
     const item = found.get(id);
     if (item === undefined) return [];
     size += item.length;
@@ -106,6 +110,8 @@ export async function knownItems({ content, bodyBytes }: Facts, items: OutputIte
       );
     return [{ start, end, text: item }];
   });
+  bodyLease.take(size - bodyBytes);
+  return edits;
 }
 
 /** What is told the output items of this call's answer; undefined when none are to be kept. */

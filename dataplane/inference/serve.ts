@@ -65,7 +65,7 @@ export function createServe(
       openBody(call.dialect, call.body, { pool, organizationId, closed: call.sink.closed });
     let requestBody = opening instanceof Promise ? await opening : opening;
     if (call.items !== undefined && refersToItems(requestBody.inspected)) {
-      const edits = await knownItems(requestBody.inspected, call.items);
+      const edits = await knownItems(requestBody.inspected, call.items, call.bodyLease);
       if (edits.length > 0) requestBody = await edited(requestBody, edits);
     }
     const serving = accepted(call, requestBody, sealerOf(organizationId), outputs);

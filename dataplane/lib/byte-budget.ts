@@ -48,7 +48,7 @@ export class ByteBudget {
   /** Entries stay when they are empty: a Map whose entries come and go with each request leaves garbage (roster.ts). */
   readonly #shares = new Map<string, Share>();
   readonly #line: Patient[] = [];
-  /** How many hold something that waited in the line. */
+  /** Leases of work that nobody waits for, those that hold something. */
   #patient = 0;
 
   /** `total` in bytes. */
@@ -64,7 +64,7 @@ export class ByteBudget {
 
   /** A lease that holds nothing yet. */
   lease(organizationId: string): ByteLease {
-    return new Lease(this, organizationId);
+    return new Lease(this, organizationId, false);
   }
 
   /**
@@ -76,6 +76,11 @@ export class ByteBudget {
       this.#line.push({ organizationId, bytes, admitted });
       this.#admit();
     });
+  }
+
+  /** Holds nothing yet. What it takes is judged as `whenRoom` does, and refused with 503 where that would wait. */
+  spareLease(organizationId: string): ByteLease {
+    return new Lease(this, organizationId, true);
   }
 
   // What a lease asks of its budget.
@@ -98,6 +103,12 @@ export class ByteBudget {
     if (this.#used > this.total / 2 && share.bytes >= this.total / 4) throw this.#refused("organization");
   }
 
+  /** Whether work that nobody waits for, and that holds `held`, may have `more` now. */
+  hasSpare(held: number, more: number): boolean {
+    const others = this.#patient - (held > 0 ? 1 : 0);
+    return others === 0 || this.#used + more <= this.total / 2;
+  }
+
   change(share: Share, difference: number): void {
     share.bytes += difference;
     this.#used += difference;
@@ -105,41 +116,47 @@ export class ByteBudget {
     if (difference < 0) this.#admit();
   }
 
+  /** So many leases more of work that nobody waits for hold something. */
+  patient(difference: 1 | -1): void {
+    this.#patient += difference;
+  }
+
   #refused(by: Exhausted): ApiError {
     this.#watcher?.refused(by);
-    const options = { retryAfterSeconds: 1 };
     return by === "process"
-      ? new ApiError("unavailable", "The service holds as many request bodies as it can; try again.", options)
-      : new ApiError(
-          "rate_limited",
-          "Too many bytes of this organization's requests are under way.",
-          options,
-        );
+      ? noRoom()
+      : new ApiError("rate_limited", "Too many bytes of this organization's requests are under way.", {
+          retryAfterSeconds: 1,
+        });
   }
 
   #admit(): void {
     for (let [first] = this.#line; first !== undefined; [first] = this.#line) {
-      if (this.#patient > 0 && this.#used + first.bytes > this.total / 2) return;
+      if (!this.hasSpare(0, first.bytes)) return;
       this.#line.shift();
-      this.#patient += 1;
-      const share = this.shareOf(first.organizationId);
-      this.change(share, first.bytes);
-      first.admitted(new Lease(this, first.organizationId, first.bytes, () => (this.#patient -= 1)));
+      const lease = new Lease(this, first.organizationId, true);
+      lease.takeAdmitted(first.bytes);
+      first.admitted(lease);
     }
   }
 }
 
+const noRoom = (): ApiError =>
+  new ApiError("unavailable", "The service holds as many request bodies as it can; try again.", {
+    retryAfterSeconds: 1,
+  });
+
 class Lease implements ByteLease {
   readonly #budget: ByteBudget;
   readonly #organizationId: string;
-  readonly #onRelease: (() => void) | undefined;
-  #bytes: number;
+  /** Nobody waits for what it is held for. */
+  readonly #isPatient: boolean;
+  #bytes = 0;
 
-  constructor(budget: ByteBudget, organizationId: string, bytes = 0, onRelease?: () => void) {
+  constructor(budget: ByteBudget, organizationId: string, isPatient: boolean) {
     this.#budget = budget;
     this.#organizationId = organizationId;
-    this.#bytes = bytes;
-    this.#onRelease = onRelease;
+    this.#isPatient = isPatient;
   }
 
   get bytes(): number {
@@ -147,11 +164,14 @@ class Lease implements ByteLease {
   }
 
   take(bytes: number): void {
-    // Asked for anew each time: the budget forgets who holds nothing.
-    const share = this.#budget.shareOf(this.#organizationId);
-    this.#budget.check(share, this.#bytes, bytes);
-    this.#bytes += bytes;
-    this.#budget.change(share, bytes);
+    const share = this.#share;
+    this.#judge(share, bytes);
+    this.#add(share, bytes);
+  }
+
+  /** As `take`, of what was judged before. */
+  takeAdmitted(bytes: number): void {
+    this.#add(this.#share, bytes);
   }
 
   hold(bytes: number): void {
@@ -160,18 +180,35 @@ class Lease implements ByteLease {
   }
 
   expect(bytes: number): void {
-    this.#budget.check(this.#budget.shareOf(this.#organizationId), this.#bytes, bytes);
+    this.#judge(this.#share, bytes);
   }
 
   release(): void {
-    if (this.#bytes === 0) return;
-    this.#onRelease?.();
     this.#giveBack(this.#bytes);
+  }
+
+  /** Asked for anew each time: the budget forgets who holds nothing. */
+  get #share(): Share {
+    return this.#budget.shareOf(this.#organizationId);
+  }
+
+  #judge(share: Share, bytes: number): void {
+    if (!this.#isPatient) this.#budget.check(share, this.#bytes, bytes);
+    // Not counted as a refusal: no client gets it.
+    else if (!this.#budget.hasSpare(this.#bytes, bytes)) throw noRoom();
+  }
+
+  #add(share: Share, bytes: number): void {
+    if (bytes === 0) return;
+    if (this.#isPatient && this.#bytes === 0) this.#budget.patient(1);
+    this.#bytes += bytes;
+    this.#budget.change(share, bytes);
   }
 
   #giveBack(bytes: number): void {
     if (bytes === 0) return;
     this.#bytes -= bytes;
-    this.#budget.change(this.#budget.shareOf(this.#organizationId), -bytes);
+    if (this.#isPatient && this.#bytes === 0) this.#budget.patient(-1);
+    this.#budget.change(this.#share, -bytes);
   }
 }

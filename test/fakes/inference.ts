@@ -14,6 +14,7 @@ import { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { type Dialect, dialectPath } from "../../dataplane/dialects/dialect.ts";
 import { type AnswerBytes, joinedBytes } from "../../dataplane/inference/answer-bytes.ts";
 import type { AnswerSink, InferenceCall } from "../../dataplane/inference/call.ts";
+import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { Cancellation } from "../../dataplane/lib/cancellation.ts";
 import { newRequestSummary } from "../../dataplane/telemetry/request-summary.ts";
 import { sampleStorage, sampleUpstream } from "./sample-snapshot.ts";
@@ -245,6 +246,7 @@ export function callOf(
       typeof body === "string" || Buffer.isBuffer(body)
         ? Buffer.from(body)
         : Buffer.from(JSON.stringify(body)),
+    bodyLease: new ByteBudget(1024 ** 3).lease("org_a"),
     headers,
     principal: {
       kind: "inference",

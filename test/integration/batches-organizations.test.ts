@@ -73,6 +73,28 @@ describe("what workers do with an organization", () => {
     expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: 6 } });
   });
 
+  test("rule 7.2: files are put into requests only while live requests and other items leave room", async () => {
+    upstream.model("upstream-messages", text("fine"));
+    const { bodies } = plane.context;
+    const others = [bodies.lease("org_live"), bodies.spareLease("org_other")];
+    for (const lease of others) lease.take(bodies.total / 4);
+    const id = await plane.upload("what the file says", "in.txt", {}, "text/plain");
+    const source = { type: "file", file_id: id };
+    const messages = [{ role: "user", content: [{ type: "document", source }] }];
+    const requests = [
+      { custom_id: "with", params: { ...bodyOf.messages(), messages } },
+      { custom_id: "without", params: bodyOf.messages() },
+    ];
+    const { body } = await plane.json("POST", "/v1/messages/batches", { requests });
+    await begun();
+    await new Promise((done) => setTimeout(done, 300));
+    expect(upstream.requests.map((asked) => asked.text.includes("what the file says"))).toEqual([false]);
+    for (const lease of others) lease.release();
+    const path = `/v1/messages/batches/${String(body["id"])}`;
+    expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: 2 } });
+    expect(bodies.used).toBe(0);
+  });
+
   test("rule 4.17: its own files are put into requests; others are an error of that request alone", async () => {
     upstream.model("upstream-messages", text("fine"));
     const params = (id: string) => ({

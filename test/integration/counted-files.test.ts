@@ -160,3 +160,13 @@ test("rule 7.2: without room for its contents a file is not read", async () => {
   others.release();
   expect((await count(bodyOf("here", [document("prose")]))).status).toBe(200);
 });
+
+test("rule 7.2: nor is it read for an inference, which is told so before anything is asked of an upstream", async () => {
+  const others = bodies.lease("org_other");
+  others.take(bodies.total - 100 * KiB);
+  const refused = await post("/v1/messages", bodyOf("here", [document("prose")]));
+  expect(refused.status).toBe(503);
+  expect(refused).toEqual(await count(bodyOf("here", [document("prose")])));
+  others.release();
+  expect(await post("/v1/messages", bodyOf("here", [document("prose")]))).not.toEqual(refused);
+});

@@ -71,6 +71,7 @@ async function infer(
       acceptedAt: request.acceptedAt,
       dialect,
       body,
+      bodyLease: request.bodyLease,
       headers: headersOf(request.headers),
       principal: callerOf(request),
       snapshot: services.snapshot(),
