@@ -1,8 +1,12 @@
 import { createHash, randomBytes } from "node:crypto";
+import { once } from "node:events";
+import { connect } from "node:net";
 import { Readable } from "node:stream";
+import { setImmediate } from "node:timers/promises";
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { startTestServer } from "../../test/fakes/test-server.ts";
+import { ClientGone } from "./body-errors.ts";
 import { readBody, readJsonBody } from "./request-body.ts";
 import type { Routes } from "./route.ts";
 
@@ -38,6 +42,33 @@ test.each([
     body: { length: 50_000 },
   });
 });
+
+test.each(["", "content-encoding: gzip\r\n"])(
+  "of a client that left before its body was read nothing is waited for (%j)",
+  async (header) => {
+    const told = Promise.withResolvers<unknown>();
+    const asked = Promise.withResolvers<void>();
+    const late: Routes = (app) => {
+      app.post("/v1/late", { config: { access: "none" } }, async (request) => {
+        // As while its key is looked up.
+        const left = once(request.raw.socket, "close");
+        asked.resolve();
+        await left;
+        await setImmediate();
+        const read = readBody(request, 100_000);
+        told.resolve(await read.catch((error: unknown) => error));
+        return read;
+      });
+    };
+    await using server = await startTestServer([late]);
+    const socket = connect(server.port, "127.0.0.1");
+    socket.on("error", () => {});
+    socket.write(`POST /v1/late HTTP/1.1\r\nhost: x\r\n${header}content-length: 100\r\n\r\nabc`);
+    await asked.promise;
+    socket.destroy();
+    expect(await told.promise).toBeInstanceOf(ClientGone);
+  },
+);
 
 const large = randomBytes(5 * 1024 * 1024);
 const small = randomBytes(3_000);

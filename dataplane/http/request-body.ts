@@ -92,6 +92,8 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const announced = announcedLength(request);
   try {
+    // It tells no listener of that any more.
+    if (request.destroyed) throw clientGone();
     if (announced > maxBytes) throw bodyTooLarge(maxBytes);
     bodyLease.expect(announced);
   } catch (error) {
