@@ -12,11 +12,7 @@ const sockets: Socket[] = [];
 
 beforeEach(async () => {
   server = createServer((_, response) => {
-    const sink = new HttpAnswerSink(
-      response,
-      () => ({}),
-      () => {},
-    );
+    const sink = new HttpAnswerSink(response, () => ({}), nothing);
     answer(sink, response);
   });
   server.listen(0, "127.0.0.1");
@@ -55,6 +51,7 @@ const chunked = (...chunks: readonly Buffer[]) =>
     Buffer.from("0\r\n\r\n"),
   ]);
 
+const nothing = () => {};
 const text = (value: string) => Buffer.from(value);
 const noise = Buffer.from(Array.from({ length: 256 }, (_, n) => n));
 const long = Buffer.alloc(200_000, noise);
@@ -132,6 +129,17 @@ describe("what is written arrives as it was, one chunk for each write", () => {
     expect(head).not.toContain("transfer-encoding");
     expect(body.equals(bytes)).toBe(true);
   });
+});
+
+test("a client that left while its body was put together has left", async () => {
+  const left = Promise.withResolvers<boolean>();
+  answer = (_sink, response) => {
+    const late = () => new HttpAnswerSink(response, () => ({}), nothing);
+    response.once("close", () => setImmediate(() => left.resolve(late().closed.aborted)));
+    socket.destroy();
+  };
+  const socket = await ask();
+  expect(await left.promise).toBe(true);
 });
 
 test("a write leaves at once, and not when the turn of the event loop is over", async () => {

@@ -42,6 +42,8 @@ export class HttpAnswerSink implements AnswerSink {
   ) {
     this.#response = response;
     this.#onStart = onStart;
+    // It says so once.
+    if (response.destroyed) this.closed.abort();
     response.on("close", () => {
       if (!response.writableFinished) {
         if (hasStalled(response.req.socket)) onStall();

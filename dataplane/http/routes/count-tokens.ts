@@ -37,10 +37,10 @@ export const countTokensRoutes =
     const config = { access: "inference", countsText: true } as const;
     app.post("/v1/messages/count_tokens", { config }, async (request, reply) => {
       requireJsonType(request.raw);
-      const bytes = await readBody(request, limits.inferenceBodyBytes);
-      await services.preflight?.text(callerOf(request), bytes.length);
       const closed = new Cancellation();
       reply.raw.once("close", () => closed.abort());
+      const bytes = await readBody(request, limits.inferenceBodyBytes);
+      await services.preflight?.text(callerOf(request), bytes.length);
       try {
         return { input_tokens: await count(needs, services, request, bytes, closed) };
       } catch (error) {
