@@ -108,7 +108,7 @@ export class KeyDirectory implements Directory {
   });
   /** When an organization's keys change, all of its requests that came before have to look again, in the same moment. */
   readonly #rechecks = new Gathered(
-    (keyIds: readonly string[]) => this.#recheckTogether(keyIds),
+    (keyIds: readonly string[]) => withTimeout(this.#recheckTogether(keyIds)),
     RECHECKED_AT_ONCE,
   );
   readonly #limitLookups = new Gathered(
