@@ -47,7 +47,8 @@ export class Charges {
     this.#writer = new LedgerWriter({
       pool,
       log,
-      settleInRedis: (row) => this.#settleOnce(row),
+      settleInRedis: (row) => this.#chargeInRedis(row, this.#settleOperation(row), REDIS_MS),
+      onSettled: (row) => this.#chargedInRedis(this.#aroundRedis.get(row), row, this.#settleOperation(row)),
       onStored: (rows, accounts) => this.stored(rows, accounts),
     });
   }
@@ -68,7 +69,10 @@ export class Charges {
     reachedMoneyStep("settle.sent");
     const deadline = performance.now() + REDIS_MS;
     for (let left = REDIS_MS; left > 0; left = deadline - performance.now()) {
-      if (await this.#chargeInRedis(bill, row, charge, left)) return reachedMoneyStep("settle.charged");
+      if (await this.#chargeInRedis(row, charge, left)) {
+        this.#chargedInRedis(bill, row, charge);
+        return reachedMoneyStep("settle.charged");
+      }
       // A broken connection fails at once; it is tried again until the time is up.
       await new Promise((done) => setTimeout(done, 50));
     }
@@ -83,7 +87,7 @@ export class Charges {
 
   /** The ledger charged these rows past a silent Redis: as `ledgerCharged`, and kept in case it loses them again. */
   stored(rows: readonly UsageRow[], accounts: readonly Account[]): void {
-    for (const row of rows) this.#keep(row, settleOperation(row, this.#aroundRedis.get(row)), BEFORE_ALL);
+    for (const row of rows) this.#keep(row, this.#settleOperation(row), BEFORE_ALL);
     this.ledgerCharged(rows, accounts);
   }
 
@@ -116,17 +120,12 @@ export class Charges {
   }
 
   /** @returns whether Redis took it. Not async, as there is one for each request. */
-  #chargeInRedis(
-    bill: HeldBill | undefined,
-    row: UsageRow,
-    charge: MeterOperation,
-    timeoutMs: number,
-  ): Promise<boolean> {
+  #chargeInRedis({ organizationId }: UsageRow, charge: MeterOperation, timeoutMs: number): Promise<boolean> {
     return this.#shards
-      .of(row.organizationId)
+      .of(organizationId)
       .run(charge, timeoutMs)
       .then(
-        () => this.#chargedInRedis(bill, row, charge),
+        () => true,
         (error: unknown) => {
           if (!(error instanceof RedisSilent))
             this.#options.log.error({ err: error }, "the meter script failed");
@@ -135,21 +134,19 @@ export class Charges {
       );
   }
 
-  #chargedInRedis(bill: HeldBill | undefined, row: UsageRow, charge: MeterOperation): true {
+  #chargedInRedis(bill: HeldBill | undefined, row: UsageRow, charge: MeterOperation): void {
     this.#keep(row, charge, this.#shards.of(row.organizationId).newest);
     if (bill !== undefined) this.#onEnded(bill);
     count(row);
-    return true;
   }
 
   #keep({ organizationId }: UsageRow, charge: MeterOperation, position: StreamPosition): void {
     this.kept.of(shardOf(organizationId)).add(charge, performance.now(), position);
   }
 
-  /** One try for a row that Redis did not take in time. */
-  #settleOnce(row: UsageRow): Promise<boolean> {
-    const bill = this.#aroundRedis.get(row);
-    return this.#chargeInRedis(bill, row, settleOperation(row, bill), REDIS_MS);
+  /** Of a row that is charged without Redis. */
+  #settleOperation(row: UsageRow): MeterOperation {
+    return settleOperation(row, this.#aroundRedis.get(row));
   }
 
   async #chargeInLedger(bill: HeldBill, row: UsageRow): Promise<void> {

@@ -26,9 +26,11 @@ interface UnstoredRow {
 export interface LedgerWriterOptions {
   readonly pool: DatabasePool;
   readonly log: Logger;
-  /** Tries Redis once. */
+  /** Tries Redis once, and says whether that has taken it. */
   readonly settleInRedis: (row: UsageRow) => Promise<boolean>;
-  /** The ledger has these rows now. */
+  /** Redis was the first to take it; of each row this or `onStored` tells, and once. */
+  readonly onSettled: (row: UsageRow) => void;
+  /** The ledger was the first to take these. The accounts are those of all that it took. */
   readonly onStored: (rows: readonly UsageRow[], accounts: readonly Account[]) => void;
 }
 
@@ -81,8 +83,10 @@ export class LedgerWriter {
     try {
       const accounts = await this.#options.pool.transaction((transaction) => chargeRows(transaction, rows));
       reachedMoneyStep("ledger.charged");
-      this.#options.onStored(rows, accounts);
-      for (const { id } of rows) this.#found(id);
+      // Redis may have taken some meanwhile.
+      const first = rows.filter(({ id }) => this.#unstored.has(id));
+      this.#options.onStored(first, accounts);
+      for (const { id } of first) this.#found(id);
     } catch (error) {
       this.#options.log.warn({ err: error, rows: rows.length }, "neither store has taken these charges yet");
     } finally {
@@ -91,7 +95,11 @@ export class LedgerWriter {
   }
 
   async #tryRedis(row: UsageRow): Promise<void> {
-    if (await this.#options.settleInRedis(row)) this.#found(row.id);
+    const isTaken = await this.#options.settleInRedis(row);
+    // The ledger may have taken it meanwhile.
+    if (!isTaken || !this.#unstored.has(row.id)) return;
+    this.#options.onSettled(row);
+    this.#found(row.id);
   }
 
   #found(id: string): void {

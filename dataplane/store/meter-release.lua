@@ -1,6 +1,7 @@
 -- release(organization, id, requests limit, tokens limit, token difference, done, scopes, keyEpoch that they were read under)
 -- Gives a hold back without a charge. With done = "1" the ledger has the charge already, and the sweeper or a late
--- settle must not add another; the spend of its scopes is read there again. Replies: released.
+-- settle must not add another; the spend of its scopes is read there again. If Redis has that charge, too, tokens were
+-- corrected with it. Replies: released.
 operations.release = function(
   organization, id, requests_limit, tokens_limit, difference, done, scopes, key_epoch)
   local hold, charged = read_request(id)
@@ -19,10 +20,11 @@ operations.release = function(
         end
       end
     end
-    if charged ~= 'final' then
-      set_request(id, 'final')
-      durable[id] = true
+    if charged == 'final' then
+      return { 'released' }
     end
+    set_request(id, 'final')
+    durable[id] = true
   elseif hold then
     set_request(id, false)
   end

@@ -148,6 +148,7 @@ describe("the ledger writer", () => {
       pool: plane.pool,
       log,
       settleInRedis: async () => false,
+      onSettled: () => expect.unreachable(),
       onStored: (rows) => stored.push(...rows.map(({ id }) => id)),
     });
     const rows = [charge(1, POISON), ...Array.from({ length: 600 }, () => charge(1))];

@@ -41,6 +41,19 @@ const settle = (id: string, cost: bigint): MeterOperation => {
   return operation("settle", organization, id, cost.toString(), row, "0", "0", "0", "", "1");
 };
 
+test("tokens a minute are corrected once of a charge that Redis took and the ledger has, too", async () => {
+  const correction = ["0", "1000000", "400000", "", "1"] as const;
+  const row = encodeRow(usageRow(request(organization, { id: `req_${count}` }), usage(1)));
+  const [word] = await run(operation("settle", organization, `req_${count}`, "1", row, ...correction));
+  expect(word).toBe("settled");
+  const [requests, tokens, epoch] = [correction.slice(0, 3), correction[3], correction[4]];
+  for (let times = 0; times < 2; times += 1)
+    await run(operation("release", organization, `req_${count}`, ...requests, "1", tokens, epoch));
+  const bucket = await plane.redis.get(`${shard.tag}:l:${organization}`);
+  // It fills meanwhile.
+  expect(Number(bucket?.split(" ")[1])).toBeGreaterThanOrEqual(600_000);
+});
+
 describe("the operations of one call", () => {
   test("change the books by exactly their sum, however large", async () => {
     const costs = [MAX_MICROS, MAX_MICROS - 1n, 999_999_999_999_999n, 1n, 0n, 3n];
