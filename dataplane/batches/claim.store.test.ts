@@ -1,12 +1,13 @@
 /** What a worker's look for something to run costs the database: every pod looks once a second, and at each item's end. */
-import { sql, type DatabasePool } from "slonik";
+import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
-import { insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
+import { engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
 import { makeOrganization } from "../../test/integration/money-world.ts";
 import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
 import { openPostgres } from "../store/postgres.ts";
-import { batchesInLine, type Blocked } from "./claim.ts";
+import { batchesInLine, claimItems, type Blocked } from "./claim.ts";
+import { beat } from "./workers.ts";
 
 const ITEMS = 5_000;
 const NOTHING: Blocked = { models: [], batches: [] };
@@ -18,6 +19,7 @@ beforeAll(async () => {
   database = await freshDatabase();
   pool = await openPostgres(database.url, { onError: () => {} });
   await makeOrganization(pool, organizationId, 1_000_000_000n);
+  await beat(engineOf(pool, "worker_1"));
 });
 afterAll(async () => {
   await pool.end();
@@ -34,17 +36,27 @@ beforeEach(async () => {
 /** As the server does by itself, now and then. */
 const vacuum = () => pool.query(sql.unsafe`vacuum analyze batch_items`);
 
-/** The batches that a look finds, and how many rows of items it fetches for that. */
-async function look(blocked: Blocked): Promise<{ readonly found: readonly string[]; readonly rows: number }> {
+/** What is found, and how many rows of items are fetched for that. */
+async function countRows<T>(find: (db: CommonQueryMethods) => Promise<readonly T[]>) {
   return await pool.transaction(async (transaction) => {
     const rowsRead = () =>
       transaction.oneFirst(sql.type(z.object({ rows: z.bigint() }))`
         select seq_tup_read + idx_tup_fetch as rows from pg_stat_xact_user_tables where relname = 'batch_items'
       `);
     const before = await rowsRead();
-    const batches = await batchesInLine(transaction, Date.now(), blocked);
-    return { found: batches.map((batch) => batch.id), rows: Number((await rowsRead()) - before) };
+    const found = await find(transaction);
+    return { found, rows: Number((await rowsRead()) - before) };
   });
+}
+
+/** A look for batches. */
+const look = (blocked: Blocked) =>
+  countRows(async (db) => (await batchesInLine(db, Date.now(), blocked)).map((batch) => batch.id));
+
+/** Claims items of the batch. @returns their numbers. */
+async function take(db: CommonQueryMethods, count: number, blockedModels: readonly string[] = []) {
+  const claim = { shares: new Map([[id, count]]), blockedModels, modelRooms: new Map<string, number>() };
+  return (await claimItems(db, "worker_1", Date.now(), claim)).map(({ number }) => number);
 }
 
 test("thousands of items that wait for their next try are not read one by one", async () => {
@@ -70,4 +82,35 @@ test("nor those that are over, before the first that waits", async () => {
   const { found, rows } = await look(NOTHING);
   expect(found).toEqual([id]);
   expect(rows).toBeLessThan(100);
+});
+
+test("a claim reads no row of those before and between the ones that it takes", async () => {
+  // Every thousandth may begin.
+  await pool.query(sql.unsafe`
+    update batch_items set not_before = clock_timestamp() + interval '1 minute' where number % 1000 <> 999
+  `);
+  await vacuum();
+  const { found, rows } = await countRows((db) => take(db, 3));
+  expect(found).toEqual([999, 1_999, 2_999]);
+  expect(rows).toBeLessThan(100);
+});
+
+test("nor of a model that refuses more", async () => {
+  await pool.query(sql.unsafe`update batch_items set model = 'other' where number % 1000 = 999`);
+  await vacuum();
+  const { found, rows } = await countRows((db) => take(db, 3, ["m"]));
+  expect(found).toEqual([999, 1_999, 2_999]);
+  expect(rows).toBeLessThan(100);
+});
+
+test("a claim locks no more than it takes, and waits for nobody", async () => {
+  await vacuum();
+  const taken = Promise.withResolvers<void>();
+  const other = taken.promise.then(() => take(pool, 3));
+  await pool.transaction(async (transaction) => {
+    expect(await take(transaction, 3)).toEqual([0, 1, 2]);
+    taken.resolve();
+    expect(await other).toEqual([3, 4, 5]);
+  });
+  expect(await take(pool, 1)).toEqual([6]);
 });

@@ -7,6 +7,8 @@ import { at } from "./batch.ts";
 /** So many batches of one organization stand in line at once; the others follow as these end. */
 const BATCHES_EACH = 8;
 const MOST_BATCHES = 1_000;
+/** So many that may begin now are looked through for those that no other worker takes at the moment. */
+const MOST_CANDIDATES = 10_000;
 /** Larger bodies are read when they run: sixty of 32 MiB would not fit. */
 export const SMALL_BODY_BYTES = 256 * 1024;
 
@@ -48,6 +50,7 @@ export interface BatchInLine {
   readonly organizationId: string;
 }
 
+/** The index of waiting items has all that these conditions ask. */
 const ready = sql.fragment`
   item.state = 'waiting' and (item.not_before is null or item.not_before <= clock_timestamp())
 `;
@@ -111,11 +114,20 @@ export async function claimItems(
       from unnest(${sql.array([...shares.keys()], "text")}, ${sql.array([...shares.values()], "int4")})
         as share (batch_id, count)
       cross join lateral (
-        select item.batch_id, item.number, item.model from batch_items item
-        where item.batch_id = share.batch_id and ${ready} and ${unblocked(blockedModels)}
-          and exists (select from batch_workers where id = ${workerId})
-        order by item.number limit share.count
-        for update skip locked
+        select item.batch_id, item.number, item.model
+        from (
+          -- First through the index alone: where rows are locked, Postgres fetches each, also of the thousands that may not begin yet.
+          select item.batch_id, item.number from batch_items item
+          where item.batch_id = share.batch_id and ${ready} and ${unblocked(blockedModels)}
+            and exists (select from batch_workers where id = ${workerId})
+          order by item.number limit ${MOST_CANDIDATES}
+        ) as candidate
+        cross join lateral (
+          select item.batch_id, item.number, item.model from batch_items item
+          where item.batch_id = candidate.batch_id and item.number = candidate.number and ${ready}
+          for update skip locked
+        ) as item
+        order by candidate.number limit share.count
       ) as item
     ), within_batches as (
       select locked.*, batch.organization_id,
