@@ -33,6 +33,7 @@ import { LiveRequests, loopProbe } from "./http/live-load.ts";
 import { Pressure, processProbe } from "./http/pressure.ts";
 import { createOpsServer, type OpsNeeds, type ProcessPhase } from "./http/ops-server.ts";
 import { createServer } from "./http/server.ts";
+import { UnknownCallers } from "./http/unknown-callers.ts";
 import { withFiles } from "./inference/file-references.ts";
 import { withItemReferences } from "./inference/item-references.ts";
 import { newLargePool } from "./inference/large/large-body.ts";
@@ -250,6 +251,7 @@ export async function serveForever(environment: Environment): Promise<void> {
       newId,
       directory,
       people,
+      unknownCallers: new UnknownCallers(),
       bodies,
       records,
       shutdown,

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { sampleOrganization, sampleRouting, sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../test/fakes/test-server.ts";
+import { modelRoutes } from "./routes/models.ts";
 import { consoleSignInRoutes, signInOrigins } from "./console-sign-in.ts";
 import { UnknownCallers } from "./unknown-callers.ts";
 
@@ -29,7 +30,7 @@ const snapshot = sampleSnapshot(
   }),
 );
 const open = (refusals: number) =>
-  startTestServer([consoleSignInRoutes], {
+  startTestServer([consoleSignInRoutes, modelRoutes], {
     snapshot: () => snapshot,
     services: { unknownCallers: new UnknownCallers(() => 0, refusals, 1e6) },
   });
@@ -64,6 +65,15 @@ test("one without sign-in and one that is not there read alike, and guessing is 
   expect((await ask("org_b"))[0]).toBe(429);
   // Who asks for what is there is not slowed down.
   expect((await fetch(`${server.url}/v1/organizations/org_people/sign_in`)).status).toBe(200);
+});
+
+test("who is refused for wrong keys has as many refusals less here", async () => {
+  await using server = await open(2);
+  const withKey = (key: string) =>
+    fetch(`${server.url}/v1/models`, { headers: { authorization: `Bearer ${key}` } });
+  const refused = [await withKey("wrong"), await withKey("sk-svc-wrong")];
+  expect(refused.map(({ status }) => status)).toEqual([401, 401]);
+  expect((await fetch(`${server.url}/v1/organizations/org_nobody/sign_in`)).status).toBe(429);
 });
 
 test("a page's policy names the provider's origins, and nothing that could end a directive", () => {

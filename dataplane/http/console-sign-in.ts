@@ -6,7 +6,6 @@
 import type { Snapshot } from "../config/snapshot.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Routes } from "./route.ts";
-import { UnknownCallers } from "./unknown-callers.ts";
 
 /** Null: there is no organization of this id, or none with sign-in. */
 function signInOf(snapshot: Snapshot, name: string) {
@@ -28,7 +27,7 @@ export function signInOrigins(snapshot: Snapshot, name: string): readonly string
 }
 
 export const consoleSignInRoutes: Routes = (app, services) => {
-  const { unknownCallers = new UnknownCallers() } = services;
+  const { unknownCallers } = services;
   app.get<{ Params: { id: string } }>(
     "/v1/organizations/:id/sign_in",
     { config: { access: "none" } },

@@ -55,8 +55,8 @@ export interface HttpServices {
   readonly bodies: ByteBudget;
   /** The snapshot to serve a new request from. @throws ApiError 503 before the first one was loaded. */
   snapshot(): Snapshot;
-  /** Callers whose keys are not known; those of this server alone unless given. */
-  readonly unknownCallers?: UnknownCallers;
+  /** Callers whose keys are not known: all that an address is refused counts together. */
+  readonly unknownCallers: UnknownCallers;
   /** When running answers are waited for no longer; absent: they are not told. */
   readonly shutdown?: Shutdown;
   /** Keeps what is known of requests; absent where none are kept. */

@@ -32,7 +32,6 @@ import { refuseExpectation, refuseUpgrade, requireHost } from "./protocol.ts";
 import { begin } from "./request-life.ts";
 import type { HttpServices, Routes, ServedRoute } from "./route.ts";
 import { StalledClients } from "./stalled-clients.ts";
-import { UnknownCallers } from "./unknown-callers.ts";
 
 /** A free endpoint costs no hold whose script would notice a revoked key, so it looks closer (design.md §4.1). */
 const FREE_KEY_AGE_MS = 900;
@@ -50,7 +49,7 @@ export interface HttpServer {
 
 export function createServer(services: HttpServices, routes: readonly Routes[]): HttpServer {
   const { log } = services;
-  const { directory, people, unknownCallers = new UnknownCallers() } = services;
+  const { directory, people, unknownCallers } = services;
   let draining = false;
   const app = Fastify({
     logger: false,
@@ -138,7 +137,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   app.decorateRequest("acceptedAt", 0);
   // Set by the hook below before anything can read them; a shared default object would mix requests.
   app.decorateRequest("bodyLease", null as unknown as ByteLease);
-  app.decorateRequest("record", null as unknown as RequestSummary);
+  app.decorateRequest("summary", null as unknown as RequestSummary);
 
   // With `done`, as most callers are known at once: a promise for each request costs time.
   app.addHook("onRequest", (request, reply, done) => {
