@@ -62,14 +62,16 @@ export class RequestRecorder implements RequestRecords {
   }
 
   async stop(): Promise<void> {
-    try {
-      await within(LAST_MS, async () => {
-        await Promise.all(this.#loops.map((loop) => loop.stop()));
-        await this.store();
-      });
-    } catch (error) {
-      this.#options.log.warn({ err: error, records: this.#waiting.rows }, "the last records are lost");
-    }
+    const stored = within(LAST_MS, async () => {
+      await Promise.all(this.#loops.map((loop) => loop.stop()));
+      await this.store();
+    });
+    const fault = await stored.then(
+      (isDone) => (isDone ? null : new Error(`Postgres did not take them in ${LAST_MS} ms`)),
+      (error: unknown) => error,
+    );
+    if (fault !== null)
+      this.#options.log.warn({ err: fault, records: this.#waiting.rows }, "the last records are lost");
   }
 
   add(record: RequestRecord): void {
