@@ -1,5 +1,5 @@
 /** What an upstream rejects, and is asked again without. */
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
 import {
   bodyOf,
@@ -7,7 +7,10 @@ import {
   sealedEncrypted,
   sealedSignature,
   serveOneUpstream,
+  usage,
 } from "../../test/fakes/one-upstream.ts";
+import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
+import { text } from "../../test/fakes/upstream/script.ts";
 
 const { callTo, fake, refusal, serve } = await serveOneUpstream();
 
@@ -43,6 +46,24 @@ const withReasoning = {
     ],
   },
 };
+
+test("rule 9.7: what is usual is learnt from answers that were asked for again, too", async () => {
+  const source = { kind: "ModelRoute", namespace: "test", name: "m", uid: "again", generation: 1 } as const;
+  const limits = { contextTokens: 200_000, maxOutputTokens: 64_000 };
+  const estimate = async (more: object) => {
+    const call = callTo("messages", bodyOf("messages", { max_tokens: 64_000, ...more }), {
+      route: { source, limits },
+    });
+    vi.spyOn(call.snapshot, "organization").mockReturnValue(sampleOrganization("org_a", { hold: "typical" }));
+    await serve(call);
+    return call.meter.opened[0]?.estimate ?? 0n;
+  };
+  const long = text("Hello", { ...usage, output: 8_000 });
+  fake.next({ error: { status: 400, message: rejected.messages } }, long, hello);
+  await estimate(withReasoning.messages);
+  // An output token costs two micro-credits.
+  expect(await estimate({})).toBeGreaterThanOrEqual(16_000n);
+});
 
 describe.each(["messages", "responses"] as const)("rule 2.17: %s relayed", (dialect) => {
   test.each([false, true])("rejected reasoning is left out and asked again (stream: %s)", async (stream) => {

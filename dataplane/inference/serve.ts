@@ -81,12 +81,12 @@ export function createServe(
     const deadline = new Deadline(serving.route.timeouts.requestMs, call.shutdown);
     try {
       await serving.iterate(upstreams, deadline, bill);
-      serving.learn(bill);
     } catch (error) {
       await serving.failed(error, upstreams, deadline, bill);
     } finally {
       deadline.dispose();
     }
+    serving.learn(bill);
   };
 }
 
