@@ -17,11 +17,11 @@ import { reachedMoneyStep } from "../billing/steps.ts";
 import { keyPrefixes, limitsSchema, type Limits } from "../config/schema.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
 import type { Principal } from "./principal.ts";
+import { tellKeyEpoch } from "./tell-key-epoch.ts";
 import { writeAuditLog, type Actor, type FieldChanges } from "./audit-log.ts";
 
 /** The prefix and so much of the secret may be shown; 34 characters stay unknown. */
 const HINT_CHARACTERS = keyPrefixes.inference.length + 6;
-const TELL_ATTEMPTS = 3;
 /** Keys that an organization may have made and not deleted: as many as one page of the longest list shows. */
 export const MOST_KEYS = 10_000;
 
@@ -242,7 +242,7 @@ export class Keys {
       before: ApiKey,
     ) => Promise<{ readonly key: ApiKey; readonly ended: boolean }>,
   ): Promise<KeyOutcome> {
-    const { pool, directory, reads } = this.#options;
+    const { pool, directory, holds, reads } = this.#options;
     await reads.changing(actor.organizationId);
     const done = await pool.transaction(async (transaction) => {
       // In the order that copying a snapshot locks: the organization, its keys, its account.
@@ -266,26 +266,9 @@ export class Keys {
     if (done.ended) {
       if (done.sha256 !== null) directory.forget(done.sha256);
       reachedMoneyStep("keys.ended");
-      await this.#tellRedis(actor.organizationId);
+      await tellKeyEpoch(holds, actor.organizationId);
     }
     return { kind: "done", key: done.key };
-  }
-
-  /** @throws ApiError 503: the key has ended in the ledger, but a hold might still be taken with it for some seconds. */
-  async #tellRedis(organizationId: string): Promise<void> {
-    for (let attempt = 1; ; attempt += 1) {
-      try {
-        await this.#options.holds.refresh([organizationId]);
-        return;
-      } catch (cause) {
-        if (attempt < TELL_ATTEMPTS) continue;
-        throw new ApiError(
-          "unavailable",
-          "The key was ended, but not every process has heard of it yet; it is refused everywhere in a few seconds.",
-          { retryAfterSeconds: 5, cause },
-        );
-      }
-    }
   }
 }
 

@@ -5,6 +5,7 @@ import type { Holds } from "../billing/holds.ts";
 import { writeAuditLog, type Actor } from "./audit-log.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
 import { findProject, type Project } from "./projects.ts";
+import { tellKeyEpoch } from "./tell-key-epoch.ts";
 
 /** null: there is no such project. Unless its limits are declared. @throws ApiError 503 when Redis does not hear of it. */
 export async function changeProjectLimits(
@@ -33,6 +34,6 @@ export async function changeProjectLimits(
     await bumpKeyEpoch(transaction, organizationId);
     return { ...before, limits };
   });
-  if (outcome !== null && outcome !== "declared") await holds.refresh([organizationId]);
+  if (outcome !== null && outcome !== "declared") await tellKeyEpoch(holds, organizationId);
   return outcome;
 }
