@@ -1,9 +1,10 @@
 /** Stream readers: order and delay, which golden files do not show (rules 2.13–2.14, dialects.md §D5). */
 import { describe, expect, test } from "vitest";
-import { testContext } from "../../test/grammar/convert.ts";
+import { convertStream, testCarry, testContext } from "../../test/grammar/convert.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { answerCodecs } from "./answer-codecs.ts";
 import type { Dialect } from "./dialect.ts";
+import { MessageAccumulator } from "./messages/accumulate.ts";
 import type { JsonObject, MessagesEvent } from "./messages/types.ts";
 
 /** What each of the upstream's events leads to, in one word per event of the hub. */
@@ -272,6 +273,40 @@ describe("a Messages upstream", () => {
     expect(steps("messages", [full, { type: "message_stop" }])).toEqual([
       ["message_start", "+text", "A", "-", "+tool_use", '{"at":"it"}', "-"],
       ["tool_use", "message_stop"],
+    ]);
+  });
+
+  test("a compaction reaches a Messages client, sealed: without it the conversation has no memory", () => {
+    const compacted = { type: "compaction_delta", content: "so far", encrypted_content: "opaque==" };
+    const events = [
+      start,
+      block(0, { type: "compaction", content: null, encrypted_content: null }),
+      { type: "content_block_delta", index: 0, delta: compacted },
+      { type: "content_block_stop", index: 0 },
+      block(1, { type: "compaction", content: null, encrypted_content: null }),
+      {
+        type: "content_block_delta",
+        index: 1,
+        delta: { ...compacted, content: null, encrypted_content: null },
+      },
+      { type: "message_stop" },
+    ].map((data) => ({ event: data.type, data: JSON.stringify(data) }));
+    const { bytes } = convertStream("messages", events, testCarry("messages"));
+    const deltas = [...bytes.matchAll(/^data: (.*compaction_delta.*)$/gm)].map(
+      ([, data = ""]) => (JSON.parse(data) as { delta: JsonObject }).delta,
+    );
+    const sealed = 'gapura_r1_<{"from":"messages","encrypted":"opaque=="}>';
+    expect(deltas).toEqual([
+      { ...compacted, encrypted_content: sealed },
+      { ...compacted, content: null, encrypted_content: null },
+    ]);
+    expect(convertStream("messages", events, testCarry("chat")).bytes).not.toContain("so far");
+    const reader = answerCodecs.messages.readStream(testContext());
+    const message = new MessageAccumulator();
+    for (const event of events.flatMap((one) => reader.step(one))) message.push(event);
+    expect(message.whole()?.content).toEqual([
+      { type: "compaction", content: "so far", encrypted_content: "opaque==" },
+      { type: "compaction", content: null, encrypted_content: null },
     ]);
   });
 

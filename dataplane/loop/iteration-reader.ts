@@ -6,6 +6,7 @@
  * call stands after the results of server tools that were called beside it (service.md "How the loop ends").
  */
 import { parseArguments, writeArguments } from "../dialects/arguments.ts";
+import { takeCompaction } from "../dialects/messages/accumulate.ts";
 import type { NewId } from "../lib/ids.ts";
 import type {
   BlockDelta,
@@ -102,6 +103,9 @@ export class IterationReader {
         break;
       case "signature_delta":
         if (block.type === "thinking") block.signature = delta.signature;
+        break;
+      case "compaction_delta":
+        takeCompaction(block, delta);
         break;
       case "input_json_delta":
         open.text += delta.partial_json;

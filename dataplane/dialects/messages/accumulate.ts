@@ -1,6 +1,6 @@
 /** Puts the hub's events together again: the whole answer that a stream says (dialects.md §C1). */
 import { parseArguments, unreadArguments } from "../arguments.ts";
-import type { BlockDelta, ContentBlock, MessagesEvent, MessagesResponse } from "./types.ts";
+import type { BlockDelta, CompactionDelta, ContentBlock, MessagesEvent, MessagesResponse } from "./types.ts";
 
 export class MessageAccumulator {
   #message: MessagesResponse | null = null;
@@ -54,6 +54,7 @@ export class MessageAccumulator {
     else if (delta.type === "thinking_delta" && block.type === "thinking") block.thinking += delta.thinking;
     else if (delta.type === "signature_delta" && block.type === "thinking")
       block.signature += delta.signature;
+    else if (delta.type === "compaction_delta") takeCompaction(block, delta);
   }
 
   #closeBlock(): void {
@@ -63,4 +64,9 @@ export class MessageAccumulator {
       block.input = parseArguments(this.#json) ?? unreadArguments(this.#json);
     this.#json = "";
   }
+}
+
+/** Puts what a compaction's delta brings into its block. */
+export function takeCompaction(block: ContentBlock, { type: _type, ...values }: CompactionDelta): void {
+  Object.assign(block, values);
 }

@@ -17,6 +17,7 @@ import { isMessagesLimit, readBlock, stopDetails, messagesStopReason } from "./r
 import type {
   BlockDelta,
   Citation,
+  CompactionDelta,
   ContentBlock,
   JsonObject,
   JsonValue,
@@ -192,6 +193,8 @@ export class MessagesStreamReader implements StreamReader {
           },
           out,
         );
+      case "compaction_delta":
+        return this.#push(boundedInput(delta) as CompactionDelta, out);
       default:
     }
   }

@@ -271,7 +271,15 @@ export type BlockDelta =
   | { type: "input_json_delta"; partial_json: string }
   | { type: "thinking_delta"; thinking: string }
   | { type: "signature_delta"; signature: string }
-  | { type: "citations_delta"; citation: Citation };
+  | { type: "citations_delta"; citation: Citation }
+  | CompactionDelta;
+
+/** All that a `compaction` block holds in the end, at once; null where it failed. */
+export type CompactionDelta = {
+  type: "compaction_delta";
+  content: string | null;
+  encrypted_content?: string | null;
+};
 
 /** The stream grammar of dialects.md §C1: the internal event language of every converted stream. */
 export type MessagesEvent =

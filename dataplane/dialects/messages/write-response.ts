@@ -54,12 +54,13 @@ export function writeBlock(block: ContentBlock, carry: Carry, context: CodecCont
 export const hidesThinking = (carry: Carry): boolean =>
   objectOf(carry.request["thinking"])?.["display"] === "omitted";
 
-function sealCompaction(block: ContentBlock, { sealer }: CodecContext): ContentBlock {
-  const sealed: Record<string, unknown> = { ...block };
+/** A block of a compaction, or its delta. */
+export function sealCompaction<Holder extends object>(holder: Holder, { sealer }: CodecContext): Holder {
+  const sealed: Record<string, unknown> = { ...(holder as object) };
   for (const [key, field] of compactionFields) {
     const blob = sealed[key];
     if (typeof blob === "string" && blob !== "")
       sealed[key] = sealBlob({ dialect: "messages", field, id: "" }, blob, sealer);
   }
-  return sealed as unknown as ContentBlock;
+  return sealed as Holder;
 }

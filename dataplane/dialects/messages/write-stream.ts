@@ -7,7 +7,7 @@ import type { Carry, CodecContext, StreamWriter } from "../codecs.ts";
 import { messagesErrorEvent } from "../errors.ts";
 import { sealSignature } from "../reasoning.ts";
 import { writeMessagesUsage } from "../usage.ts";
-import { hidesThinking, writeBlock, writeMessagesResponse } from "./write-response.ts";
+import { hidesThinking, sealCompaction, writeBlock, writeMessagesResponse } from "./write-response.ts";
 import type { BlockDelta, MessagesEvent, MessagesUsage } from "./types.ts";
 
 const frame = (type: string, data: object): string => `event: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
@@ -79,6 +79,8 @@ export class MessagesStreamWriter implements StreamWriter {
       }
       case "citations_delta":
         return JSON.stringify(delta);
+      case "compaction_delta":
+        return JSON.stringify(sealCompaction(delta, this.#context));
     }
   }
 }
