@@ -98,8 +98,8 @@ export class StatusWriter {
   /** Served objects whose status names another number of pods than there are. */
   readonly #outdated = new Set<string>();
   #podsMovedAt = performance.now();
-  /** Keys that come back to the queue at a later moment. */
-  readonly #delayed = new Set<string>();
+  /** Keys that are looked at again, and when. */
+  readonly #delayed = new Map<string, { readonly at: number; readonly timer: NodeJS.Timeout }>();
   #wake: (() => void)[] = [];
 
   constructor(options: StatusWriterOptions) {
@@ -171,6 +171,11 @@ export class StatusWriter {
   async #bringUpToDate(key: string, signal: AbortSignal): Promise<void> {
     const wanted = this.#wanted.get(key);
     if (wanted === undefined) return;
+    // Both waiting for its turn and outdated: one write at a time.
+    if (this.#underWay.has(key)) {
+      this.#underWay.set(key, true);
+      return;
+    }
     this.#underWay.set(key, false);
     await this.#write(key, wanted, signal);
     const again = this.#underWay.get(key) === true;
@@ -205,7 +210,7 @@ export class StatusWriter {
     const seconds = new Date(this.#options.now()).toISOString().replace(/\.\d+Z$/, "Z");
     const before = actual.status;
     const present = statusAt(status, before, this.#options.now());
-    if (present.inMs !== null) this.#later(key, present.inMs, signal);
+    if (present.inMs !== null) this.#later(key, present.inMs);
     const change = statusChange(present.status, before, seconds);
     if (change.kind === "none") return;
     if (change.kind === "refresh" && this.#restMs() > 0) {
@@ -217,7 +222,7 @@ export class StatusWriter {
     const due = change.kind === "count" ? countDue(wanted) : wanted.notBefore;
     const untilDue = Math.max(due, contestDue(wanted)) - performance.now();
     if (untilDue > 0) {
-      this.#later(key, untilDue, signal);
+      this.#later(key, untilDue);
       return;
     }
     try {
@@ -245,7 +250,7 @@ export class StatusWriter {
       wanted.failures += 1;
       const wait = Math.max(retryAfterMs(error), Math.min(LONGEST_WAIT_MS, 250 * 2 ** wanted.failures));
       wanted.notBefore = performance.now() + wait;
-      this.#later(key, wait, signal);
+      this.#later(key, wait);
     }
   }
 
@@ -255,17 +260,19 @@ export class StatusWriter {
     return actual?.declared.uid === object.uid ? actual : undefined;
   }
 
-  #later(key: string, waitMs: number, signal: AbortSignal): void {
-    if (this.#delayed.has(key)) return;
-    this.#delayed.add(key);
-    sleep(waitMs, undefined, { signal, ref: false }).then(
-      () => {
-        this.#delayed.delete(key);
-        this.#queue.add(key);
-        this.#ring();
-      },
-      () => {},
-    );
+  /** The earliest of several moments counts: what the later ones are for is found again then. */
+  #later(key: string, waitMs: number): void {
+    const at = performance.now() + waitMs;
+    const known = this.#delayed.get(key);
+    if (known !== undefined && known.at <= at) return;
+    clearTimeout(known?.timer);
+    const timer = setTimeout(() => {
+      this.#delayed.delete(key);
+      const wanted = this.#wanted.get(key);
+      if (wanted !== undefined) this.#enqueue(key, wanted.status);
+      this.#ring();
+    }, waitMs).unref();
+    this.#delayed.set(key, { at, timer });
   }
 
   #ring(): void {

@@ -1,0 +1,108 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import type { Condition, ObjectStatus } from "../plan/conditions.ts";
+import type { Declared } from "../plan/objects.ts";
+import { type Call, type KubeApi, KubeError } from "./client.ts";
+import type { CustomObject, CustomObjects } from "./custom-objects.ts";
+import { StatusWriter } from "./status-writer.ts";
+
+const object: Declared = {
+  kind: "ModelRoute",
+  namespace: "n",
+  name: "m",
+  uid: "u",
+  generation: 1,
+  creationTimestamp: 1,
+  createdAt: 1,
+  spec: {},
+  faults: [],
+};
+const condition = (type: Condition["type"], status: Condition["status"]): Condition => ({
+  type,
+  status,
+  reason: "SecretNotFound",
+  message: "",
+  observedGeneration: 1,
+});
+/** Of an object that lacks a Secret: in a minute it will be stalled. */
+const lacking: ObjectStatus = {
+  object,
+  verdict: {
+    object,
+    accepted: [],
+    resolved: [{ reason: "SecretNotFound", path: "spec", message: "" }],
+    serves: null,
+    notes: [],
+    facts: {},
+  },
+  observedGeneration: 1,
+  conditions: [condition("ResolvedRefs", "False"), condition("Stalled", "True")],
+  facts: {},
+};
+
+/** Writes it to an API server that answers as told. */
+async function writing(
+  stored: unknown,
+  answer: () => Promise<void>,
+  judge: () => Promise<unknown>,
+): Promise<void> {
+  let status = stored;
+  const objects = {
+    get: (): CustomObject => ({ declared: object, status, secretNames: [] }),
+    accept: (_kind: string, patched: { status: unknown }) => ({ status } = patched),
+  };
+  const writer = new StatusWriter({
+    api: {
+      call: async ({ body }: Call) => {
+        await answer();
+        return body;
+      },
+    } as unknown as KubeApi,
+    objects: objects as unknown as CustomObjects,
+    permit: () => {},
+    now: () => Date.now(),
+    written: () => {},
+    contested: () => {},
+    failed: () => {},
+  });
+  const stop = new AbortController();
+  const running = writer.run(stop.signal);
+  writer.want([lacking]);
+  try {
+    await judge();
+  } finally {
+    stop.abort();
+    await running;
+  }
+}
+
+test("a write that failed is tried again soon, also where the status is looked at again much later", async () => {
+  let writes = 0;
+  await writing(
+    undefined,
+    async () => {
+      writes += 1;
+      if (writes === 1) throw new KubeError(500, "InternalError", "");
+    },
+    async () => await expect.poll(() => writes).toBe(2),
+  );
+});
+
+test("of one object one status is written at a time, however long the API server takes", async () => {
+  // Half a second of its minute is left.
+  const transition = new Date(Date.now() - 59_500).toISOString();
+  const known = { conditions: [{ ...condition("ResolvedRefs", "False"), lastTransitionTime: transition }] };
+  let [writes, atOnce, most] = [0, 0, 0];
+  await writing(
+    known,
+    async () => {
+      writes += 1;
+      atOnce += 1;
+      most = Math.max(most, atOnce);
+      await sleep(1200);
+      atOnce -= 1;
+    },
+    async () => await expect.poll(() => writes).toBe(2),
+  );
+  expect(most).toBe(1);
+});
