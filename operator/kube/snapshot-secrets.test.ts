@@ -14,6 +14,8 @@ interface Stored {
 const stored = new Map<string, Stored>();
 let versions = 100;
 let writes = 0;
+/** Whose reading fails. */
+let broken: string | null = null;
 const server = createServer((request, response) => {
   const { pathname } = new URL(request.url ?? "", "http://x");
   const name = pathname.split("/").at(-1) ?? "";
@@ -21,6 +23,7 @@ const server = createServer((request, response) => {
   request.on("data", (chunk: Buffer) => (text += chunk.toString()));
   request.on("end", () => {
     if (request.method === "PATCH") write(name, JSON.parse(text) as Partial<Stored> & { metadata?: Stored });
+    if (name === broken) return response.writeHead(500).end("{}");
     const secret = stored.get(name);
     if (secret === undefined) return response.writeHead(404).end("{}");
     const { version, labels, data } = secret;
@@ -49,6 +52,7 @@ const told = (name: string) => secrets.note(`here/${name}`, String(stored.get(na
 
 beforeEach(async () => {
   stored.clear();
+  broken = null;
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   const { port } = server.address() as AddressInfo;
   api = new KubeApi(async () => ({
@@ -118,4 +122,12 @@ test("reading removes foreign data keys of Secrets that carry our label, and not
   expect(writes).toBe(1);
   told("gapura-a-0");
   expect(secrets.isTampered).toBe(false);
+});
+
+test("a slot is emptied wholly, also after a reading that failed", async () => {
+  broken = "gapura-a-0";
+  await expect(secrets.read()).rejects.toThrow("status 500");
+  broken = null;
+  await secrets.empty("a");
+  expect([...stored.values()].map(({ data }) => data)).toEqual([{}, {}]);
 });

@@ -73,12 +73,11 @@ export class SnapshotSecrets {
   async read(): Promise<ReadonlyMap<string, Uint8Array>> {
     const { api, namespace, name } = this.#options;
     const files = new Map<string, Uint8Array>();
-    this.#filled.clear();
     await inParallel(secretFiles, READS_AT_ONCE, async ({ suffix, files: allowed }) => {
       const secret = await readSecret(api, namespace, `${name}-${suffix}`);
       this.#remember(`${name}-${suffix}`, secret);
       const data = secret?.metadata.labels?.[LABEL] === name ? secret.data : {};
-      if (Object.keys(data).length > 0) this.#filled.add(suffix);
+      this.#noteFilled(suffix, data);
       for (const [file, value] of Object.entries(data))
         if (allowed.includes(file)) files.set(file, Buffer.from(value, "base64"));
       await this.#removeForeign(`${name}-${suffix}`, data, allowed);
@@ -143,6 +142,10 @@ export class SnapshotSecrets {
     );
     this.#remember(name, applied);
     await this.#removeForeign(name, applied.data, Object.keys(data));
+    this.#noteFilled(suffix, data);
+  }
+
+  #noteFilled(suffix: string, data: Readonly<Record<string, string>>): void {
     if (Object.keys(data).length > 0) this.#filled.add(suffix);
     else this.#filled.delete(suffix);
   }
