@@ -50,6 +50,15 @@ const legacyCall = (more: JsonObject = {}): JsonObject => ({
   functions: [{ name: "a" }],
 });
 
+test("reasoning that Codex sends without its id goes to an account of one's own without one", () => {
+  const reasoning = { type: "reasoning", summary: [], encrypted_content: "gAAA==" };
+  const body = { model: "m", input: [reasoning, ...user({ type: "input_text", text: "Hi" })] };
+  const { request, carry } = requestCodecs.responses.readRequest(body, context);
+  const own = { ...target, ownAccount: true };
+  const { input } = requestCodecs.responses.writeRequest(request, carry, own, new DropNotes(true));
+  expect((input as JsonObject[])[0]).toEqual(reasoning);
+});
+
 describe("kept, so that strict has nothing to refuse", () => {
   test.each<[string, Dialect, Dialect, JsonObject, string]>([
     ["a document's title", "messages", "chat", { messages: textDocument }, '"text":"a.txt"'],

@@ -157,5 +157,6 @@ function writeReasoningItem({ thinking, signature }: ThinkingBlock, ownAccount: 
   const mark = readMark(signature);
   if (encrypted === null || mark === null || mark.from === "chat") return null;
   const summary = thinking === "" ? [] : [{ type: "summary_text", text: thinking }];
-  return { type: "reasoning", id: mark.id, summary, encrypted_content: encrypted };
+  // Codex sends none back; an empty one is refused.
+  return { type: "reasoning", ...(mark.id !== "" && { id: mark.id }), summary, encrypted_content: encrypted };
 }
