@@ -28,7 +28,7 @@ describe("npm run validate", { timeout: 60_000 }, () => {
     expect(status).toBe(1);
     expect(stdout.trim().split("\n")).toEqual([
       'test/golden/compile/broken-file/step-3/all.yaml:5 ModelRoute/in-file spec.model: PriceNotFound: PriceTable "default" is not in namespace "default"',
-      "test/golden/compile/broken-file/step-3/all.yaml:12 Organisation/acme kind: Invalid: must be one of ModelRoute, ToolPolicy, PriceTable, Organization",
+      "test/golden/compile/broken-file/step-3/all.yaml:13 Organisation/acme kind: Invalid: must be one of ModelRoute, ToolPolicy, PriceTable, Organization",
       "test/golden/compile/broken-file/step-3/prices.yaml:2 Unreadable: is not valid YAML: Flow sequence in block collection must be sufficiently indented and end with a ]",
     ]);
   });

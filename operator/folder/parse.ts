@@ -1,5 +1,5 @@
 /** One manifest file → what it declares. Pure: text in, documents and faults out. */
-import { isMap, LineCounter, parseAllDocuments, type Document } from "yaml";
+import { type Alias, type Document, isMap, LineCounter, parseAllDocuments, visit } from "yaml";
 import { API_VERSION, GROUP, NAME } from "../api/fields.ts";
 import { isKind, type Kind, KINDS } from "../api/kinds.ts";
 import { type Fault, pathText } from "../plan/objects.ts";
@@ -13,15 +13,17 @@ export interface Manifest {
   readonly creationTimestamp: number | null;
   readonly spec: unknown;
   readonly faults: readonly Fault[];
-  /** Which document of the file, from 0, and which item of a List. */
   readonly position: FilePosition;
-  /** Of the document's beginning. */
+  /** Of its beginning. */
   readonly line: number;
 }
 
+/** Where an object stands in its file. */
 export interface FilePosition {
+  /** From 0. */
   readonly document: number;
-  readonly item: number | null;
+  /** Which item of the document's List, and of the List that this one is; empty: the document itself. */
+  readonly items: readonly number[];
 }
 
 export interface SecretDocument {
@@ -92,10 +94,13 @@ export function parseFile(text: string): ParsedFile {
         collected.faults.push({ ...fileFault(lines.linePos(at).line, endless), path: shortPath(path) });
         continue;
       }
-      collect(value, { document: number, item: null }, firstLine(document, lines), collected);
+      const place: Place = { document: number, items: [], lineOf: lineIn(document, lines) };
+      collect(value, place, collected);
     } catch (cause) {
+      const alias = unresolvedAlias(document)?.range?.[0];
+      const at = alias === undefined ? line : lines.linePos(alias).line;
       collected.faults.push(
-        fileFault(line, `cannot be read: ${cause instanceof Error ? cause.message : "unknown"}`),
+        fileFault(at, `cannot be read: ${cause instanceof Error ? cause.message : "unknown"}`),
       );
     }
   }
@@ -146,14 +151,29 @@ export const fileFault = (line: number, message: string): FileFault => ({
   hidesObject: true,
 });
 
-/** The line on which a document's content begins. */
-function firstLine(document: Document.Parsed, lines: LineCounter): number {
-  return lines.linePos(document.contents?.range?.[0] ?? document.range[0]).line;
+/** The first alias whose anchor is not before it. */
+function unresolvedAlias(document: Document.Parsed): Alias.Parsed | null {
+  let found: Alias.Parsed | null = null;
+  visit(document, {
+    Alias: (_, alias) => {
+      if (alias.resolve(document) !== undefined) return undefined;
+      found = alias as Alias.Parsed;
+      return visit.BREAK;
+    },
+  });
+  return found;
 }
 
-function collect(value: unknown, position: FilePosition, line: number, into: Collected): void {
+/** A position, and how the lines of a document are found. */
+interface Place extends FilePosition {
+  readonly lineOf: ReturnType<typeof lineIn>;
+}
+
+function collect(value: unknown, place: Place, into: Collected): void {
+  const { lineOf, ...position } = place;
+  const line = (path: string) => lineOf(position.items, path);
   const add = (path: string, message: string, subject: Subject, hidesObject: boolean) =>
-    into.faults.push({ line, ...subject, path, reason: "Invalid", message, hidesObject });
+    into.faults.push({ line: line(path), ...subject, path, reason: "Invalid", message, hidesObject });
   const refuse = (path: string, message: string, subject = nobody) => add(path, message, subject, true);
   if (!isObject(value)) {
     refuse("", "a document must be an object with apiVersion, kind and metadata");
@@ -169,7 +189,8 @@ function collect(value: unknown, position: FilePosition, line: number, into: Col
     return;
   }
   if (kind === "List" && Array.isArray(value["items"])) {
-    for (const [item, inner] of value["items"].entries()) collect(inner, { ...position, item }, line, into);
+    for (const [item, inner] of value["items"].entries())
+      collect(inner, { ...place, items: [...place.items, item] }, into);
     return;
   }
   const ours = isKind(kind) || apiVersion.startsWith(`${GROUP}/`);
@@ -187,7 +208,7 @@ function collect(value: unknown, position: FilePosition, line: number, into: Col
     // Its good values count all the same: whoever refers to a bad one says so too.
     const tell = (path: string, text: string) => add(path, text, subject, false);
     for (const path of unknownFields(value, SECRET_FIELDS)) tell(path, UNKNOWN_FIELD);
-    into.secrets.push({ ...named, line, data: readSecret(value, tell) });
+    into.secrets.push({ ...named, line: line(""), data: readSecret(value, tell) });
   } else if (!isKind(kind)) refuse("kind", `must be one of ${KINDS.join(", ")}`, subject);
   else if (apiVersion !== API_VERSION) refuse("apiVersion", `must be ${API_VERSION}`, subject);
   else
@@ -202,7 +223,7 @@ function collect(value: unknown, position: FilePosition, line: number, into: Col
         message: UNKNOWN_FIELD,
       })),
       position,
-      line,
+      line: line(""),
     });
 }
 
@@ -317,18 +338,23 @@ export type LineOf = (position: FilePosition, path: string) => number;
 /** Reads the text again, once for all faults in it; only `validate` asks, and only for files with faults. */
 export function linesOf(text: string): LineOf {
   const { documents, lines } = readDocuments(text);
-  return (position, path) => {
-    const document = documents[position.document];
-    if (document === undefined) return 1;
-    const root = position.item === null ? [] : ["items", position.item];
-    const steps = [...root, ...pathSteps(path)];
+  return ({ document: number, items }, path) => {
+    const document = documents[number];
+    return document === undefined ? 1 : lineIn(document, lines)(items, path);
+  };
+}
+
+/** The line of a path in an item of the document, or of the innermost thing around it that is there. */
+const lineIn =
+  (document: Document.Parsed, lines: LineCounter) =>
+  (items: readonly number[], path: string): number => {
+    const steps = [...items.flatMap((item) => ["items", item]), ...pathSteps(path)];
     for (let length = steps.length; length >= 0; length -= 1) {
       const found = keyOffset(document, steps.slice(0, length));
       if (found !== null) return lines.linePos(found).line;
     }
-    return firstLine(document, lines);
+    return lines.linePos(document.range[0]).line;
   };
-}
 
 function keyOffset(document: Document.Parsed, steps: readonly PropertyKey[]): number | null {
   const parent: unknown = document.getIn(steps.slice(0, -1), true);

@@ -186,7 +186,7 @@ describe("watching", () => {
     await expectSoon(models, "m n");
     expect((await newest())?.published?.credentials).toEqual({ "default/up/key": "value" });
     expect(lines).toContain(
-      `${path("manifests", "one.yaml")}:1 Secret default/up metadata.lables: Invalid: is not a known field`,
+      `${path("manifests", "one.yaml")}:3 Secret default/up metadata.lables: Invalid: is not a known field`,
     );
     await write("one.yaml", `${secret}---\n${keyed}`);
     await expectSoon(models, "m");

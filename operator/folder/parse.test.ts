@@ -1,0 +1,97 @@
+import { expect, test } from "vitest";
+import { linesOf, parseFile } from "./parse.ts";
+
+const told = (text: string) =>
+  parseFile(text).faults.map(({ line, kind, path }) => `${line} ${kind} ${path}`.trim());
+
+test("a fault of a Secret is told on its own line", () => {
+  const text = `# The provider's.
+---
+apiVersion: v1
+kind: Secret
+metadata:
+  name: provider
+  lables: {}
+data:
+  good: aGk=
+  bad.key: "%%"
+stringData:
+  number: 5
+`;
+  expect(told(text)).toEqual([
+    "7 Secret metadata.lables",
+    '10 Secret data["bad.key"]',
+    "12 Secret stringData.number",
+  ]);
+});
+
+test("a fault of what stands around a spec is told on its own line", () => {
+  const text = `kind: ModelRoute
+metadata:
+  name: m
+apiVersion: gapura.dev/v2
+---
+kind: ModelRoute
+apiVersion: gapura.dev/v1alpha1
+metadata:
+  labels: {}
+  name: Upper
+---
+kind: ModelRoute
+apiVersion: gapura.dev/v1alpha1
+metadata:
+  name: m
+  namespace: 5
+---
+apiVersion: gapura.dev/v1alpha1
+metadata: {name: m}
+kind: ModelRoot
+`;
+  expect(told(text)).toEqual([
+    "4 ModelRoute apiVersion",
+    "10 ModelRoute metadata.name",
+    "16 ModelRoute metadata.namespace",
+    "20 ModelRoot kind",
+  ]);
+});
+
+test("an alias without its anchor is told where it stands", () => {
+  const text = `apiVersion: gapura.dev/v1alpha1
+kind: ModelRoute
+metadata: {name: one}
+spec: &spec {limits: {contextTokens: 1, maxOutputTokens: 1}}
+---
+apiVersion: gapura.dev/v1alpha1
+kind: ModelRoute
+metadata: {name: two}
+spec: *spec
+`;
+  expect(told(text)).toEqual(["9"]);
+});
+
+test("items of a List, and of one inside it, have lines of their own", () => {
+  const route = (name: string, indent: string) =>
+    `${indent}- apiVersion: gapura.dev/v1alpha1
+${indent}  kind: ModelRoute
+${indent}  metadata: {name: ${name}}
+${indent}  spec: {}
+`;
+  const text = `apiVersion: v1
+kind: List
+items:
+${route("outer", "")}- apiVersion: v1
+  kind: List
+  items:
+${route("first", "  ")}${route("second", "  ")}- apiVersion: v1
+  kind: Secret
+  metadata: {name: Upper}
+`;
+  const { manifests, faults } = parseFile(text);
+  const lineOf = linesOf(text);
+  expect(manifests.map(({ name, line, position }) => [name, line, lineOf(position, "spec")])).toEqual([
+    ["outer", 4, 7],
+    ["first", 11, 14],
+    ["second", 15, 18],
+  ]);
+  expect(faults.map(({ line }) => line)).toEqual([21]);
+});
