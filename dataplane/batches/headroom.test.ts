@@ -20,6 +20,18 @@ test("live requests come first: places halve while time is short, and come back 
   expect(look("light")).toBe(5);
 });
 
+test("items that begin and end together are no new beginning, though each look comes when none runs", () => {
+  const headroom = new Headroom(64, () => "light");
+  const places: number[] = [];
+  for (let now = 0; now < 1_000; now += 100) {
+    places.push(headroom.places(now, 0));
+    headroom.began();
+  }
+  expect(places).toEqual([4, 5, 6, 7, 8, 9, 10, 11, 12, 13]);
+  // Nothing began since the look before the last one.
+  expect([headroom.places(1_000, 0), headroom.places(1_100, 0)]).toEqual([14, 4]);
+});
+
 test("it looks ten times a second, however often it is asked", () => {
   let looks = 0;
   const headroom = new Headroom(8, () => {

@@ -14,6 +14,8 @@ export class Headroom {
   readonly #most: number;
   readonly #load: () => LiveLoad;
   #places: number;
+  /** An item began since the last look. */
+  #isAtWork = false;
   #lookedAt = Number.NEGATIVE_INFINITY;
 
   /** `load`: since it was last asked. */
@@ -23,15 +25,22 @@ export class Headroom {
     this.#places = most;
   }
 
+  /** An item began. */
+  began(): void {
+    this.#isAtWork = true;
+  }
+
   /** `now` in milliseconds of a clock that never goes back; `running`: items at the moment. */
   places(now: number, running: number): number {
     if (now - this.#lookedAt < LOOK_MS) return this.#places;
     this.#lookedAt = now;
     const load = this.#load();
     if (load === "none") this.#places = this.#most;
-    else if (running === 0) this.#places = Math.min(FIRST_PLACES, this.#places);
+    else if (running === 0 && !this.#isAtWork) this.#places = Math.min(FIRST_PLACES, this.#places);
     else if (load === "light") this.#places = Math.min(this.#most, this.#places + 1);
     else this.#places = Math.max(1, Math.floor(this.#places / 2));
+    // Items that began together end together, and each look may come when none runs.
+    this.#isAtWork = false;
     return this.#places;
   }
 }

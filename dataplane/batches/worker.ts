@@ -155,6 +155,7 @@ export class BatchWorker {
 
   #start(item: ClaimedItem): void {
     this.#scheduler.begin(item);
+    this.#headroom.began();
     this.#claims.add(item.claim);
     const running = this.#work(item).finally(() => {
       this.#scheduler.end(item);
