@@ -1,7 +1,10 @@
+import type { FastifyRequest } from "fastify";
 import type { ErrorStyle } from "../dialects/errors.ts";
 
+export type Family = ErrorStyle["family"];
+
 /** Paths that belong to one family, whatever headers come with them (dialects.md §A2 "Style rule"). */
-const owned: readonly (readonly [string, ErrorStyle["family"]])[] = [
+const owned: readonly (readonly [string, Family])[] = [
   ["/v1/messages", "messages"],
   ["/v1/organizations", "messages"],
   ["/v1/skills", "messages"],
@@ -12,16 +15,24 @@ const owned: readonly (readonly [string, ErrorStyle["family"]])[] = [
 ];
 
 /** The style of the errors of a path; on shared and unknown paths the version header decides. */
-export function errorStyle(path: string, versionHeader: string | undefined): ErrorStyle {
+export function errorStyle(path: string, version: string | undefined): ErrorStyle {
   for (const [prefix, family] of owned) {
     if (path === prefix || path.startsWith(`${prefix}/`)) return { family, union: false };
   }
-  return { family: listFamily(versionHeader), union: true };
+  return { family: listFamily(version), union: true };
 }
 
+const listFamily = (version: string | undefined): Family =>
+  version === undefined || version === "" ? "openai" : "messages";
+
 /** The style of shared answers (models, files): Messages' when a version header is present (service.md "Versioning"). */
-export const listFamily = (versionHeader: string | undefined): ErrorStyle["family"] =>
-  versionHeader === undefined || versionHeader === "" ? "openai" : "messages";
+export const familyOf = (request: FastifyRequest): Family => listFamily(versionOf(request));
+
+/** The version header; the neutral one has been folded into it. */
+export function versionOf({ headers }: FastifyRequest): string | undefined {
+  const version = headers["anthropic-version"];
+  return typeof version === "string" ? version : undefined;
+}
 
 /** The path of a URL, without its query: what may be logged (rule 1.4). */
 export function pathOf(url: string): string {

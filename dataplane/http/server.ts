@@ -22,7 +22,7 @@ import { beforeBody } from "./before-body.ts";
 import { ClientGone } from "./body-errors.ts";
 import { boundChunks } from "./chunked-bodies.ts";
 import { isUninvited, letBodiesWait } from "./continue.ts";
-import { errorStyle, pathOf, withLiteralPercents, withoutKeys } from "./error-style.ts";
+import { errorStyle, pathOf, versionOf, withLiteralPercents, withoutKeys } from "./error-style.ts";
 import { announceKeyless, KeylessConnections, showedKey } from "./keyless-connections.ts";
 import { limits } from "./limits.ts";
 import { dropRest } from "./linger.ts";
@@ -220,11 +220,6 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     },
   };
 }
-
-const versionOf = (request: FastifyRequest): string | undefined => {
-  const version = request.headers["anthropic-version"] ?? request.headers["vendor-version"];
-  return typeof version === "string" ? version : undefined;
-};
 
 function allowedMethods(known: ReadonlyMap<string, ReadonlySet<string>>, path: string): string[] {
   const found = new Set<string>();

@@ -5,7 +5,8 @@ import { readCharges, type ChargeGroup } from "./charges.ts";
 import { readFilters } from "./filters.ts";
 import { readGroups, readOnlyPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { buckets } from "./sums.ts";
-import { isoTime, rupiahText } from "./values.ts";
+import { rupiahText } from "./values.ts";
+import { isoSeconds } from "../lib/unix-time.ts";
 
 /** @param now Unix milliseconds. @throws ApiError 400 naming the parameter. */
 export async function costReport(
@@ -23,8 +24,8 @@ export async function costReport(
   return {
     results: total.map(result),
     data: buckets(shown, days, (from, to, [day]) => ({
-      starting_at: isoTime(from),
-      ending_at: isoTime(to),
+      starting_at: isoSeconds(from),
+      ending_at: isoSeconds(to),
       results: (day?.charges ?? []).map(result),
     })),
     has_more: false,

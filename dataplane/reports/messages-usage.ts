@@ -3,7 +3,8 @@ import type { CommonQueryMethods } from "slonik";
 import type { ReportQuery } from "./parameters.ts";
 import { buckets, type Sum, type SumColumn } from "./sums.ts";
 import { readUsage, type UsageFace } from "./usage.ts";
-import { isoTime, whole } from "./values.ts";
+import { whole } from "./values.ts";
+import { isoSeconds } from "../lib/unix-time.ts";
 
 const face = {
   start: "starting_at",
@@ -37,8 +38,8 @@ export async function messagesUsage(
   const { page, sums } = await readUsage(pool, { organizationId, query, now }, face);
   return {
     data: buckets(page.range, sums, (from, to, found) => ({
-      starting_at: isoTime(from),
-      ending_at: isoTime(to),
+      starting_at: isoSeconds(from),
+      ending_at: isoSeconds(to),
       results: found.map(result),
     })),
     has_more: page.hasMore,

@@ -17,7 +17,4 @@ export const rupiahText = (micros: Micros): string => creditsText(micros * 100n)
 
 /** The same as an exact JSON number. */
 export const rupiahNumber = (micros: Micros): RawJson => rawJson(rupiahText(micros));
-
-/** `2026-11-21T00:00:00Z` */
-export const isoTime = (unixMs: number): string => `${new Date(unixMs).toISOString().slice(0, 19)}Z`;
 export const unixTime = (unixMs: number): number => unixMs / 1000;

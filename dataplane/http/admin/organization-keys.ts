@@ -20,7 +20,6 @@ import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
 import {
   actorOf,
   declaredIn,
-  isoSeconds,
   keyNotFound,
   pathId,
   projectNotFound,
@@ -30,6 +29,7 @@ import {
   readOne,
   requireDone,
 } from "./requests.ts";
+import { isoSeconds } from "../../lib/unix-time.ts";
 
 export interface AdminNeeds {
   readonly pool: DatabasePool;

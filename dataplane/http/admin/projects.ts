@@ -12,6 +12,7 @@ import { storageOf, type StorageLimits } from "../../files/storage.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
+import { isoSeconds, unixSeconds } from "../../lib/unix-time.ts";
 import {
   listEnvelope,
   MAX_LIMIT,
@@ -27,7 +28,6 @@ import { limitsObject, standingsOfKeys, standingsOfProjects } from "./limits.ts"
 import {
   actorOf,
   declaredIn,
-  isoSeconds,
   keyNotFound,
   pathId,
   projectNotFound,
@@ -37,7 +37,6 @@ import {
   readProjectChange,
   resourceOf,
   requireDone,
-  unixSeconds,
 } from "./requests.ts";
 
 export interface ProjectNeeds {

@@ -3,6 +3,7 @@ import { creditsText } from "../../billing/credits.ts";
 import { projectIdOf } from "../../identity/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { tagsOf } from "../../lib/tags.ts";
+import { unixSeconds } from "../../lib/unix-time.ts";
 import { storedModel } from "../../requests/stored-form.ts";
 import { findRequest, listRequests, type KeptRequest } from "../../requests/read-records.ts";
 import type { Reads } from "../../store/reads.ts";
@@ -15,7 +16,7 @@ import {
   USUAL_LIMIT,
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
-import { pathId, readOne, unixSeconds } from "./requests.ts";
+import { pathId, readOne } from "./requests.ts";
 
 const REQUEST_FILTERS = ["api_key_id", "model", "project_id", "code", "status", "from", "to"];
 /** The year 9999: what a database's time and a JavaScript date both hold. */

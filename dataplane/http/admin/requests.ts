@@ -195,7 +195,3 @@ export function resourceOf(organizationId: string, snapshot: Snapshot): string {
   const source = snapshot.organization(organizationId)?.source;
   return source === undefined ? organizationId : `${source.namespace}/${source.name}`;
 }
-
-/** `2026-11-21T08:30:00Z` */
-export const isoSeconds = (unixMs: number): string => `${new Date(unixMs).toISOString().slice(0, 19)}Z`;
-export const unixSeconds = (unixMs: number): number => Math.floor(unixMs / 1000);

@@ -4,6 +4,7 @@ import type { Principal } from "../../identity/principal.ts";
 import type { CommonQueryMethods } from "slonik";
 import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
+import { unixSeconds } from "../../lib/unix-time.ts";
 import {
   listEnvelope,
   MAX_SHORT_LIMIT,
@@ -14,7 +15,7 @@ import {
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
-import { pathId, unixSeconds } from "./requests.ts";
+import { pathId } from "./requests.ts";
 
 /** Stands for the id of whoever asks. */
 const ME = "me";

@@ -5,6 +5,7 @@ import { createFromFile, readFileBatchRequest } from "../../batches/create-from-
 import type { BatchContext } from "../../batches/context.ts";
 import { findBatch, listBatches } from "../../batches/find.ts";
 import { dialectPath } from "../../dialects/dialect.ts";
+import { unixSeconds } from "../../lib/unix-time.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { limits } from "../limits.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
@@ -92,4 +93,4 @@ function statusOf({ state, outcome, cancelInitiatedAt }: Batch): string {
   return cancelInitiatedAt === null ? state : "cancelling";
 }
 
-const seconds = (unixMs: number | null) => (unixMs === null ? null : Math.floor(unixMs / 1000));
+const seconds = (unixMs: number | null) => (unixMs === null ? null : unixSeconds(unixMs));

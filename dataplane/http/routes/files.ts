@@ -5,7 +5,8 @@ import type { StoredFile } from "../../files/catalog.ts";
 import type { FileStore } from "../../files/file-store.ts";
 import { attachment } from "../../files/filename.ts";
 import { ApiError } from "../../lib/api-error.ts";
-import { listFamily } from "../error-style.ts";
+import { isoSeconds, unixSeconds } from "../../lib/unix-time.ts";
+import { familyOf, type Family } from "../error-style.ts";
 import { namesOfList } from "../../lib/query-names.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { limits } from "../limits.ts";
@@ -76,16 +77,9 @@ function declaredBytes({ headers }: FastifyRequest): { leastBytes: number; mostB
   return { leastBytes: Math.max(0, declared - FORM_BYTES_MOST), mostBytes: declared };
 }
 
-type Family = ReturnType<typeof listFamily>;
-
-function familyOf(request: FastifyRequest): Family {
-  const version = request.headers["anthropic-version"];
-  return listFamily(typeof version === "string" ? version : undefined);
-}
-
 /** The one object that both families' SDKs read; times in the style of the family. */
 function fileObject(file: StoredFile, family: Family) {
-  const time = (ms: number) => (family === "messages" ? isoSeconds(ms) : Math.floor(ms / 1000));
+  const time = family === "messages" ? isoSeconds : unixSeconds;
   return {
     id: file.id,
     type: "file",
@@ -102,8 +96,6 @@ function fileObject(file: StoredFile, family: Family) {
     expires_at: file.expiresAt === null ? null : time(file.expiresAt),
   };
 }
-
-const isoSeconds = (ms: number) => `${new Date(ms).toISOString().slice(0, 19)}Z`;
 
 function oneText(query: Query, name: string): string | null {
   const value = query[name];

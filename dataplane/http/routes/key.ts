@@ -1,7 +1,8 @@
 /** `GET /v1/key`: what the holder of an inference key or a token may know of it (rule 9.5). Free. */
 import type { Keys } from "../../identity/keys.ts";
+import { isoSeconds } from "../../lib/unix-time.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "../admin/limits.ts";
-import { isoSeconds, keyNotFound } from "../admin/requests.ts";
+import { keyNotFound } from "../admin/requests.ts";
 import { callerOf, type Routes } from "../route.ts";
 
 export const keyRoutes =

@@ -1,11 +1,11 @@
 /** `GET /v1/models` and `/v1/models/{id}`. Source: service.md "Model", dialects.md §A4, §A6. */
-import type { FastifyRequest } from "fastify";
 import { allowedRoutes, findRoute, modelNotFound } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { messagesEfforts } from "../../dialects/effort.ts";
 import { toolCapabilities } from "../../tools/capabilities.ts";
-import { listFamily } from "../error-style.ts";
+import { isoSeconds } from "../../lib/unix-time.ts";
+import { familyOf, type Family } from "../error-style.ts";
 import { listEnvelope, pageOf, readListQuery, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { pricingOf } from "./pricing.ts";
@@ -41,13 +41,8 @@ export const modelRoutes: Routes = (app, services) => {
   );
 };
 
-function familyOf(request: FastifyRequest): "messages" | "openai" {
-  const version = request.headers["anthropic-version"];
-  return listFamily(typeof version === "string" ? version : undefined);
-}
-
 function entry(
-  family: "messages" | "openai",
+  family: Family,
   route: Route,
   snapshot: Snapshot,
   now: number,
@@ -72,7 +67,7 @@ function entry(
     type: "model",
     id: route.model,
     display_name: route.displayName,
-    created_at: `${new Date(route.createdAt * 1000).toISOString().slice(0, 19)}Z`,
+    created_at: isoSeconds(route.createdAt * 1000),
     lifecycle: "active",
     line: null,
     deprecated_at: null,

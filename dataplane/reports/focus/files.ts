@@ -3,7 +3,8 @@ import { stringify } from "csv-stringify/sync";
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { creditsText } from "../../billing/credits.ts";
 import { tagsOf } from "../../lib/tags.ts";
-import { isoTime, rupiahText } from "../values.ts";
+import { isoSeconds } from "../../lib/unix-time.ts";
+import { rupiahText } from "../values.ts";
 import { chargesOf, columns, type FocusMonth, type FocusColumn } from "./columns.ts";
 import type { DayGroup } from "./pages.ts";
 
@@ -27,7 +28,7 @@ function cell(column: FocusColumn, charge: FocusCharge): string | null {
     case "text":
       return column.of(charge);
     case "time":
-      return isoTime(column.of(charge));
+      return isoSeconds(column.of(charge));
     case "rupiah":
       return rupiahText(column.of(charge));
     case "credits":

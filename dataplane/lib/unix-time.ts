@@ -1,0 +1,6 @@
+/** Unix milliseconds as the answers of the API tell them. */
+
+/** `2026-11-21T08:30:00Z` */
+export const isoSeconds = (unixMs: number): string => `${new Date(unixMs).toISOString().slice(0, 19)}Z`;
+
+export const unixSeconds = (unixMs: number): number => Math.floor(unixMs / 1000);
