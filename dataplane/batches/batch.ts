@@ -16,7 +16,7 @@ export const WINDOW_MS = 24 * 3_600_000;
 /** Results are kept for this long after the end (service.md "Limits"). */
 export const RETENTION_MS = 29 * 24 * 3_600_000;
 export const MAX_REQUESTS = 10_000;
-/** Size of a batch's requests together. */
+/** Its requests together, as they come: a body or a file. */
 export const MAX_BATCH_BYTES = 256 * 1024 * 1024;
 /** One request (rule 1.17). */
 export const MAX_ITEM_BYTES = bodyLimits.bytes;

@@ -1,6 +1,7 @@
 /** The counters of batches, which move in the transactions that move their items, and what looks after them. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { promptOf } from "../billing/token-usage.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import type { BatchContext } from "./context.ts";
 
@@ -35,7 +36,7 @@ export class Counts {
     sums[state] += times;
     if (row === null) return;
     const { tokens } = row;
-    sums.input += tokens.input + tokens.cacheRead + tokens.cacheWrite5m + tokens.cacheWrite1h;
+    sums.input += promptOf(tokens);
     sums.cached += tokens.cacheRead;
     sums.output += tokens.output;
     sums.reasoning += tokens.reasoning;

@@ -2,6 +2,7 @@
 import type { Logger } from "pino";
 import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
 import type { Holds } from "../billing/holds.ts";
+import { noTokens, noTools } from "../billing/token-usage.ts";
 import { usageRow, type UsageRow } from "../billing/usage-row.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { dialectPath } from "../dialects/dialect.ts";
@@ -188,10 +189,9 @@ class ItemCharge {
   /** Rule 4.3: a corrupt answer costs its input at least, also where nothing of it could be counted. */
   estimate(upstream: string | null): UsageRow | null {
     if (this.#request === null) return null;
-    const none = { cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0, output: 0, reasoning: 0 };
     return usageRow(this.#request, {
-      tokens: { ...none, input: Math.max(1, this.#request.inputTokens) },
-      tools: { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 },
+      tokens: { ...noTokens, input: Math.max(1, this.#request.inputTokens) },
+      tools: noTools,
       estimated: true,
       status: "error",
       iterations: 1,

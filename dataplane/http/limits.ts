@@ -1,3 +1,4 @@
+import { MAX_BATCH_BYTES } from "../batches/batch.ts";
 import { HELD_BYTES } from "../files/contents.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 
@@ -6,7 +7,7 @@ export const limits = {
   /** An inference body after its content encoding is removed (rule 1.17). */
   inferenceBodyBytes: bodyLimits.bytes,
   /** The body that creates a message batch (rule 4.7). */
-  batchBodyBytes: 256 * 1024 * 1024,
+  batchBodyBytes: MAX_BATCH_BYTES,
   /** An uploaded file (dialects.md §A5). */
   fileBytes: 512 * 1024 * 1024,
   /** An upload's whole form, encoded and decoded: its file, its fields and the headers of them all. */

@@ -3,6 +3,7 @@ import { createHash } from "node:crypto";
 import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import type { IdentityRule, Limits, OrganizationEntry, Role } from "../config/schema.ts";
+import { BASE62 } from "../lib/ids.ts";
 import { jsonb } from "./limits.ts";
 import type { Principal } from "./principal.ts";
 
@@ -58,14 +59,12 @@ const digestOf = (parts: readonly unknown[]): Buffer =>
     .update(JSON.stringify(["person", ...parts]))
     .digest();
 
-const DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-
 /** 24 characters, as ids have (lib/ids.ts). */
 function base62(digest: Buffer): string {
   let rest = BigInt(`0x${digest.toString("hex")}`);
   let text = "";
   for (let length = 0; length < 24; length += 1) {
-    text += DIGITS[Number(rest % 62n)];
+    text += BASE62[Number(rest % 62n)];
     rest /= 62n;
   }
   return text;

@@ -6,10 +6,10 @@ import { Deadline } from "../lib/deadline.ts";
 import { newRequestSummary } from "../telemetry/request-summary.ts";
 import type { AskModel } from "../tools/web-search/model-engine.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
+import { toldVersion } from "./outgoing-request.ts";
 
 /** A search's answer is text with a few links. */
 const MAX_ANSWER_BYTES = 2 * 1024 * 1024;
-const MESSAGES_VERSION = "2023-06-01";
 
 /**
  * @param organizationId whose search it is: no upstream that is dedicated to another one is asked.
@@ -41,7 +41,7 @@ export const askModelOf =
         try {
           const answer = await attempts.send({
             body: Buffer.from(JSON.stringify({ ...build(dialect), model: name })),
-            headers: dialect === "messages" ? { "anthropic-version": MESSAGES_VERSION } : {},
+            headers: dialect === "messages" ? { "anthropic-version": toldVersion(undefined) } : {},
           });
           const body = await answer.call.whole(MAX_ANSWER_BYTES);
           answer.accepted();

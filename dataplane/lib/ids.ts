@@ -1,9 +1,10 @@
 import { customAlphabet } from "nanoid";
 
-const base62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
-const random16 = customAlphabet(base62, 16);
-const random24 = customAlphabet(base62, 24);
-const random40 = customAlphabet(base62, 40);
+/** In the order of their bytes. */
+export const BASE62 = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+const random16 = customAlphabet(BASE62, 16);
+const random24 = customAlphabet(BASE62, 24);
+const random40 = customAlphabet(BASE62, 40);
 
 /** Prefixes of every id that the service hands out (dialects.md §F). */
 export type IdPrefix =
@@ -43,7 +44,7 @@ function timeWord(unixMs: number): string {
   if (unixMs === wordOf) return word;
   wordOf = unixMs;
   word = "";
-  for (let left = unixMs; word.length < 8; left = Math.floor(left / 62)) word = `${base62[left % 62]}${word}`;
+  for (let left = unixMs; word.length < 8; left = Math.floor(left / 62)) word = `${BASE62[left % 62]}${word}`;
   return word;
 }
 

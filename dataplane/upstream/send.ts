@@ -5,6 +5,7 @@
  */
 import { errors, type Dispatcher } from "undici";
 import type { Readable, Transform } from "node:stream";
+import { withoutMark } from "../lib/byte-order-mark.ts";
 import { answerDecoder } from "../lib/content-coding.ts";
 import { isStaleConnectionError } from "./dispatcher.ts";
 import { MAX_UNSEEN_BYTES, MOST_BEGUN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_BYTES } from "./limits.ts";
@@ -89,9 +90,6 @@ export interface BodyReader {
 
 /** Errors of a connection that never left this machine. */
 const EXHAUSTION: ReadonlySet<string | undefined> = new Set(["EMFILE", "ENFILE", "EADDRNOTAVAIL", "ENOBUFS"]);
-
-/** What JSON may not begin with and its readers may leave out (RFC 8259 §8.1). */
-const BYTE_ORDER_MARK = Buffer.from("\ufeff");
 
 /** A body of which nobody has read anything yet is kept up to here before the connection is paused. */
 const UNREAD_LIMIT_BYTES = 256 * 1024;
@@ -196,6 +194,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
         for (const chunk of more) chunks.push(chunk);
         if (this.#received > maxBytes) this.abort("too_large");
       },
+      // JSON may not begin with it, and its readers may leave it out (RFC 8259 §8.1).
       end: () => resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks))),
       fail: (fault) => {
         const begun = this.#received > MOST_BEGUN_BYTES ? undefined : Buffer.concat(chunks);
@@ -378,11 +377,6 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (this.#overdue !== null) clearImmediate(this.#overdue);
     this.#overdue = null;
   }
-}
-
-function withoutMark(body: Buffer): Buffer {
-  const { length } = BYTE_ORDER_MARK;
-  return body.subarray(0, length).equals(BYTE_ORDER_MARK) ? body.subarray(length) : body;
 }
 
 /**
