@@ -310,6 +310,20 @@ describe("a Messages upstream", () => {
     ]);
   });
 
+  test.each([false, true])(
+    "the tier that served it is told to a Responses client (compacting: %s)",
+    (compacts) => {
+      const usage = { input_tokens: 1, output_tokens: 1, service_tier: "priority" };
+      const events = [
+        { ...start, message: { ...start.message, usage } },
+        block(0, { type: "text", text: "so far" }),
+        { type: "message_stop" },
+      ].map((data) => ({ event: data.type, data: JSON.stringify(data) }));
+      const { terminal } = convertStream("messages", events, testCarry("responses", {}, { compacts }));
+      expect(terminal).toContain('"service_tier":"priority"');
+    },
+  );
+
   test("a delta of a block that is closed is a fault, not lost text", () => {
     const closed = [start, block(0, { type: "text", text: "" }), { type: "content_block_stop", index: 0 }];
     expect(() => steps("messages", [...closed, text(0, "A")])).toThrow(ApiError);

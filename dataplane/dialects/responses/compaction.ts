@@ -13,9 +13,8 @@ import type { Carry, CodecContext, Sealer, StreamWriter } from "../codecs.ts";
 import type { Cursor } from "../cursor.ts";
 import type { JsonObject, MessagesEvent, MessagesRequest, MessagesUsage } from "../messages/types.ts";
 import { unreadCompaction } from "../reasoning.ts";
-import { writeResponsesUsage } from "../usage.ts";
 import { NumberedEvents } from "./numbered-events.ts";
-import { responseEnd, responseHead } from "./response-frame.ts";
+import { endedResponse, responseHead } from "./response-frame.ts";
 
 /** Begins every compaction that was made here. What providers make is sealed as reasoning is. */
 export const COMPACTED_PREFIX = "gapura_c1_";
@@ -104,10 +103,7 @@ export class CompactionWriter implements StreamWriter {
   #event(event: Exclude<MessagesEvent, { type: "message_stop" }>): string {
     switch (event.type) {
       case "message_start":
-        return (
-          this.#events.write("response.created", { response: this.#head }) +
-          this.#events.write("response.in_progress", { response: this.#head })
-        );
+        return this.#events.begin(this.#head);
       case "content_block_start":
         if (event.content_block.type === "text") this.#texts.push(event.content_block.text);
         return "";
@@ -128,18 +124,12 @@ export class CompactionWriter implements StreamWriter {
   /** The item leaves once it is paid for. */
   #terminal(): string {
     const item = compactionItem(this.#texts.join("\n\n"), this.#id, this.#context);
-    const end = responseEnd(this.#end?.delta.stop_reason ?? null, this.#context);
+    const reason = this.#end?.delta.stop_reason ?? null;
     const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
     const output = item === null ? [] : [item];
-    const response = { ...this.#head, ...end, output, usage: writeResponsesUsage(usage) };
     let bytes = "";
     for (const type of item === null ? [] : ["response.output_item.added", "response.output_item.done"])
       bytes += this.#events.write(type, { output_index: 0, item });
-    return (
-      bytes +
-      this.#events.write(end["status"] === "completed" ? "response.completed" : "response.incomplete", {
-        response,
-      })
-    );
+    return bytes + this.#events.end(endedResponse(this.#head, reason, output, usage, this.#context));
   }
 }

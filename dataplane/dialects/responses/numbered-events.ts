@@ -1,6 +1,7 @@
 /** Events of a Responses stream as bytes: each one's name is its type, and they are counted from 0 (dialects.md §C3). */
 import type { ApiError } from "../../lib/api-error.ts";
 import { responsesErrorEvent } from "../errors.ts";
+import type { JsonObject } from "../messages/types.ts";
 
 export class NumberedEvents {
   #sequence = 0;
@@ -8,6 +9,18 @@ export class NumberedEvents {
   write(type: string, fields: object): string {
     const data = JSON.stringify({ type, sequence_number: this.#sequence++, ...fields });
     return `event: ${type}\ndata: ${data}\n\n`;
+  }
+
+  /** @param head the response as it begins. */
+  begin(head: JsonObject): string {
+    return (
+      this.write("response.created", { response: head }) +
+      this.write("response.in_progress", { response: head })
+    );
+  }
+
+  end(response: { readonly status: "completed" | "incomplete" }): string {
+    return this.write(`response.${response.status}`, { response });
   }
 
   /** A delta, put together from what never changes (`wirePlace`) and the one string that does: the frequent event. */

@@ -1,7 +1,8 @@
 /** What stands around the output of a Responses answer, at its beginning and at its end (dialects.md §C3, §D3). */
 import type { Carry, CodecContext } from "../codecs.ts";
 import { isObject } from "../cursor.ts";
-import type { JsonObject, JsonValue, StopReason } from "../messages/types.ts";
+import type { JsonObject, JsonValue, MessagesUsage, StopReason } from "../messages/types.ts";
+import { openaiTier, writeResponsesUsage } from "../usage.ts";
 
 /** A response that has only begun: everything that is known before the model says a word. */
 export function responseHead(id: string, carry: Carry, context: CodecContext): JsonObject {
@@ -67,13 +68,22 @@ const incompleteReasons: Partial<Record<StopReason, string>> = {
 export const isComplete = (reason: StopReason | null): boolean =>
   reason === null || incompleteReasons[reason] === undefined;
 
-/** The fields that the end of an answer changes. */
-export function responseEnd(reason: StopReason | null, { createdAt, now }: CodecContext): JsonObject {
+/** A response that has ended. `head`: as it began. */
+export function endedResponse(
+  head: JsonObject,
+  reason: StopReason | null,
+  output: JsonObject[],
+  usage: MessagesUsage,
+  { createdAt, now }: CodecContext,
+): JsonObject & { readonly status: "completed" | "incomplete" } {
   const why = reason === null ? undefined : incompleteReasons[reason];
-  if (why !== undefined) return { status: "incomplete", incomplete_details: { reason: why } };
   return {
-    status: "completed",
-    completed_at: Math.max(createdAt, now?.() ?? createdAt),
-    incomplete_details: null,
+    ...head,
+    ...(why === undefined
+      ? { status: "completed", completed_at: Math.max(createdAt, now?.() ?? createdAt) }
+      : { status: "incomplete", incomplete_details: { reason: why } }),
+    output,
+    service_tier: openaiTier(usage),
+    usage: writeResponsesUsage(usage),
   };
 }

@@ -2,7 +2,6 @@
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { writeArguments } from "../arguments.ts";
 import { refusalText } from "../refusal.ts";
-import { openaiTier, writeResponsesUsage } from "../usage.ts";
 import {
   annotationsOf,
   callStatus,
@@ -16,7 +15,7 @@ import {
 } from "./output-items.ts";
 import type { ToolResult } from "./output-items.ts";
 import { compactionOutput } from "./compaction.ts";
-import { isComplete, responseEnd, responseHead } from "./response-frame.ts";
+import { endedResponse, isComplete, responseHead } from "./response-frame.ts";
 import type { JsonObject, MessagesResponse, ToolUseBlock } from "../messages/types.ts";
 
 export function writeResponsesResponse(
@@ -25,18 +24,14 @@ export function writeResponsesResponse(
   context: CodecContext,
   annotate?: Annotate,
 ): JsonObject {
-  return {
-    ...responseHead(context.newId("resp"), carry, context),
-    ...responseEnd(response.stop_reason, context),
-    output: carry.compacts
-      ? compactionOutput(
-          response.content.flatMap((block) => (block.type === "text" ? [block.text] : [])),
-          context,
-        )
-      : outputItems(response, carry, context, annotate).map((item) => finishedItem(item, carry, context)),
-    service_tier: openaiTier(response.usage),
-    usage: writeResponsesUsage(response.usage),
-  };
+  const head = responseHead(context.newId("resp"), carry, context);
+  const output = carry.compacts
+    ? compactionOutput(
+        response.content.flatMap((block) => (block.type === "text" ? [block.text] : [])),
+        context,
+      )
+    : outputItems(response, carry, context, annotate).map((item) => finishedItem(item, carry, context));
+  return endedResponse(head, response.stop_reason, output, response.usage, context);
 }
 
 function outputItems(

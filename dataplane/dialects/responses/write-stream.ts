@@ -8,7 +8,6 @@ import type { ApiError } from "../../lib/api-error.ts";
 import type { Annotate, Carry, CodecContext, StreamWriter } from "../codecs.ts";
 import { refusalText } from "../refusal.ts";
 import { toolInput } from "../tool-input.ts";
-import { openaiTier, writeResponsesUsage } from "../usage.ts";
 import { NumberedEvents, wirePlace } from "./numbered-events.ts";
 import {
   annotationsOf,
@@ -23,7 +22,7 @@ import {
   textPart,
 } from "./output-items.ts";
 import type { ServerCall, ToolResult } from "./output-items.ts";
-import { isComplete, responseEnd, responseHead } from "./response-frame.ts";
+import { endedResponse, isComplete, responseHead } from "./response-frame.ts";
 import type {
   BlockDelta,
   ContentBlock,
@@ -113,10 +112,7 @@ export class ResponsesStreamWriter implements StreamWriter {
       case "content_block_stop":
         return this.#blockStop();
       case "message_start":
-        return (
-          this.#events.write("response.created", { response: this.#head }) +
-          this.#events.write("response.in_progress", { response: this.#head })
-        );
+        return this.#events.begin(this.#head);
       case "message_delta":
         this.#end = event;
         return "";
@@ -370,18 +366,9 @@ export class ResponsesStreamWriter implements StreamWriter {
   }
 
   #terminal(): string {
-    const end = responseEnd(this.#end?.delta.stop_reason ?? null, this.#context);
+    const reason = this.#end?.delta.stop_reason ?? null;
     const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
-    const response = {
-      ...this.#head,
-      ...end,
-      output: this.#output,
-      service_tier: openaiTier(usage),
-      usage: writeResponsesUsage(usage),
-    };
-    return this.#events.write(end["status"] === "completed" ? "response.completed" : "response.incomplete", {
-      response,
-    });
+    return this.#events.end(endedResponse(this.#head, reason, this.#output, usage, this.#context));
   }
 
   #itemDone(output: number, whole: JsonObject): string {
