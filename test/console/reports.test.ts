@@ -378,3 +378,24 @@ test("a list without a filter says that there is nothing, one with a filter that
   await page.getByText("No request matches these filters").waitFor();
   await page.unroute("**/v1/organization/requests?*");
 });
+
+test("a range is typed as it is by whoever has a keyboard alone: a year comes digit by digit", async () => {
+  const asked: string[] = [];
+  page.on("request", (request) => {
+    if (request.url().includes("/usage/completions")) asked.push(request.url());
+  });
+  await page.goto(`${url}/console/usage?from=2026-01-10&to=2026-03-10`);
+  await settled(page);
+  for (const [field, digits, day] of [
+    ["From", "02052026", "2026-02-05"],
+    ["To", "03082026", "2026-03-08"],
+  ] as const) {
+    await page.getByLabel(field).focus();
+    await page.keyboard.type(digits, { delay: 30 });
+    expect(await page.getByLabel(field).inputValue()).toBe(day);
+  }
+  await settled(page);
+  expect(new URL(page.url()).search).toBe("?from=2026-02-05&to=2026-03-08");
+  // Nothing is asked of the days in the year 2, 20 and 202.
+  expect(asked.filter((address) => /start_time=-/.test(address))).toEqual([]);
+});

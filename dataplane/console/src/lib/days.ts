@@ -4,10 +4,11 @@ const DAY_MS = 86_400_000;
 export const dayOf = (unixMs: number): string => new Date(unixMs).toISOString().slice(0, 10);
 export const startOfDay = (day: string): number => Date.parse(`${day}T00:00:00Z`);
 export const addDays = (day: string, days: number): string => dayOf(startOfDay(day) + days * DAY_MS);
+/** Of the calendar, and none before 1970: while a year is typed, a browser's field holds days of the years 2, 20 and 202. */
 export const isDay = (text: string | null): text is string =>
   text !== null &&
   /^\d{4}-\d{2}-\d{2}$/.test(text) &&
-  !Number.isNaN(startOfDay(text)) &&
+  startOfDay(text) >= 0 &&
   dayOf(startOfDay(text)) === text;
 export const daysBetween = (from: string, to: string): number =>
   Math.round((startOfDay(to) - startOfDay(from)) / DAY_MS) + 1;

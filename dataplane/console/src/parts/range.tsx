@@ -1,4 +1,6 @@
 /** The range of days of a report, and what else stands in its address. */
+import type { ComponentProps } from "preact";
+import { useEffect, useState } from "preact/hooks";
 import { addDays, dayOf, daysBetween, isDay } from "../lib/days.ts";
 import type { Range } from "../lib/reports.ts";
 import { refine } from "../router.ts";
@@ -24,22 +26,32 @@ export function RangeFields({ range }: { range: Range }) {
   const t = useTexts();
   return (
     <>
-      <Field
+      <DayField
         label={t.reports.from}
-        type="date"
         value={range.from}
         min={addDays(range.to, 1 - MOST_DAYS)}
         max={range.to}
-        onInput={(from) => isDay(from) && refine({ from })}
+        onInput={(from) => refine({ from })}
       />
-      <Field
-        label={t.reports.to}
-        type="date"
-        value={range.to}
-        min={range.from}
-        onInput={(to) => isDay(to) && refine({ to })}
-      />
+      <DayField label={t.reports.to} value={range.to} min={range.from} onInput={(to) => refine({ to })} />
     </>
+  );
+}
+
+/** What is typed stays while it is no day yet, whatever is drawn meanwhile. */
+function DayField({ value, onInput, ...rest }: Omit<ComponentProps<typeof Field>, "type">) {
+  const [draft, setDraft] = useState<string | null>(null);
+  useEffect(() => setDraft(null), [value]);
+  return (
+    <Field
+      type="date"
+      value={draft ?? value}
+      onInput={(text) => {
+        setDraft(isDay(text) ? null : text);
+        if (isDay(text)) onInput(text);
+      }}
+      {...rest}
+    />
   );
 }
 
