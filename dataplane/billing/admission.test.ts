@@ -1,6 +1,8 @@
 /** Lines for credit: who asks when, and in which order. The store is a purse in memory. */
 import { setImmediate } from "node:timers/promises";
+import fc from "fast-check";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { runs } from "../../test/fakes/runs.ts";
 import { Admission } from "./admission.ts";
 import type { Reply } from "./shard.ts";
 
@@ -22,7 +24,7 @@ class Purse {
   readonly held: number[] = [];
   #call: Promise<void> | null = null;
 
-  readonly ask = async (visitor: number): Promise<Reply> => {
+  ask = async (visitor: number): Promise<Reply> => {
     if (this.#call === null) {
       this.calls.push(0);
       this.#call = setImmediate().then(() => {
@@ -177,6 +179,142 @@ test("who has room hears it at once, though another that asked with it waits", a
   slow.resolve(["held", "1"]);
   expect(await second).toEqual(["held", "1"]);
   expect(asked.length).toBe(3);
+});
+
+test("a crowd behind one whose answer takes long is served meanwhile, so many at once and in its order", async () => {
+  const admission = new Admission(60_000);
+  const purse = new Purse();
+  const first = admission.admit(ORGANIZATION, ORGANIZATION, () => purse.ask(-1));
+  await until(() => admission.hasLine(ORGANIZATION));
+  const slow = Promise.withResolvers<Reply>();
+  const late = admission.admit(ORGANIZATION, ORGANIZATION, () => slow.promise);
+  const replies = standInLine(admission, purse);
+  purse.free = CROWD + 1;
+  admission.freed(ORGANIZATION);
+  await Promise.all([first, ...replies]);
+  expect(purse.held).toEqual(inOrder(CROWD + 1));
+  expect(Math.max(...purse.calls)).toBe(63);
+  expect(admission.hasLine(ORGANIZATION)).toBe(true);
+  slow.resolve(["held", "1"]);
+  expect(await late).toEqual(["held", "1"]);
+  await until(() => !admission.hasLines);
+});
+
+test("nobody's time is up later because another's answer takes long", async () => {
+  const admission = new Admission(30);
+  const purse = new Purse();
+  const slow = Promise.withResolvers<Reply>();
+  let isSlow = false;
+  const first = admission.admit(ORGANIZATION, ORGANIZATION, async () =>
+    isSlow ? await slow.promise : ["busy", ""],
+  );
+  await until(() => admission.hasLine(ORGANIZATION));
+  isSlow = true;
+  const told = Promise.all(standInLine(admission, purse));
+  admission.freed(ORGANIZATION);
+  await pass(40);
+  expect(new Set((await told).map((reply) => reply.join()))).toEqual(new Set(["busy,"]));
+  expect(purse.calls).toEqual([]);
+  slow.resolve(["held", "1"]);
+  expect(await first).toEqual(["held", "1"]);
+});
+
+test("where there is no room, an answer to one that asked before hurries nobody", async () => {
+  const { admission, purse, free, all } = await waitingCrowd();
+  const slow = Promise.withResolvers<Reply>();
+  free(2);
+  const before = purse.calls.length;
+  // The second waits for its answer while one more is held, and those behind find none.
+  const asks = purse.ask;
+  let asked = 0;
+  purse.ask = async (visitor) => {
+    asked += 1;
+    return asked === 2 ? await slow.promise : await asks(visitor);
+  };
+  await until(() => purse.held.length === 2 && purse.calls.length > before + 1);
+  await pass(5);
+  const calls = purse.calls.length;
+  slow.resolve(["held", "1"]);
+  await pass(15);
+  expect(purse.calls.length).toBe(calls);
+  await pass(10);
+  expect(purse.calls.slice(calls)).toEqual([1]);
+  free(CROWD);
+  await all;
+  await until(() => !admission.hasLines);
+});
+
+test("whatever answers take: in order, so many at once, and where there is no room one alone, after a pause", async () => {
+  const visit = fc.record({ tookMs: fc.integer({ min: 0, max: 40 }), fails: fc.boolean() });
+  const gift = fc.record({
+    afterMs: fc.integer({ min: 1, max: 60 }),
+    amount: fc.integer({ min: 1, max: 90 }),
+  });
+  await fc.assert(
+    fc.asyncProperty(
+      fc.array(visit, { minLength: 1, maxLength: 200 }),
+      fc.array(gift, { maxLength: 5 }),
+      async (visits, gifts) => {
+        const admission = new Admission(60_000);
+        const [waiting, asking] = [new Set<number>(), new Set<number>()];
+        let free = 0;
+        /** When somebody was last told that there is no room, and whether nothing has changed since. */
+        let [toldAt, isFull] = [0, false];
+        const ask = async (visitor: number): Promise<Reply> => {
+          const { tookMs = 0, fails = false } = visits[visitor] ?? {};
+          waiting.delete(visitor);
+          if (isFull) {
+            expect(asking.size).toBe(0);
+            expect(performance.now() - toldAt).toBeGreaterThanOrEqual(20);
+          }
+          for (const other of waiting) expect(other).toBeGreaterThan(visitor);
+          asking.add(visitor);
+          expect(asking.size).toBeLessThanOrEqual(64);
+          await new Promise((done) => setTimeout(done, tookMs));
+          asking.delete(visitor);
+          if (free === 0) {
+            waiting.add(visitor);
+            [toldAt, isFull] = [performance.now(), true];
+            return ["busy", ""];
+          }
+          // Of those who began to ask before, this says that there was room.
+          if (asking.size === 0) isFull = false;
+          if (fails) throw new Error("the store is away");
+          free -= 1;
+          return ["held", "1"];
+        };
+        const first = admission.admit(ORGANIZATION, ORGANIZATION, async () => {
+          return admission.hasLines ? ["held", "1"] : ["busy", ""];
+        });
+        await until(() => admission.hasLine(ORGANIZATION));
+        const told = visits.map(async (_, visitor) => {
+          waiting.add(visitor);
+          return await admission.admit(ORGANIZATION, ORGANIZATION, () => ask(visitor));
+        });
+        const over = Promise.allSettled([first, ...told]);
+        const give = (amount: number) => {
+          free += amount;
+          isFull = false;
+          admission.freed(ORGANIZATION);
+        };
+        for (const { afterMs, amount } of gifts) {
+          await pass(afterMs);
+          give(amount);
+        }
+        give(visits.length);
+        for (let round = 0; round < 500 && admission.hasLines; round += 1) await pass(20);
+        expect(admission.hasLines).toBe(false);
+        const faults = (await over).map((one) =>
+          one.status === "rejected" ? String(one.reason) : one.value[0],
+        );
+        expect(faults).toEqual([
+          "held",
+          ...visits.map(({ fails }) => (fails ? "Error: the store is away" : "held")),
+        ]);
+      },
+    ),
+    { numRuns: runs(100) },
+  );
 });
 
 test("who waits for something else moves to its line, behind those that ask and before those who came later", async () => {

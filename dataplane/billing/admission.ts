@@ -1,8 +1,8 @@
 /**
  * The lines in which requests stand while other requests hold all of their organization's credit, or all that is left of a
  * limit of their key or project (design.md §5): in each, first come, first served, at most 2 s each. While there is no room only
- * the first of a line asks Redis again, so a crowd costs no more than one request does. Where all that asked found room twice as
- * many ask next: else a line that takes one at a time would never end again while more come than Redis answers calls.
+ * the first of a line asks Redis again, so a crowd costs no more than one request does. Each that finds room lets two ask in its
+ * place: else a line that takes one at a time would never end again while more come than Redis answers calls.
  */
 import type { Reply } from "./shard.ts";
 
@@ -17,7 +17,9 @@ const MOST_AT_ONCE = 64;
 
 interface Visitor {
   readonly attempt: () => Promise<Reply>;
-  /** `performance.now()` milliseconds. */
+  /** Grows with each that comes, whatever its line. */
+  readonly ticket: number;
+  /** `performance.now()` milliseconds; the later the larger the ticket. */
   readonly deadline: number;
   /** Where one belongs whom nothing but the organization's credit keeps waiting. */
   readonly organizationId: string;
@@ -28,21 +30,33 @@ interface Visitor {
 /** The line that a `busy` reply is about: of the scope that it names, or of the organization. */
 const lineOf = (reply: Reply, organizationId: string): string => reply[1] || organizationId;
 
-/** What became of one that asked: it has its answer, none could be had, or it is to wait, in the line of that name. */
-type Outcome = "answered" | "failed" | { readonly busy: string };
+/** What became of one that asked: it has its answer, none could be had, or it is to wait, in this line or another. */
+type Outcome = "answered" | "failed" | "busy" | "moved";
 
 interface Line {
+  /** Those who wait for their turn, by their tickets. */
   readonly visitors: Visitor[];
-  /** So many of the first are asking. */
+  /** So many are asking. */
   asking: number;
+  /** So many may. */
+  atOnce: number;
+  /** Before the first asks again; 0: there was room. */
+  pauseMs: number;
+  /** Grows when there is no room: what those find who began to ask before says nothing any more. */
+  round: number;
+  /** Of this round, those that nothing was made of yet. */
+  outcomes: Outcome[];
   /** Something became free since the last of them began to ask. */
   freed: boolean;
-  wake: () => void;
+  timer: NodeJS.Timeout | undefined;
+  /** It is looked at as soon as all is known that Redis told in this moment. */
+  isLookedAt: boolean;
 }
 
 export class Admission {
   readonly #lines = new Map<string, Line>();
   readonly #waitMs: number;
+  #tickets = 0;
 
   constructor(waitMs = USUAL_WAIT_MS) {
     this.#waitMs = waitMs;
@@ -70,7 +84,8 @@ export class Admission {
     }
     return await new Promise((resolve, reject) => {
       const deadline = performance.now() + this.#waitMs;
-      this.#join(own, { attempt, deadline, organizationId, resolve, reject });
+      const ticket = (this.#tickets += 1);
+      this.#join(own, { attempt, ticket, deadline, organizationId, resolve, reject });
     });
   }
 
@@ -79,98 +94,116 @@ export class Admission {
     const line = this.#lines.get(name);
     if (line === undefined) return;
     line.freed = true;
-    line.wake();
+    this.#lookSoon(name, line);
   }
 
   #join(name: string, visitor: Visitor): void {
-    const line = this.#lines.get(name);
+    let line = this.#lines.get(name);
     if (line === undefined) {
-      const opened: Line = { visitors: [visitor], asking: 0, freed: false, wake: () => {} };
-      this.#lines.set(name, opened);
-      this.#serve(name, opened).catch((error: unknown) => {
-        this.#lines.delete(name);
-        for (const { reject } of opened.visitors) reject(error);
-      });
-      return;
-    }
-    const { visitors } = line;
-    if (visitors.length >= LONGEST_LINE) return visitor.resolve(busyIn(name, visitor));
-    // By their deadlines, as one may come from another line; behind those that are asking.
-    const place = visitors.findLastIndex(({ deadline }) => deadline <= visitor.deadline);
-    visitors.splice(Math.max(line.asking, place + 1), 0, visitor);
+      line = newLine();
+      this.#lines.set(name, line);
+    } else if (line.visitors.length + line.asking >= LONGEST_LINE)
+      return visitor.resolve(busyIn(name, visitor));
+    takePlace(line, visitor);
+    this.#lookSoon(name, line);
   }
 
-  async #serve(name: string, line: Line): Promise<void> {
-    const { visitors } = line;
-    let pauseMs = FIRST_PAUSE_MS;
-    let atOnce = 1;
-    for (let [first] = visitors; first !== undefined; [first] = visitors) {
-      // Deadlines stand in the order of the line, so nobody behind the first runs out of time before it does.
-      if (performance.now() >= first.deadline) {
-        visitors.shift();
-        first.resolve(busyIn(name, first));
-        continue;
-      }
-      if (!line.freed) await wait(line, Math.min(pauseMs, first.deadline - performance.now()));
-      line.freed = false;
-      const outcomes = await this.#ask(name, line, atOnce);
-      if (outcomes.some((outcome) => typeof outcome === "object" && outcome.busy === name)) {
-        atOnce = 1;
-        pauseMs = pauseMs === 0 ? FIRST_PAUSE_MS : Math.min(2 * pauseMs, LONGEST_PAUSE_MS);
-      } else {
-        pauseMs = 0;
-        // A store that fails is asked by no more than before.
-        if (!outcomes.includes("failed")) atOnce = Math.min(2 * atOnce, MOST_AT_ONCE);
-      }
-    }
-    this.#lines.delete(name);
+  /** At the end of this turn of the event loop, as many hear of their answers in the same. */
+  #lookSoon(name: string, line: Line): void {
+    if (line.isLookedAt) return;
+    line.isLookedAt = true;
+    process.nextTick(() => {
+      line.isLookedAt = false;
+      this.#look(name, line, false);
+    });
   }
 
-  /** Lets so many of the first ask. Who finds no room stays in line. */
-  async #ask(name: string, line: Line, atOnce: number): Promise<readonly Outcome[]> {
-    const { visitors } = line;
-    const asking = visitors.slice(0, atOnce);
-    line.asking = asking.length;
-    const outcomes = await Promise.all(asking.map(askOne));
-    const still: Visitor[] = [];
-    for (const [index, visitor] of asking.entries()) {
-      const outcome = outcomes[index];
-      if (typeof outcome !== "object") continue;
-      if (outcome.busy === name) still.push(visitor);
-      else this.#join(outcome.busy, visitor);
-    }
-    visitors.splice(0, line.asking, ...still);
-    line.asking = 0;
-    // Also those who came from another line meanwhile, and had to stand behind the ones that asked.
-    visitors.sort((one, other) => one.deadline - other.deadline);
-    return outcomes;
+  /** Lets ask whoever may. `due`: the time of the timer has come, which the first of the line may spend on a last try. */
+  #look(name: string, line: Line, due: boolean): void {
+    clearTimeout(line.timer);
+    learn(line);
+    const hasTurn = due && line.asking < line.atOnce;
+    const now = performance.now();
+    if (!hasTurn) endOverdue(name, line, now);
+    if (hasTurn || line.freed || line.pauseMs === 0)
+      while (line.asking < line.atOnce && line.visitors.length > 0) this.#askNext(name, line);
+    const [first] = line.visitors;
+    if (first !== undefined) {
+      const leftMs = first.deadline - now;
+      const waitMs = line.asking === 0 ? Math.min(line.pauseMs, leftMs) : leftMs;
+      line.timer = setTimeout(() => this.#look(name, line, true), Math.max(0, waitMs));
+    } else if (line.asking === 0) this.#lines.delete(name);
+  }
+
+  /** The first of the line asks. */
+  #askNext(name: string, line: Line): void {
+    const visitor = line.visitors.shift();
+    if (visitor === undefined) return;
+    const { round } = line;
+    const end = (outcome: Outcome): void => {
+      line.asking -= 1;
+      if (round === line.round) line.outcomes.push(outcome);
+      this.#lookSoon(name, line);
+    };
+    line.asking += 1;
+    line.freed = false;
+    visitor.attempt().then(
+      (reply) => {
+        const busy = reply[0] === "busy" ? lineOf(reply, visitor.organizationId) : null;
+        if (busy === null) visitor.resolve(reply);
+        else if (busy === name) takePlace(line, visitor);
+        else this.#join(busy, visitor);
+        end(busy === null ? "answered" : busy === name ? "busy" : "moved");
+      },
+      (error: unknown) => {
+        visitor.reject(error);
+        end("failed");
+      },
+    );
   }
 }
 
-/** Who has an answer hears it at once, however long others of the same moment wait for theirs. */
-async function askOne(visitor: Visitor): Promise<Outcome> {
-  try {
-    const reply = await visitor.attempt();
-    if (reply[0] === "busy") return { busy: lineOf(reply, visitor.organizationId) };
-    visitor.resolve(reply);
-    return "answered";
-  } catch (error) {
-    visitor.reject(error);
-    return "failed";
+const newLine = (): Line => ({
+  visitors: [],
+  asking: 0,
+  atOnce: 1,
+  pauseMs: FIRST_PAUSE_MS,
+  round: 0,
+  outcomes: [],
+  freed: false,
+  timer: undefined,
+  isLookedAt: false,
+});
+
+/** Before those who came later: it may come from another line, or have asked in vain. */
+function takePlace({ visitors }: Line, visitor: Visitor): void {
+  const place = visitors.findLastIndex(({ ticket }) => ticket < visitor.ticket);
+  visitors.splice(place + 1, 0, visitor);
+}
+
+/** How many may ask next, and when. */
+function learn(line: Line): void {
+  const { outcomes } = line;
+  if (outcomes.length === 0) return;
+  line.outcomes = [];
+  if (outcomes.includes("busy")) {
+    line.round += 1;
+    line.atOnce = 1;
+    line.pauseMs = line.pauseMs === 0 ? FIRST_PAUSE_MS : Math.min(2 * line.pauseMs, LONGEST_PAUSE_MS);
+    return;
+  }
+  line.pauseMs = 0;
+  // A store that fails is asked by no more than before.
+  if (!outcomes.includes("failed")) line.atOnce = Math.min(line.atOnce + outcomes.length, MOST_AT_ONCE);
+}
+
+/** Deadlines stand in the order of the line, so nobody behind the first runs out of time before it does. */
+function endOverdue(name: string, { visitors }: Line, now: number): void {
+  for (let [first] = visitors; first !== undefined && now >= first.deadline; [first] = visitors) {
+    visitors.shift();
+    first.resolve(busyIn(name, first));
   }
 }
 
 const busyIn = (name: string, { organizationId }: Visitor): Reply =>
   name === organizationId ? ["busy", ""] : ["busy", name];
-
-/** Until something is freed, or for that long. */
-async function wait(line: Line, ms: number): Promise<void> {
-  if (ms <= 0) return;
-  await new Promise<void>((resolve) => {
-    const timer = setTimeout(resolve, ms);
-    line.wake = () => {
-      clearTimeout(timer);
-      resolve();
-    };
-  });
-}
