@@ -111,6 +111,11 @@ export class KeyDirectory implements Directory {
     (keyIds: readonly string[]) => withTimeout(this.#recheckTogether(keyIds)),
     RECHECKED_AT_ONCE,
   );
+  /** Those of people, by their digests. */
+  readonly #personRechecks = new Gathered(
+    (sha256s: readonly string[]) => this.#askTogether([...new Set(sha256s)]),
+    RECHECKED_AT_ONCE,
+  );
   readonly #limitLookups = new Gathered(
     (asked: readonly KeyInProject[]) => withTimeout(this.#limitsTogether(asked)),
     RECHECKED_AT_ONCE,
@@ -154,12 +159,11 @@ export class KeyDirectory implements Directory {
    * or does not have the organization yet.
    */
   person(person: Person): Principal | Promise<Principal> {
-    const { sha256, name } = person;
+    const { sha256 } = person;
     const now = this.#options.clock.now();
     const remembered = this.#remembered.get(sha256);
     if (person.kind === "inference") this.#members.set(person.organizationId, person.id, person);
-    const isKnown = remembered !== undefined && (name === null || name === remembered.principal.keyName);
-    if (!isKnown) return this.#introduced(person);
+    if (remembered === undefined || !isNamed(person, remembered.principal)) return this.#introduced(person);
     // Postgres may be away: what is remembered is still right.
     if (now - remembered.at >= PERSON_AGE_MS) this.#askOnce(sha256).catch(() => undefined);
     this.#used.set(remembered.principal.keyId, now);
@@ -182,11 +186,10 @@ export class KeyDirectory implements Directory {
    * @throws ApiError 403
    */
   async #introduce(person: Person): Promise<Principal | null> {
-    const { sha256, name } = person;
-    const principal = await this.#ask(sha256);
-    if (principal !== null && (name === null || name === principal.keyName)) return principal;
+    const principal = await this.#ask(person.sha256);
+    if (principal !== null && isNamed(person, principal)) return principal;
     await withTimeout(this.#write(person));
-    return await this.#ask(sha256);
+    return await this.#ask(person.sha256);
   }
 
   /** @throws ApiError 403 */
@@ -222,7 +225,8 @@ export class KeyDirectory implements Directory {
     const member = this.#members.get(keyId);
     if (member !== undefined) {
       // Not as any token of theirs said last, which may have been for another role.
-      const principal = await this.#introduce(member);
+      const known = (await this.#personRechecks.ask(member.sha256)).get(member.sha256);
+      const principal = known !== undefined && isNamed(member, known) ? known : await this.#introduce(member);
       return principal && { ...principal, projectId: principal.projectId ?? "" };
     }
     const principal = (await this.#rechecks.ask(keyId)).get(keyId);
@@ -311,19 +315,24 @@ export class KeyDirectory implements Directory {
   }
 
   async #lookUpTogether(sha256s: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
-    const at = this.#options.clock.now();
     try {
-      const rows = await withTimeout(
-        this.#options.pool.any(sql.type(foundSchema)`
-          ${principals(sql.fragment`, key.sha256`)} where key.sha256 = any(${sql.array([...sha256s], "text")}) and ${valid}
-        `),
-      );
-      const found = new Map(rows.map(({ sha256, principal }) => [sha256, principal]));
-      for (const [sha256, principal] of found) this.#remember(sha256, principal, at);
-      return found;
+      return await this.#askTogether(sha256s);
     } catch (error) {
       throw unavailable(error);
     }
+  }
+
+  /** As `#ask`, for several; nothing is made of those that are not found. */
+  async #askTogether(sha256s: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
+    const at = this.#options.clock.now();
+    const rows = await withTimeout(
+      this.#options.pool.any(sql.type(foundSchema)`
+        ${principals(sql.fragment`, key.sha256`)} where key.sha256 = any(${sql.array([...sha256s], "text")}) and ${valid}
+      `),
+    );
+    const found = new Map(rows.map(({ sha256, principal }) => [sha256, principal]));
+    for (const [sha256, principal] of found) this.#remember(sha256, principal, at);
+    return found;
   }
 
   /**
@@ -357,6 +366,8 @@ export class KeyDirectory implements Directory {
   }
 }
 
+/** Whether a person's name is there as their token says it. */
+const isNamed = ({ name }: Person, { keyName }: Principal): boolean => name === null || name === keyName;
 const isExpired = ({ expiresAt }: Principal, now: number): boolean => expiresAt !== null && expiresAt <= now;
 
 const unavailable = (cause: unknown) =>

@@ -296,3 +296,31 @@ describe("an organization with as many people as it may have", () => {
     expect(again.keyId).toBe(returning.keyId);
   });
 });
+
+test("after a change of keys, requests of many people that came before look theirs up once together", async () => {
+  await declare();
+  const pool = await world.openPool();
+  let statements = 0;
+  const counted = new Proxy(pool, {
+    get: (target, name: keyof typeof pool) => {
+      if (name === "any" || name === "maybeOne") statements += 1;
+      return target[name];
+    },
+  });
+  const directory = new KeyDirectory({ pool: counted, clock: systemClock });
+  const all = people(directory);
+  const crowd = await Promise.all(
+    Array.from({ length: 20 }, async (_, index) =>
+      all.find(token({ sub: `crowd-${index}`, groups: [index % 2 === 0 ? "research" : "ml"], name: "Ada" })),
+    ),
+  );
+  const ids = crowd.map(({ keyId }) => keyId);
+  // The last of them is as another token of theirs says: in another role.
+  await people().find(token({ sub: "crowd-19", groups: ["owners"] }));
+  statements = 0;
+  const again = await Promise.all([...ids, ...ids].map((id) => directory.recheck(id)));
+  expect(again.map((key) => key?.projectId)).toEqual([...crowd, ...crowd].map(({ projectId }) => projectId));
+  // Who is there as their token says, together; of the last, a look and what is written.
+  expect(statements).toBeLessThanOrEqual(1 + 2 * 2);
+  await pool.end();
+});
