@@ -55,6 +55,10 @@ const port = { type: "integer", minimum: 1, maximum: 65_535 };
 const pattern = (text: string): Schema => ({ type: "string", pattern: text });
 const orNothing = ({ pattern: text }: { readonly pattern: string }): Schema => pattern(`(^$)|(${text})`);
 const DATA_KEY = { pattern: "^[-._a-zA-Z0-9]+$" };
+/** Of labels, annotations and labels of nodes. */
+const LABEL_KEY = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
+/** Stands in the alerts, between quotes of PromQL and in lines of YAML that have none. */
+const JOB_WORD = "[-_./@:A-Za-z0-9]*[-_./@A-Za-z0-9]";
 /** Names of objects and of data keys, by their last name; empty where the default is. */
 const NAMES: Readonly<Record<string, { readonly pattern: string }>> = {
   className: OBJECT_NAME,
@@ -103,7 +107,8 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
   ),
   "postgres.sslMode": { enum: ["disable", "require", "no-verify"] },
   // An address, or nothing.
-  publicUrl: pattern("^(https?://[^/].*)?$"),
+  publicUrl: pattern("^(https?://[^/\\s?#][^\\s?#]*)?$"),
+  "metrics.job": pattern(`^(${JOB_WORD}( ${JOB_WORD})*)?$`),
   "metrics.prometheusRule.runbookUrl": pattern("^(https?://[^/][^#]*)?$"),
   "metrics.serviceMonitor.interval": pattern("^([0-9]+(ms|s|m|h))+$"),
   "metrics.prometheusRule.interval": pattern("^([0-9]+(ms|s|m|h))*$"),
@@ -214,7 +219,8 @@ function typeOf({ path, preset }: Value): Schema {
   if (special !== undefined) return special;
   const key = path.split(".").at(-1) ?? "";
   const item = MAPS[key];
-  if (item !== undefined) return { type: "object", additionalProperties: item };
+  if (item !== undefined)
+    return { type: "object", patternProperties: { [LABEL_KEY]: item }, additionalProperties: false };
   const named = NAMES[key];
   if (named !== undefined) return preset === "" ? orNothing(named) : pattern(named.pattern);
   const kube = KUBE[key];

@@ -260,7 +260,7 @@ export const valueCases: readonly Case[] = [
     [
       ["host", {}, "postgres://db.internal:5432/gapura?sslmode=require"],
       ["port", { port: 6432 }, "postgres://db.internal:6432/gapura?sslmode=require"],
-      ["database", { database: "led/ger" }, "postgres://db.internal:5432/led%2Fger?sslmode=require"],
+      ["database", { database: "led/g er+" }, "postgres://db.internal:5432/led%2Fg%20er%2B?sslmode=require"],
       ["sslMode", { sslMode: "no-verify" }, "postgres://db.internal:5432/gapura?sslmode=no-verify"],
     ] as const
   ).map(([name, given, url]): Case => ({

@@ -205,6 +205,15 @@ https://{{ first . }}
 {{ $hosts | uniq | toYaml }}
 {{- end -}}
 
+{{/* An address of Postgres without user and password: call with (list . HOST), HOST with a port or without.
+In a path a plus is no blank. */}}
+{{- define "gapura.postgresUrl" -}}
+{{- $host := last . -}}
+{{- with (index . 0).Values.postgres -}}
+postgres://{{ contains ":" $host | ternary $host (printf "%s:%v" $host .port) }}/{{ .database | urlquery | replace "+" "%20" }}?sslmode={{ .sslMode }}
+{{- end -}}
+{{- end -}}
+
 {{- define "gapura.storeEnv" -}}
 {{- $name := include "gapura.fullname" . -}}
 {{- with .Values.postgres }}
@@ -217,7 +226,7 @@ https://{{ first . }}
 {{- end }}
 - name: DATABASE_URL
 {{- if and .Values.postgres.existingSecret .Values.postgres.host }}
-  value: postgres://{{ .Values.postgres.host }}:{{ .Values.postgres.port }}/{{ .Values.postgres.database | urlquery }}?sslmode={{ .Values.postgres.sslMode }}
+  value: {{ include "gapura.postgresUrl" (list . .Values.postgres.host) }}
 {{- else if .Values.postgres.existingSecret }}
   valueFrom: {secretKeyRef: {name: {{ .Values.postgres.existingSecret | quote }}, key: {{ .Values.postgres.key | quote }}}}
 {{- else }}
@@ -253,7 +262,7 @@ https://{{ first . }}
   valueFrom: {secretKeyRef: {name: {{ .existingSecret | quote }}, key: {{ $key | quote }}}}
 {{- else if and .existingSecret $host }}
 - name: {{ index $ 1 }}
-  value: postgres://{{ contains ":" $host | ternary $host (printf "%s:%v" $host .port) }}/{{ .database | urlquery }}?sslmode={{ .sslMode }}
+  value: {{ include "gapura.postgresUrl" (list (index $ 0) $host) }}
 {{- end }}
 {{- end -}}
 {{- end -}}
