@@ -61,3 +61,21 @@ test("rule 9.6: a key at its limit pauses its own batch, and no other of its org
   for (let index = 0; index < 2; index += 1) scheduler.succeeded(running("a", "a1"), 1_000);
   expect(scheduler.share(open("a1"), 1_000).get("a1")).toBe(3);
 });
+
+test("a batch that was held back is remembered for ten minutes, and for as long as it runs", () => {
+  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 });
+  for (const id of ["a1", "a2"]) {
+    scheduler.begin(running("a", id));
+    scheduler.limitRefused(running("a", id), 0, 1_000);
+  }
+  const [still] = scheduler.running;
+  for (const item of scheduler.running) if (item !== still) scheduler.end(item);
+  const roomAt = (now: number, id: string) => scheduler.share(open(id), now).get(id) ?? 0;
+  // Of either one item ran, so one may.
+  expect([roomAt(1_000, "a1"), roomAt(1_000, "a2")]).toEqual([0, 1]);
+  // Which are no longer needed is found out when another batch is held back.
+  scheduler.limitRefused(running("a", "a3"), 601_000, 1_000);
+  expect([roomAt(601_000, "a1"), roomAt(601_000, "a2")]).toEqual([0, 1]);
+  scheduler.limitRefused(running("a", "a4"), 601_001, 1_000);
+  expect([roomAt(601_001, "a1"), roomAt(601_001, "a2")]).toEqual([0, 7]);
+});

@@ -16,8 +16,15 @@ export interface SchedulerLimits {
   readonly placesOfOne: number;
 }
 
-/** Names are remembered for as long as something of them runs or is held back, at most so many. */
+/** Names are remembered for as long as something of them runs or is held back, and so much longer, at most so many. */
 const MOST_REMEMBERED = 10_000;
+const REMEMBERED_MS = 10 * 60_000;
+
+/** What a pace is kept by. */
+type NameOf = (item: RunningItem) => string | null;
+const modelOf: NameOf = ({ model }) => model;
+const organizationOf: NameOf = ({ organizationId }) => organizationId;
+const batchOf: NameOf = ({ batchId }) => batchId;
 
 export class BatchScheduler {
   readonly #limits: SchedulerLimits;
@@ -65,51 +72,47 @@ export class BatchScheduler {
 
   /** The upstreams of a model ask for less. */
   modelRefused(item: RunningItem, now: number, waitMs: number): void {
-    if (item.model === null) return;
-    this.#refuse(this.#models, item.model, now, waitMs, (one) => one.model === item.model);
+    this.#refuse(this.#models, modelOf, item, now, waitMs);
   }
 
   /** Other requests hold the organization's credit. */
   creditRefused(item: RunningItem, now: number, waitMs: number): void {
-    const { organizationId } = item;
-    this.#refuse(
-      this.#organizations,
-      organizationId,
-      now,
-      waitMs,
-      (one) => one.organizationId === organizationId,
-    );
+    this.#refuse(this.#organizations, organizationOf, item, now, waitMs);
   }
 
   /** A limit of the batch's key or project is spent, or held: its organization's other batches go on (rule 9.6). */
-  limitRefused({ batchId }: RunningItem, now: number, waitMs: number): void {
-    this.#refuse(this.#batches, batchId, now, waitMs, (one) => one.batchId === batchId);
+  limitRefused(item: RunningItem, now: number, waitMs: number): void {
+    this.#refuse(this.#batches, batchOf, item, now, waitMs);
   }
 
   /** Models that nothing more may begin for now. */
   blockedModels(now: number): string[] {
-    return [...this.#models.keys()].filter((model) => this.#modelRoom(model, now) <= 0);
+    return this.#rooms(this.#models, modelOf, now).flatMap(([model, room]) => (room <= 0 ? [model] : []));
   }
 
   /** How many more may begin of each model that refused some and is not blocked. */
   modelRooms(now: number): Map<string, number> {
-    const rooms = [...this.#models.keys()].map((model) => [model, this.#modelRoom(model, now)] as const);
-    return new Map(rooms.filter(([, room]) => room > 0));
+    return new Map(this.#rooms(this.#models, modelOf, now).filter(([, room]) => room > 0));
   }
 
   /** Batches of which no more items may begin for now. */
   blockedBatches(now: number): string[] {
-    return [...this.#batches.keys()].filter((id) => this.#batchRoom(id, now) <= 0);
+    return this.#rooms(this.#batches, batchOf, now).flatMap(([id, room]) => (room <= 0 ? [id] : []));
   }
 
-  #batchRoom(id: string, now: number): number {
-    const running = this.#count((one) => one.batchId === id);
-    return this.#roomLeft(this.#batches.get(id), running, now);
+  /** How many more may begin of each name that has a pace. Thousands may have one, so what runs is counted once for all. */
+  #rooms(paces: ReadonlyMap<string, Pace>, nameOf: NameOf, now: number): (readonly [string, number])[] {
+    const running = this.#runningBy(nameOf);
+    return Array.from(paces, ([name, pace]) => [name, this.#roomLeft(pace, running.get(name) ?? 0, now)]);
   }
 
-  #modelRoom(model: string, now: number): number {
-    const running = this.#count((one) => one.model === model);
-    return this.#roomLeft(this.#models.get(model), running, now);
+  #runningBy(nameOf: NameOf): ReadonlyMap<string | null, number> {
+    const counts = new Map<string | null, number>();
+    for (const item of this.#running) {
+      const name = nameOf(item);
+      counts.set(name, (counts.get(name) ?? 0) + 1);
+    }
+    return counts;
   }
 
   /**
@@ -119,14 +122,15 @@ export class BatchScheduler {
   share(open: readonly BatchInLine[], now: number): Map<string, number> {
     const byOrganization = new Map<string, { running: number; room: number; batches: Map<string, number> }>();
     const rooms = new Map<string, number>();
+    const [ofOrganizations, ofBatches] = [this.#runningBy(organizationOf), this.#runningBy(batchOf)];
     for (const { id, organizationId } of open) {
       let entry = byOrganization.get(organizationId);
       if (entry === undefined) {
-        const running = this.#count((one) => one.organizationId === organizationId);
+        const running = ofOrganizations.get(organizationId) ?? 0;
         entry = { running, room: this.#roomOf(organizationId, running, now), batches: new Map() };
         byOrganization.set(organizationId, entry);
       }
-      const own = this.#count((one) => one.batchId === id);
+      const own = ofBatches.get(id) ?? 0;
       const room = this.#roomLeft(this.#batches.get(id), own, now);
       if (room <= 0) continue;
       rooms.set(id, room);
@@ -161,22 +165,18 @@ export class BatchScheduler {
     return now < pace.blockedUntil ? 0 : pace.limit - running;
   }
 
-  #refuse(
-    paces: Map<string, Pace>,
-    name: string,
-    now: number,
-    waitMs: number,
-    isOfName: (one: RunningItem) => boolean,
-  ): void {
-    const pace = paces.get(name) ?? new Pace(this.#limits.places);
+  #refuse(paces: Map<string, Pace>, nameOf: NameOf, item: RunningItem, now: number, waitMs: number): void {
+    const name = nameOf(item);
+    if (name === null) return;
+    const running = this.#runningBy(nameOf);
+    let pace = paces.get(name);
+    if (pace === undefined) {
+      for (const [other, { blockedUntil }] of paces)
+        if (now > blockedUntil + REMEMBERED_MS && !running.has(other)) paces.delete(other);
+      pace = new Pace(this.#limits.places);
+    }
     remember(paces, name, pace);
-    pace.refused(now, waitMs, this.#count(isOfName));
-  }
-
-  #count(matches: (one: RunningItem) => boolean): number {
-    let count = 0;
-    for (const one of this.#running) if (matches(one)) count += 1;
-    return count;
+    pace.refused(now, waitMs, running.get(name) ?? 0);
   }
 }
 
