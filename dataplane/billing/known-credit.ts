@@ -5,17 +5,19 @@ const FRESH_MS = 1_000;
 const MOST_KNOWN = 10_000;
 
 export class KnownCredit {
-  /** By organization: `performance.now()` at which Redis last said that it may. Entries are never taken out singly: a
-   * Map whose entries come and go leaves garbage (lib/roster.ts). */
+  /**
+   * By organization, or by key where that has limits: `performance.now()` at which Redis last said that it may. Entries
+   * are never taken out singly: a Map whose entries come and go leaves garbage (lib/roster.ts).
+   */
   readonly #fineAt = new Map<string, number>();
 
   /** Whether Redis said within the last second that there is credit, and room within the limits. */
-  mayBegin(organizationId: string): boolean {
-    return performance.now() - (this.#fineAt.get(organizationId) ?? Number.NEGATIVE_INFINITY) < FRESH_MS;
+  mayBegin(payer: string): boolean {
+    return performance.now() - (this.#fineAt.get(payer) ?? Number.NEGATIVE_INFINITY) < FRESH_MS;
   }
 
-  learn(organizationId: string, fine: boolean): void {
-    if (this.#fineAt.size >= MOST_KNOWN && !this.#fineAt.has(organizationId)) this.#fineAt.clear();
-    this.#fineAt.set(organizationId, fine ? performance.now() : Number.NEGATIVE_INFINITY);
+  learn(payer: string, fine: boolean): void {
+    if (this.#fineAt.size >= MOST_KNOWN && !this.#fineAt.has(payer)) this.#fineAt.clear();
+    this.#fineAt.set(payer, fine ? performance.now() : Number.NEGATIVE_INFINITY);
   }
 }

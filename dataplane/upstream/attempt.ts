@@ -4,7 +4,7 @@ import type { Upstream } from "../config/schema.ts";
 import { type OwnSecrets, ownSecrets } from "../dialects/upstream-error.ts";
 import { MAX_TRIES_KEPT, type Try } from "../telemetry/request-summary.ts";
 import { traceHeaders } from "../telemetry/trace.ts";
-import type { Endpoint } from "./endpoints.ts";
+import { shownCredential, type Endpoint } from "./endpoints.ts";
 import { AttemptFailure, failureOfCall, failureOfStatus, statusOfFault, wordOf } from "./failure.ts";
 import type { Health } from "./health.ts";
 import { ERROR_BODY_MS, MAX_ERROR_BYTES, STREAM_FIRST_BYTE_MS } from "./limits.ts";
@@ -187,8 +187,7 @@ export class Attempt implements UpstreamAnswer {
     if (upstream.credential !== null) {
       const { id, header } = upstream.credential;
       const value = credential(id);
-      if (value !== undefined)
-        list.push(header, header.toLowerCase() === "authorization" ? `Bearer ${value}` : value);
+      if (value !== undefined) list.push(header, shownCredential(upstream.credential, value));
     }
     if (span !== undefined && span !== null && upstream.propagateTrace === true)
       for (const [name, value] of Object.entries(traceHeaders(span)))

@@ -2,6 +2,7 @@
 import type { Dispatcher } from "undici";
 import { z } from "zod";
 import type { Upstream } from "../config/schema.ts";
+import { shownCredential, usualHeaders } from "./endpoints.ts";
 import { UpstreamCall } from "./send.ts";
 
 /** Counting here takes milliseconds, so that nobody waits long for an upstream's answer. */
@@ -29,18 +30,9 @@ export const countUpstream =
   async ({ upstream, credential, body, headers, signal }) => {
     if (upstream.countTokensUrl === null) return null;
     const { origin, pathname, search } = new URL(upstream.countTokensUrl);
-    const sent: Record<string, string> = {
-      "content-type": "application/json",
-      accept: "application/json",
-      "accept-encoding": "identity",
-      "user-agent": "gapura",
-      ...headers,
-      ...upstream.headers,
-    };
-    if (upstream.credential !== null && credential !== undefined) {
-      const { header } = upstream.credential;
-      sent[header] = header.toLowerCase() === "authorization" ? `Bearer ${credential}` : credential;
-    }
+    const sent = { ...usualHeaders("application/json"), ...headers, ...upstream.headers };
+    if (upstream.credential !== null && credential !== undefined)
+      sent[upstream.credential.header] = shownCredential(upstream.credential, credential);
     const call = new UpstreamCall({
       origin,
       path: pathname + search,

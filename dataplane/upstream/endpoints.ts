@@ -3,6 +3,20 @@ import type { Route, Upstream } from "../config/schema.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Tally } from "../telemetry/tally.ts";
 
+type UpstreamCredential = NonNullable<Upstream["credential"]>;
+
+/** What every call says; what the route sets by itself wins. */
+export const usualHeaders = (accept: string): Readonly<Record<string, string>> => ({
+  "content-type": "application/json",
+  "accept-encoding": "identity",
+  "user-agent": "gapura",
+  accept,
+});
+
+/** A credential as its header shows it. */
+export const shownCredential = ({ header }: UpstreamCredential, value: string): string =>
+  header.toLowerCase() === "authorization" ? `Bearer ${value}` : value;
+
 /** An upstream's address and fixed headers, and its metrics: finding these by their labels costs more than counting. */
 export class Endpoint {
   readonly origin: string;
@@ -18,15 +32,7 @@ export class Endpoint {
 
   constructor({ model }: Route, { name, url, headers }: Upstream) {
     const { origin, pathname, search } = new URL(url);
-    const headersFor = (accept: string) =>
-      Object.entries({
-        "content-type": "application/json",
-        "accept-encoding": "identity",
-        "user-agent": "gapura",
-        accept,
-        // What the route sets by itself wins.
-        ...headers,
-      }).flat();
+    const headersFor = (accept: string) => Object.entries({ ...usualHeaders(accept), ...headers }).flat();
     this.origin = origin;
     this.path = pathname + search;
     this.streamHeaders = headersFor("text/event-stream");

@@ -1,6 +1,6 @@
 /** Limits and their standings as the admin API reads and shows them (rules 9.4, 9.5). */
 import { z } from "zod";
-import { creditsText } from "../../billing/credits.ts";
+import { creditsText, parseCredits } from "../../billing/credits.ts";
 import type { Holds } from "../../billing/holds.ts";
 import type { Standing } from "../../billing/standings.ts";
 import { amountOf, anewText, type LimitedScope } from "../../billing/scopes.ts";
@@ -10,7 +10,6 @@ import type { CommonQueryMethods } from "slonik";
 import { ApiError } from "../../lib/api-error.ts";
 
 const count = z.int().min(1).max(1_000_000_000).nullable().optional();
-const MOST_CREDITS = 9_000_000_000;
 /** The body's form. */
 export const limitsForm = z.strictObject({
   credits: z
@@ -18,7 +17,7 @@ export const limitsForm = z.strictObject({
       amount: z
         .string()
         .regex(/^\d{1,10}(\.\d{1,6})?$/, 'must be credits such as "500" or "2.5", with at most six decimals')
-        .refine((text) => Number(text) <= MOST_CREDITS, "must be at most 9000000000"),
+        .refine((text) => parseCredits(text) !== null, "must be at most 9000000000"),
       per: z.enum(limitPeriods),
     })
     .nullable()
@@ -54,7 +53,7 @@ export function readLimits(value: unknown): LimitsChange | null | undefined {
   }
   const { credits, models, requests_per_minute, tokens_per_minute, concurrent_requests } = read.data;
   const change = {
-    credits: credits && { amountMicros: microsText(credits.amount), per: credits.per },
+    credits: credits && { amountMicros: (parseCredits(credits.amount) ?? 0n).toString(), per: credits.per },
     models,
     requestsPerMinute: requests_per_minute,
     tokensPerMinute: tokens_per_minute,
@@ -62,11 +61,6 @@ export function readLimits(value: unknown): LimitsChange | null | undefined {
   };
   const said = Object.entries(change).filter(([, field]) => field !== undefined);
   return Object.fromEntries(said);
-}
-
-function microsText(credits: string): string {
-  const [whole = "0", fraction = ""] = credits.split(".");
-  return BigInt(whole + fraction.padEnd(6, "0")).toString();
 }
 
 export function limitsObject(limits: Limits | null) {
