@@ -2,6 +2,7 @@
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { pageFrom, type PageAsked } from "../store/list-page.ts";
+import type { FileContents } from "./contents.ts";
 import { countStorage, givingBack, takeStorage, type StorageLimits } from "./storage.ts";
 
 /** A visible file. Times are Unix milliseconds. */
@@ -233,37 +234,37 @@ export async function expireFiles(db: CommonQueryMethods, now: number, most: num
  * Takes files whose contents should go: removed ones, those whose writer has been silent since `silentSince`, and
  * hidden ones that no batch has shown since `hiddenSince`. They are `removed` from here on, so that a writer or a
  * batch that wakes up late cannot show a file whose contents are being taken away.
- * @param storages the places whose contents this process can reach.
+ * @param storage the place where their contents are.
  */
 export async function takeAbandoned(
   db: CommonQueryMethods,
   {
-    storages,
+    storage,
     silentSince,
     hiddenSince,
     most,
   }: {
-    readonly storages: readonly string[];
+    readonly storage: FileContents["storage"];
     readonly silentSince: number;
     readonly hiddenSince: number;
     readonly most: number;
   },
 ) {
-  return db.any(sql.type(z.object({ id: z.string(), storage: storageSchema }))`
+  return db.any(sql.type(z.object({ id: z.string() }))`
     with found as (
       select id, state from files
-      where state <> 'ready' and not emptied and storage = any(${sql.array([...storages], "text")}) and (
+      where state <> 'ready' and not emptied and storage = ${storage} and (
         state = 'removed' or (state = 'writing' and touched_at < ${at(silentSince)})
         or (state = 'hidden' and touched_at < ${at(hiddenSince)})
       )
       order by touched_at limit ${most} for update skip locked
     ), taken as (
       update files set state = 'removed' from found where files.id = found.id
-      returning files.id, files.storage, files.organization_id, files.stored_bytes, found.state as before
+      returning files.id, files.organization_id, files.stored_bytes, found.state as before
     ), gone as (
       select organization_id, stored_bytes from taken where before <> 'removed'
     ), ${givingBack(sql.fragment`gone`, 1)}
-    select id, storage from taken
+    select id from taken
   `);
 }
 

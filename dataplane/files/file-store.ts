@@ -34,8 +34,9 @@ const REMEMBER_EXPIRED_MS = 30 * 24 * 3_600_000;
 const REMEMBER_DELETED_MS = 3_600_000;
 /** A batch lives a day; a hidden file of its that is older will never be shown. */
 const HIDDEN_MS = 72 * 3_600_000;
-/** At most so many files a sweep. */
+/** At most so many files of each place a sweep, and so long: a place that answers nothing takes a minute for each. */
 const SWEEP_MOST = 500;
+const SWEEP_MS = 60_000;
 /** Rows alone are cheap: a sweep forgets so many times as many, more than anybody deletes files in its minute. */
 const FORGET_PORTIONS = 100;
 /** A writer's sign of life, at most this often. */
@@ -176,18 +177,10 @@ export class FileStore {
   async sweep(): Promise<void> {
     const now = this.#clock.now();
     await expireFiles(this.#postgres, now, SWEEP_MOST);
-    const abandoned = await takeAbandoned(this.#postgres, {
-      // Contents that this process cannot reach are left to one that can.
-      storages: [...this.#byStorage.keys()],
-      silentSince: now - SILENT_MS,
-      hiddenSince: now - HIDDEN_MS,
-      most: SWEEP_MOST,
-    });
-    const failures: unknown[] = [];
-    for (const { id, storage } of abandoned) {
-      // One place that is away must not keep the files of the other.
-      await this.#clear(id, this.#placeOf(storage)).catch((error: unknown) => failures.push(error));
-    }
+    // Contents that this process cannot reach are left to one that can. One place that is away must not keep the files
+    // of the other.
+    const places = [...this.#byStorage.values()].map((place) => this.#sweepPlace(place, now));
+    const failures = (await Promise.all(places)).flat();
     for (let portion = 0; portion < FORGET_PORTIONS; portion += 1) {
       const forgotten = await forgetGone(this.#postgres, {
         expiredBefore: now - REMEMBER_EXPIRED_MS,
@@ -197,6 +190,26 @@ export class FileStore {
       if (forgotten < SWEEP_MOST) break;
     }
     if (failures.length > 0) throw failures[0];
+  }
+
+  /** @returns what could not be cleared, and why; never fails. */
+  async #sweepPlace(place: FileContents, now: number): Promise<readonly unknown[]> {
+    const failures: unknown[] = [];
+    try {
+      const abandoned = await takeAbandoned(this.#postgres, {
+        storage: place.storage,
+        silentSince: now - SILENT_MS,
+        hiddenSince: now - HIDDEN_MS,
+        most: SWEEP_MOST,
+      });
+      for (const { id } of abandoned) {
+        if (this.#clock.now() - now >= SWEEP_MS) break;
+        await this.#clear(id, place).catch((error: unknown) => failures.push(error));
+      }
+    } catch (error) {
+      failures.push(error);
+    }
+    return failures;
   }
 
   /**

@@ -397,6 +397,42 @@ describe("uploads", () => {
     expect(await world.chunks(first)).toBe(0);
   });
 
+  test("a place that answers nothing is given up for a while, and keeps no other waiting", async () => {
+    const ids = [await world.idOf("x"), await world.idOf("x"), await world.idOf("x")] as const;
+    const [near, ...far] = ids;
+    await world.postgres.query(sql.unsafe`
+      update files set state = 'removed', position = null where id = any(${sql.array([...ids], "text")})
+    `);
+    await world.postgres.query(sql.unsafe`
+      update files set storage = 's3' where id = any(${sql.array(far, "text")})
+    `);
+    let skew = 0;
+    const timedOut = Promise.withResolvers<never>();
+    const asked: string[] = [];
+    const place = new PostgresContents(world.postgres);
+    const s3: PostgresContents = Object.assign(Object.create(place) as PostgresContents, {
+      storage: "s3",
+      remove: (id: string) => {
+        asked.push(id);
+        return timedOut.promise;
+      },
+    });
+    const swept = new FileStore({
+      postgres: world.postgres,
+      contents: place,
+      others: [s3],
+      clock: { now: () => Date.now() + skew },
+      newId,
+      limitsOf: () => sampleStorage,
+    }).sweep();
+    await expect.poll(() => world.chunks(near)).toBe(0);
+    skew = 60_000;
+    timedOut.reject(new Error("away"));
+    await expect(swept).rejects.toThrow("away");
+    expect(asked).toHaveLength(1);
+    await world.postgres.query(sql.unsafe`delete from files where storage = 's3'`);
+  });
+
   test("40 MiB stream through with flat memory", async () => {
     const size = 40 * 1024 * 1024;
     globalThis.gc?.();
