@@ -44,6 +44,27 @@ describe("a Chat upstream", () => {
     ]);
   });
 
+  const looks = { name: "look", arguments: "{}" };
+  test.each([
+    ["an empty list of calls", []],
+    ["a list that says it too", [{ index: 0, id: "call_1", type: "function", function: looks }]],
+  ])("a call in the old form beside %s is one, whole as well as streamed", (_, tool_calls) => {
+    const message = { role: "assistant", tool_calls, function_call: looks };
+    expect(steps("chat", [chunk(message), "[DONE]"]).flat()).toEqual([
+      "message_start",
+      "+tool_use",
+      "{}",
+      "-",
+      "tool_use",
+      "message_stop",
+    ]);
+    const whole = { choices: [{ index: 0, message, finish_reason: "function_call" }] };
+    expect(answerCodecs.chat.readResponse(whole, testContext())).toMatchObject({
+      content: [{ type: "tool_use", name: "look", input: {} }],
+      stop_reason: "tool_use",
+    });
+  });
+
   test("an empty delta opens no block", () => {
     expect(steps("chat", [chunk({ content: "" }), chunk({ content: null, reasoning_content: "" })])).toEqual([
       ["message_start"],

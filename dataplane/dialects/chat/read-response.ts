@@ -88,11 +88,17 @@ export const audioLengthIn = (message: JsonObject): number =>
 /** Images in a message or a delta, as the upstreams that make them say it. */
 export const imagesIn = (message: JsonObject): number => arrayOf(message["images"])?.length ?? 0;
 
+/** Calls in a message or a delta. One in the form before `tool_calls` may stand beside a list that is empty, or says it too. */
+export function callsIn(message: JsonObject): readonly JsonValue[] {
+  const calls = arrayOf(message["tool_calls"]) ?? [];
+  const legacy = objectOf(message["function_call"]);
+  return calls.length > 0 || legacy === null ? calls : [{ index: 0, function: legacy }];
+}
+
 /** The text of a message or a delta, that of its speech included. */
 export function weighMessage(message: JsonObject): number {
   const { text, thinking, refusal } = saidIn(message);
-  const calls = [...(arrayOf(message["tool_calls"]) ?? []), { function: message["function_call"] ?? null }];
-  return calls.reduce<number>(
+  return callsIn(message).reduce<number>(
     (sum, call) => sum + weightOfArguments(objectOf(objectOf(call)?.["function"])?.["arguments"]),
     weightOf(text) +
       weightOf(thinking) +
@@ -115,8 +121,7 @@ const innerText = (parts: readonly JsonValue[]): string =>
 
 /** @param isCut the output limit ended the answer: its last call may be unfinished. */
 function toolCalls(message: JsonObject, context: CodecContext, isCut: boolean): ToolUseBlock[] {
-  const legacy = objectOf(message["function_call"]);
-  const calls = arrayOf(message["tool_calls"]) ?? (legacy === null ? [] : [{ function: legacy }]);
+  const calls = callsIn(message);
   const ids = new CallIds(context);
   return calls.map((value, index) => {
     const call = objectOf(value);

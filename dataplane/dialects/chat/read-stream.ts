@@ -14,7 +14,7 @@ import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { refusalDetails } from "../refusal.ts";
-import { saidIn, chatStopReason, isChatLimit, CallIds } from "./read-response.ts";
+import { callsIn, saidIn, chatStopReason, isChatLimit, CallIds } from "./read-response.ts";
 import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
 interface Call {
@@ -125,9 +125,7 @@ export class ChatStreamReader implements StreamReader {
       this.#refused = true;
       this.#say("text", refusal);
     }
-    for (const call of arrayOf(delta["tool_calls"]) ?? []) this.#call(objectOf(call));
-    const legacy = objectOf(delta["function_call"]);
-    if (legacy !== null) this.#call({ index: 0, function: legacy });
+    for (const call of callsIn(delta)) this.#call(objectOf(call));
   }
 
   #say(kind: Exclude<PieceKind, "tool_use">, text: string): void {
