@@ -42,7 +42,8 @@ export interface Catalogue {
 const reader = `
 const { calcPrice } = await import(process.argv[1]);
 const found = JSON.parse(process.argv[2]).map((asked) => {
-  const [provider, id] = asked.includes(":") ? asked.split(":") : [undefined, asked];
+  const colon = asked.indexOf(":");
+  const [provider, id] = colon < 0 ? [undefined, asked] : [asked.slice(0, colon), asked.slice(colon + 1)];
   const result = calcPrice({ input_tokens: 1 }, id, provider === undefined ? {} : { providerId: provider });
   if (!result) return null;
   const { model } = result;

@@ -20,6 +20,7 @@ const models = {
       images_kcount: 1,
     },
   },
+  "small:free": { id: "small-1:free", prices: { input_mtok: 1, output_mtok: 1 } },
   large: {
     id: "large-1",
     price_comments: "Long prompts cost more.",
@@ -89,6 +90,12 @@ test("--models writes a PriceTable with its source, the prices of now, and those
       ],
     },
   });
+});
+
+test("ids with a colon of their own stay whole", async () => {
+  const { code, out } = await prices("--models", "small:8b=test:small:free,test:small:free");
+  expect(code).toBe(0);
+  expect(parse(out)).toMatchObject({ spec: { models: [{ model: "small:8b" }, { model: "small:free" }] } });
 });
 
 test("what the catalogue does not know is an error, and so is a question without an object", async () => {

@@ -29,8 +29,8 @@ const routeSchema = z.looseObject({
 
 async function write(from: string, models: readonly string[], now: Date): Promise<void> {
   const asked = models.map((text) => {
-    const [name = "", id = name] = text.split("=");
-    return { model: name.replace(/^.*:/, ""), id };
+    const [name = "", id] = text.split("=");
+    return id === undefined ? { model: name.replace(/^[^:]*:/, ""), id: name } : { model: name, id };
   });
   const {
     name,
