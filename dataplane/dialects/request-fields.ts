@@ -4,7 +4,7 @@
  * types of the official SDKs. Toward its own dialect a request is converted only when it uses a server tool;
  * otherwise it is relayed and nothing of this applies but the refusals.
  *
- * - `mapped`: has a counterpart there, or was used up here. CountedOutput by read-request.ts and write-request.ts.
+ * - `mapped`: has a counterpart there, or was used up here, by read-request.ts and write-request.ts.
  * - a path: crosses as it is to that field of the other dialect, beside the hub (rule 2.1).
  * - `dropped`: no counterpart; named in the header, 400 under strict.
  * - `refused`: 400, because leaving it out would change what the client gets.
