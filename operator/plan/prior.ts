@@ -8,6 +8,17 @@ export interface Published {
   readonly credentials: Readonly<Record<string, string>>;
 }
 
+/** What the snapshot holds of one object. */
+export type ServedEntry = Route | Policy | OrganizationEntry;
+
+type Entries = Pick<Routing, "routes" | "policies" | "organizations">;
+
+export const servedEntries = ({ routes, policies, organizations }: Entries): ServedEntry[] => [
+  ...routes,
+  ...Object.values(policies),
+  ...organizations,
+];
+
 /** Routes and prices are put in order only when one is asked for, which is seldom, as they may be thousands. */
 export class Prior {
   readonly #published: Published | null;
@@ -38,6 +49,10 @@ export class Prior {
     return this.#organizations.get(uid);
   }
 
+  entry(uid: string): ServedEntry | undefined {
+    return this.route(uid) ?? this.policy(uid) ?? this.organization(uid);
+  }
+
   /** The model's price in the newest generation of the table that a route is served by: older ones are gone from it. */
   prices(tableUid: string, model: string): Prices | undefined {
     this.#prices ??= newestPrices(this.#published?.routing.routes ?? []);
@@ -46,12 +61,12 @@ export class Prior {
 
   /** Uids of everything that is served in some generation. */
   get servedUids(): ReadonlySet<string> {
-    const { routes = [], policies = {}, organizations = [], objects = [] } = this.#published?.routing ?? {};
-    const entries = [...routes, ...Object.values(policies), ...organizations];
+    if (this.#published === null) return new Set();
+    const { routing } = this.#published;
     return new Set([
-      ...entries.map(({ source }) => source.uid),
-      ...routes.map(({ prices }) => prices.source.uid),
-      ...objects.map(({ uid }) => uid),
+      ...servedEntries(routing).map(({ source }) => source.uid),
+      ...routing.routes.map(({ prices }) => prices.source.uid),
+      ...routing.objects.map(({ uid }) => uid),
     ]);
   }
 

@@ -2,28 +2,21 @@
  * What one tenant's namespace may hold under `Namespaced` (rule 8.2): objects, and bytes of compiled entries. What is
  * served stays, then the oldest.
  */
-import type { OrganizationEntry, Policy, Route } from "../../dataplane/config/schema.ts";
 import type { Compiled } from "./compile.ts";
 import type { Refusal, Refusals } from "./judge.ts";
 import { byAge, type Declared } from "./objects.ts";
 import { oncePer } from "./once-per.ts";
-import type { Prior } from "./prior.ts";
+import { type Prior, type ServedEntry, servedEntries } from "./prior.ts";
 import { isTenant, type Tenancy, whyNot } from "./tenancy.ts";
 
-type Entry = Route | Policy | OrganizationEntry;
-
 /** Bytes of an entry's plain JSON. */
-export const entrySize = oncePer((entry: Entry) => ({ bytes: Buffer.byteLength(JSON.stringify(entry)) }));
+export const entrySize = oncePer((entry: ServedEntry) => ({
+  bytes: Buffer.byteLength(JSON.stringify(entry)),
+}));
 
 /** What is compiled, by the uid of the object that it comes from. */
-export function entriesByUid({ routing }: Compiled): ReadonlyMap<string, Entry> {
-  const entries: readonly Entry[] = [
-    ...routing.routes,
-    ...Object.values(routing.policies),
-    ...routing.organizations,
-  ];
-  return new Map(entries.map((entry) => [entry.source.uid, entry]));
-}
+export const entriesByUid = ({ routing }: Compiled): ReadonlyMap<string, ServedEntry> =>
+  new Map(servedEntries(routing).map((entry) => [entry.source.uid, entry]));
 
 /** Objects of each tenant's namespace, oldest first. */
 const byTenant = (objects: readonly Declared[], tenancy: Tenancy): ReadonlyMap<string, Declared[]> =>
@@ -72,7 +65,7 @@ export function overBytes(compiled: Compiled, prior: Prior, tenancy: Tenancy, re
       const entry = entries.get(object.uid);
       if (entry === undefined) continue;
       const { bytes } = entrySize(entry);
-      const last = prior.route(object.uid) ?? prior.policy(object.uid) ?? prior.organization(object.uid);
+      const last = prior.entry(object.uid);
       if (last === undefined) fresh.push({ object, bytes });
       else {
         const kept = Math.min(bytes, entrySize(last).bytes);

@@ -8,7 +8,7 @@ import type { Refusal, Refusals } from "./judge.ts";
 import { byAge, compareText, type Declared } from "./objects.ts";
 import { oncePer } from "./once-per.ts";
 import { credentialsOf } from "./policies.ts";
-import { Prior, type Published } from "./prior.ts";
+import { Prior, type Published, type ServedEntry, servedEntries } from "./prior.ts";
 import { entriesByUid, entrySize } from "./quotas.ts";
 
 /** Which part does not fit, and by how many packed bytes. */
@@ -17,8 +17,6 @@ export interface Excess {
   readonly bytes: number;
 }
 
-type Entry = NonNullable<ReturnType<ReturnType<typeof entriesByUid>["get"]>>;
-
 interface Candidate {
   readonly object: Declared;
   /** Packed bytes that leaving it out frees, about. */
@@ -26,9 +24,9 @@ interface Candidate {
   readonly keepsLast: boolean;
 }
 
-const packed = oncePer((entry: Entry) => ({ bytes: gzipSync(JSON.stringify(entry)).length }));
+const packed = oncePer((entry: ServedEntry) => ({ bytes: gzipSync(JSON.stringify(entry)).length }));
 
-const idsOf = (entry: Entry): readonly string[] =>
+const idsOf = (entry: ServedEntry): readonly string[] =>
   "upstreams" in entry
     ? entry.upstreams.flatMap(({ credential }) => credential?.id ?? [])
     : "webSearch" in entry
@@ -44,11 +42,10 @@ export function leaveOut(
 ): Refusals {
   const entries = entriesByUid(compiled);
   const prior = new Prior(published);
-  const plain = (entry: Entry, values: Readonly<Record<string, string>>) =>
+  const plain = (entry: ServedEntry, values: Readonly<Record<string, string>>) =>
     excess.part === "routing"
       ? entrySize(entry).bytes
       : idsOf(entry).reduce((sum, id) => sum + (values[id]?.length ?? 0), 0);
-  const lastOf = ({ uid }: Declared) => prior.route(uid) ?? prior.policy(uid) ?? prior.organization(uid);
 
   const sizes = new Map<string, number>();
   const grow = (namespace: string, bytes: number) =>
@@ -56,11 +53,7 @@ export function leaveOut(
   const growth = new Map<string, number>();
   for (const entry of entries.values()) grow(entry.source.namespace, plain(entry, compiled.credentials));
   for (const [namespace, bytes] of sizes) growth.set(namespace, bytes);
-  for (const entry of [
-    ...(published?.routing.routes ?? []),
-    ...Object.values(published?.routing.policies ?? {}),
-    ...(published?.routing.organizations ?? []),
-  ]) {
+  for (const entry of published === null ? [] : servedEntries(published.routing)) {
     const { namespace } = entry.source;
     growth.set(namespace, (growth.get(namespace) ?? 0) - plain(entry, published?.credentials ?? {}));
   }
@@ -75,7 +68,7 @@ export function leaveOut(
     const entry = entries.get(object.uid);
     if (entry === undefined) return null;
     const whole = excess.part === "routing" ? packed(entry).bytes : plain(entry, compiled.credentials);
-    const last = lastOf(object);
+    const last = prior.entry(object.uid);
     const freed =
       last === undefined || last.source.generation === entry.source.generation || before.has(object)
         ? 0

@@ -1,15 +1,7 @@
 /** Namespaces that should be watched and cannot be listed: what was published of them stands in for what is there. */
-import type { Kind } from "../api/kinds.ts";
+import type { Source } from "../../dataplane/config/schema.ts";
 import type { Declared } from "./objects.ts";
-import type { Published } from "./prior.ts";
-
-interface Source {
-  readonly kind: Kind;
-  readonly namespace: string;
-  readonly name: string;
-  readonly uid: string;
-  readonly generation: number;
-}
+import { type Published, servedEntries } from "./prior.ts";
 
 /**
  * The objects, which hold none of an unseen namespace, and everything that was published of these: as objects that cannot be
@@ -20,9 +12,8 @@ export function withUnseen(
   published: Published | null,
   unseen: ReadonlySet<string>,
 ): readonly Declared[] {
-  if (unseen.size === 0) return objects;
-  const { routes = [], policies = {}, organizations = [] } = published?.routing ?? {};
-  const kept = [...routes, ...Object.values(policies), ...organizations]
+  if (unseen.size === 0 || published === null) return objects;
+  const kept = servedEntries(published.routing)
     .map(({ source }) => source)
     .filter(({ namespace }) => unseen.has(namespace));
   return [...objects, ...kept.map(unreadable)];
