@@ -1,14 +1,23 @@
-import { beforeEach, expect, test } from "vitest";
+import { pino } from "pino";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
 import { sealedSignature, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text, type Step } from "../../test/fakes/upstream/script.ts";
+import type { SseEvent } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { codecs } from "../dialects/registry.ts";
 import type { SearchHit } from "../tools/outcomes.ts";
 
 /** What the searches of a test find. */
 let found: readonly SearchHit[] = [];
+/** What a test's request logs. */
+let logged: object[] = [];
 beforeEach(() => {
   found = [];
+  logged = [];
+});
+afterEach(() => {
+  vi.restoreAllMocks();
 });
 
 const { fake, serve } = await serveOneUpstream(async () => ({
@@ -50,7 +59,8 @@ async function serveTools(messages: readonly object[], stream: boolean, upstream
     stream,
     tools: [{ type: "web_search_20250305", name: "web_search" }],
   });
-  const error = await serve(call).then(
+  const write = (line: string) => void logged.push(JSON.parse(line) as object);
+  const error = await serve({ ...call, log: pino({ base: null }, { write }) }).then(
     () => null,
     (thrown: unknown) => thrown,
   );
@@ -139,3 +149,48 @@ test.each(["chat", "responses"] as const)(
     expect(much - little).toBe(10_000);
   },
 );
+
+/** From its event of this number on, streams of the upstream's dialect are read by code with a bug. */
+function breakReader(dialect: Dialect, broken: number): void {
+  const readStream = codecs[dialect].readStream.bind(codecs[dialect]);
+  let events = 0;
+  vi.spyOn(codecs[dialect], "readStream").mockImplementation((context) => {
+    const reader = readStream(context);
+    const step = reader.step.bind(reader);
+    return Object.assign(reader, {
+      step: (event: SseEvent) => {
+        if ((events += 1) >= broken) throw new TypeError("a bug");
+        return step(event);
+      },
+    });
+  });
+}
+
+test("a stream that we misread ends the answer in-band, is logged with its cause, and charged", async () => {
+  const usage = { input: 100, output: 50 };
+  const faults = { delayAtEvent: { event: 3, ms: 30 } };
+  fake.next({ answer: { parts: [{ type: "text", text: "A long answer." }], usage }, faults });
+  breakReader("messages", 4);
+  const { call, error, sent } = await serveTools([{ role: "user", content: "What is new?" }], true);
+  expect([error, sent.length]).toEqual([null, 1]);
+  expect(call.sink.text).toMatch(/event: message_start[^]*event: error\ndata: [^\n]*"api_error"[^\n]*\n\n$/);
+  expect(call.sink.ended).toBe(true);
+  expect(logged).toMatchObject([
+    {
+      level: 50,
+      request_id: call.id,
+      err: { type: "TypeError", message: "a bug" },
+      msg: "a tool loop failed",
+    },
+  ]);
+  expect(call.summary.errorCode).toBe("internal");
+  expect(call.meter.settled).toMatchObject([{ status: "error", iterations: 1, tokens: { input: 100 } }]);
+});
+
+test("before its first event nothing is sent, and the bug is told to whoever serves", async () => {
+  fake.next({ answer: { parts: [{ type: "text", text: "A long answer." }] } });
+  breakReader("messages", 1);
+  const { call, error, sent } = await serveTools([{ role: "user", content: "What is new?" }], true);
+  expect([error, sent.length, call.sink.text]).toEqual([new TypeError("a bug"), 1, ""]);
+  expect(call.meter.released + call.meter.settled.length).toBe(1);
+});
