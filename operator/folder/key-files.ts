@@ -21,16 +21,43 @@ export const keyFile = (
   { namespace, secret, key }: Pick<WantedKey, "namespace" | "secret" | "key">,
 ): string => join(folderOf(dataFolder), namespace, secret, key);
 
-/** Every generated key by `namespace/secret`. */
-export async function readKeyFiles(dataFolder: string): Promise<Map<string, Record<string, string>>> {
+export interface UnreadKeyFile {
+  readonly file: string;
+  readonly namespace: string;
+  readonly secret: string;
+  /** Why: an errno. */
+  readonly code: string;
+}
+
+/**
+ * Every generated key by `namespace/secret`. What cannot be read, such as a folder in a file's place, counts as missing
+ * and is told to `unread`: it holds up nobody else.
+ */
+export async function readKeyFiles(
+  dataFolder: string,
+  unread: (file: UnreadKeyFile) => void,
+): Promise<Map<string, Record<string, string>>> {
   const root = folderOf(dataFolder);
   const found = new Map<string, Record<string, string>>();
   for (const namespace of await list(root))
     for (const secret of await list(join(root, namespace))) {
       const folder = join(root, namespace, secret);
       const values: Record<string, string> = {};
-      for (const key of await list(folder))
-        if (!key.startsWith(DRAFT_PREFIX)) values[key] = await readFile(join(folder, key), "utf8");
+      const keys = await list(folder).catch((error: NodeJS.ErrnoException) => {
+        unread({ file: folder, namespace, secret, code: error.code ?? error.message });
+        return [];
+      });
+      for (const key of keys)
+        if (!key.startsWith(DRAFT_PREFIX)) {
+          const file = join(folder, key);
+          try {
+            values[key] = await readFile(file, "utf8");
+          } catch (error) {
+            const { code, message } = error as NodeJS.ErrnoException;
+            // It may have been taken away since.
+            if (code !== "ENOENT") unread({ file, namespace, secret, code: code ?? message });
+          }
+        }
       found.set(`${namespace}/${secret}`, values);
     }
   return found;
@@ -44,10 +71,10 @@ const list = async (folder: string): Promise<string[]> =>
   });
 
 /**
- * Makes one key and stores it, mode 0600. An existing file is left alone.
- * @returns the file.
+ * Makes one key and stores it, mode 0600. What is there already is left alone.
+ * @returns the file; null: there is something already.
  */
-export async function createKeyFile(dataFolder: string, wanted: WantedKey): Promise<string> {
+export async function createKeyFile(dataFolder: string, wanted: WantedKey): Promise<string | null> {
   const path = keyFile(dataFolder, wanted);
   await mkdir(dirname(path), { recursive: true, mode: 0o700 });
   const draft = join(dirname(path), `${DRAFT_PREFIX}${randomUUID()}`);
@@ -57,6 +84,7 @@ export async function createKeyFile(dataFolder: string, wanted: WantedKey): Prom
     await link(draft, path);
   } catch (error) {
     if ((error as NodeJS.ErrnoException).code !== "EEXIST") throw error;
+    return null;
   } finally {
     await rm(draft, { force: true });
   }

@@ -192,6 +192,36 @@ describe("watching", () => {
     await expectSoon(models, "m");
   });
 
+  test("rule 1.13: what stands in a generated key's place holds up nothing, and is named", async () => {
+    const organization = (name: string, ...keys: string[]) =>
+      `apiVersion: gapura.dev/v1alpha1\nkind: Organization\nmetadata: {name: ${name}}\nspec:\n  apiKeys: [${keys.map((key) => `{name: ${key}, secretKeyRef: {name: ${key}, key: api-key}}`).join(", ")}]\n`;
+    const keysServed = async () =>
+      (await newest())?.published?.routing.organizations
+        .map(({ id, apiKeys }) => `${id}: ${apiKeys.map(({ name }) => name).join(",")}`)
+        .join(" ");
+    // A file in a Secret's place, a folder in a key's, before there is anything.
+    await fs.mkdir(path("data", "secrets", "default", "folder", "api-key"), { recursive: true });
+    await fs.writeFile(path("data", "secrets", "default", "file"), "");
+    await write("acme.yaml", organization("acme", "file", "folder", "good"));
+    start();
+    await expectSoon(keysServed, "org_default_acme: good");
+    const told = lines.join("\n");
+    expect(told).toContain(
+      `${path("data", "secrets", "default", "folder", "api-key")}:1 Secret default/folder Unreadable: cannot be read: EISDIR`,
+    );
+    expect(told).toMatch(
+      /Organization default\/acme spec\.apiKeys\[0\]\S* SecretNotFound: .* the key cannot be made there: E(EXIST|NOTDIR)/,
+    );
+    expect(told.match(/generated a key/g)?.length).toBe(1);
+    // And in the place of one that is served.
+    const file = path("data", "secrets", "default", "good", "api-key");
+    await fs.rm(file);
+    await fs.mkdir(file);
+    await write("other.yaml", organization("other", "second"));
+    await expectSoon(keysServed, "org_default_acme: good org_default_other: second");
+    expect(lines.join("\n")).not.toContain("could not be compiled");
+  });
+
   test("uid and generation survive a restart; nothing is published anew when nothing changed", async () => {
     await write("one.yaml", route("m"));
     start();

@@ -35,15 +35,24 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
   const source = new FolderSource({ folder: options.manifests, dataFolder: options.data, identities, now });
   const snapshots = new SnapshotFolder(options.out);
   await snapshots.removeDrafts();
+  /** Why keys could not be made when it was last tried, by `namespace/name/key`. */
+  const refused = new Map<string, string>();
   const reconciler = new Reconciler({
     observe: async () => {
       const observation = await source.observe();
       printer.files(observation.faults);
-      return observation;
+      return { ...observation, refused };
     },
     createKeys: async (wanted) => {
+      refused.clear();
       for (const key of wanted) {
-        const file = await createKeyFile(options.data, key);
+        // One that cannot be made keeps no other from being made.
+        const file = await createKeyFile(options.data, key).catch((error: unknown) => {
+          const message = error instanceof Error ? error.message : String(error);
+          refused.set(`${key.namespace}/${key.secret}/${key.key}`, message);
+          return null;
+        });
+        if (file === null) continue;
         print(`Organization ${key.owner.namespace}/${key.owner.name}: generated a key, it is in ${file}`);
       }
     },

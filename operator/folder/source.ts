@@ -149,7 +149,11 @@ export class FolderSource {
   }
 
   async #secrets(faults: LocatedFault[]): Promise<Map<string, Readonly<Record<string, string>>>> {
-    const secrets = new Map<string, Readonly<Record<string, string>>>(await readKeyFiles(this.#dataFolder));
+    const keys = await readKeyFiles(this.#dataFolder, ({ file, namespace, secret: name, code }) => {
+      const fault = { ...fileFault(1, `cannot be read: ${code}`), hidesObject: false };
+      faults.push({ ...fault, file, kind: "Secret", namespace, name });
+    });
+    const secrets = new Map<string, Readonly<Record<string, string>>>(keys);
     const seen = new Set<string>();
     for (const [file, { parsed }] of this.#files)
       for (const secret of parsed.secrets) {
