@@ -3,7 +3,7 @@ import type { Logger } from "pino";
 import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
 import type { Holds } from "../billing/holds.ts";
 import { noTokens, noTools } from "../billing/token-usage.ts";
-import { usageRow, type UsageRow } from "../billing/usage-row.ts";
+import { chargedBy, usageRow, type UsageRow } from "../billing/usage-row.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { dialectPath } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
@@ -15,7 +15,7 @@ import { apiErrorOf } from "../store/store-away.ts";
 import type { Clock } from "../lib/clock.ts";
 import { Cancellation } from "../lib/cancellation.ts";
 import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
-import { newRequestSummary } from "../telemetry/request-summary.ts";
+import { newRequestSummary, type RequestSummary } from "../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { judgeRun, type RunVerdict } from "./outcome.ts";
@@ -103,16 +103,25 @@ export async function runItem(
   summary.errorCode = error?.code ?? summary.errorCode;
   endSpan(summary.span, {}, error?.code ?? null);
   const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);
+  const verdict = error === null ? null : judge(services, item, charge, error);
+  // Before it is recorded: its record says what it cost, in every way.
+  const row = charge.row ?? (isCorrupt(verdict) ? charge.estimate(summary) : null);
   // One that may not begin yet is nothing to tell of: its record is that of the run which begins.
   if (error?.cause !== TOOLS_IN_USE)
     services.records?.add(
       requestRecord({ ...endOf(item), status, durationMs: performance.now() - startedAt }, summary),
     );
-  const over = { kind: "over", release: charge.release } as const;
-  if (error === null) {
-    return { ...over, state: "succeeded", line: succeededLine(item.form, item, sink.body), row: charge.row };
-  }
-  const verdict = judgeRun(
+  const over = { kind: "over", release: charge.release, row } as const;
+  if (error === null || verdict === null)
+    return { ...over, state: "succeeded", line: succeededLine(item.form, item, sink.body) };
+  if (verdict.kind !== "errored") return verdict;
+  const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
+  const line = erroredLine(item.form, item, theirs ? inOwnWords(error) : error);
+  return { ...over, state: "errored", line };
+}
+
+const judge = (services: RunServices, item: ClaimedItem, charge: ItemCharge, error: ApiError): RunVerdict =>
+  judgeRun(
     {
       error,
       charged: charge.row !== null,
@@ -124,12 +133,8 @@ export async function runItem(
     },
     services.random(),
   );
-  if (verdict.kind !== "errored") return verdict;
-  const row = charge.row ?? (verdict.corrupt ? charge.estimate(summary.upstream) : null);
-  const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
-  const line = erroredLine(item.form, item, theirs ? inOwnWords(error) : error);
-  return { ...over, state: "errored", line, row };
-}
+
+const isCorrupt = (verdict: RunVerdict | null): boolean => verdict?.kind === "errored" && verdict.corrupt;
 
 /**
  * What its record says of an item; nobody waited for its first byte. The moment is that of its batch, not `acceptedAt`, which
@@ -187,16 +192,19 @@ class ItemCharge {
     this.#giveBack === null ? this.#bill?.release() : this.#giveBack();
 
   /** Rule 4.3: a corrupt answer costs its input at least, also where nothing of it could be counted. */
-  estimate(upstream: string | null): UsageRow | null {
+  estimate(summary: RequestSummary): UsageRow | null {
     if (this.#request === null) return null;
-    return usageRow(this.#request, {
+    const row = usageRow(this.#request, {
       tokens: { ...noTokens, input: Math.max(1, this.#request.inputTokens) },
       tools: noTools,
       estimated: true,
       status: "error",
       iterations: 1,
-      upstream,
+      upstream: summary.upstream,
     });
+    // Its bill was given back, and knows of no charge.
+    summary.bill = { charged: chargedBy(row) };
+    return row;
   }
 }
 

@@ -9,8 +9,8 @@ import type { Bill, FinalUsage, MeteredRequest, Micros, Observed } from "./meter
 import { costMicros } from "./price.ts";
 import { scopesText } from "./scopes.ts";
 import { operation, type MeterOperation } from "./shard.ts";
-import { isNothing, promptOf } from "./token-usage.ts";
-import { usageRow, type UsageRow } from "./usage-row.ts";
+import { isNothing } from "./token-usage.ts";
+import { chargedBy, usageRow, type UsageRow } from "./usage-row.ts";
 
 export type RateLimits = OrganizationEntry["rateLimits"];
 
@@ -159,8 +159,7 @@ export class HeldBill implements Bill, Seated {
     if (this.#end !== null) return this.#end;
     this.settled = usage;
     const row = usageRow(this.#charged, usage);
-    const { tokens, cost } = row;
-    this.charged = { inputTokens: promptOf(tokens), outputTokens: tokens.output, micros: cost.total };
+    this.charged = chargedBy(row);
     const { span, item } = this.#options;
     if (item !== null) this.#end = this.#hand(item, row);
     else if (span === null) this.#end = this.#holds.settle(this, row);

@@ -1,6 +1,8 @@
 /** One request's line in the ledger; its form on the way there: charge-text.ts. Pure. */
 import type { FinalUsage, MeteredRequest, TokenUsage, ToolUsage } from "./meter.ts";
+import type { Charged } from "../telemetry/request-summary.ts";
 import { billableCount, costMicros, type Cost } from "./price.ts";
+import { promptOf } from "./token-usage.ts";
 
 export interface UsageRow {
   readonly id: string;
@@ -70,6 +72,13 @@ export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional
     cost,
   };
 }
+
+/** What the request's log line and record say of it. */
+export const chargedBy = ({ tokens, cost }: UsageRow): Charged => ({
+  inputTokens: promptOf(tokens),
+  outputTokens: tokens.output,
+  micros: cost.total,
+});
 
 /** Every token that the request used, for the tokens-per-minute limit. */
 export function allTokens(tokens: TokenUsage): number {

@@ -4,6 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { z } from "zod";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { dialectPath } from "../../dataplane/dialects/dialect.ts";
+import type { RequestRecord } from "../../dataplane/telemetry/request-record.ts";
 import type { RunTool } from "../../dataplane/tools/toolbox.ts";
 import { text, toolCall, type Step } from "../fakes/upstream/script.ts";
 import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
@@ -15,6 +16,8 @@ import { freshDatabase, freshRedis } from "./stores.ts";
 let ground: Ground;
 let upstream: FakeUpstream;
 let plane: BatchPlane;
+/** What was recorded of each run. */
+let told: RequestRecord[] = [];
 
 const runTool: RunTool = async () => ({
   kind: "hits",
@@ -33,7 +36,13 @@ beforeAll(async () => {
     prices: { ...route.prices, serviceTiers: [{ name: "priority", multiplier: "2" }] },
   }));
   const routes = [...plain, ...tiered];
-  plane = await BatchPlane.open(ground.stores, { upstreamUrl: upstream.url, routes, runTool, waitMs: 50 });
+  plane = await BatchPlane.open(ground.stores, {
+    upstreamUrl: upstream.url,
+    routes,
+    runTool,
+    waitMs: 50,
+    records: { add: (record) => void told.push(record) },
+  });
   await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
 });
 afterAll(async () => {
@@ -41,7 +50,10 @@ afterAll(async () => {
   await plane.close();
   await ground.close();
 });
-beforeEach(() => upstream.reset());
+beforeEach(() => {
+  upstream.reset();
+  told = [];
+});
 
 /** What became of one item: its outcome, the error's code, and the row that it was charged by. */
 interface Seen {
@@ -274,6 +286,9 @@ describe.each(dialects)("%s", (dialect) => {
       const rows = await rowsOf(id);
       expect(rows).toMatchObject([{ status: "error", estimated: true }]);
       expect(rows[0]?.cost).toBeGreaterThan(0n);
+      // Who asks why a request failed is told the same (rule 14.2).
+      expect(told).toMatchObject([{ batchId: id, status: 502, micros: rows[0]?.cost }]);
+      expect(told[0]?.inputTokens).toBeGreaterThan(0);
     },
   );
 
