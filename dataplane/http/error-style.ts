@@ -1,10 +1,8 @@
 import type { FastifyRequest } from "fastify";
-import type { ErrorStyle } from "../dialects/errors.ts";
-
-export type Family = ErrorStyle["family"];
+import type { ErrorFamily, ErrorStyle } from "../dialects/errors.ts";
 
 /** Paths that belong to one family, whatever headers come with them (dialects.md §A2 "Style rule"). */
-const owned: readonly (readonly [string, Family])[] = [
+const owned: readonly (readonly [string, ErrorFamily])[] = [
   ["/v1/messages", "messages"],
   ["/v1/organizations", "messages"],
   ["/v1/skills", "messages"],
@@ -22,11 +20,11 @@ export function errorStyle(path: string, version: string | undefined): ErrorStyl
   return { family: listFamily(version), union: true };
 }
 
-const listFamily = (version: string | undefined): Family =>
+const listFamily = (version: string | undefined): ErrorFamily =>
   version === undefined || version === "" ? "openai" : "messages";
 
 /** The style of shared answers (models, files): Messages' when a version header is present (service.md "Versioning"). */
-export const familyOf = (request: FastifyRequest): Family => listFamily(versionOf(request));
+export const familyOf = (request: FastifyRequest): ErrorFamily => listFamily(versionOf(request));
 
 /** The version header; the neutral one has been folded into it. */
 export function versionOf({ headers }: FastifyRequest): string | undefined {

@@ -5,6 +5,7 @@
  */
 import type { Dialect } from "../dialects/dialect.ts";
 import type { TierFields } from "../dialects/tiers.ts";
+import { dialectErrorFamily } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import { withoutMark } from "../lib/byte-order-mark.ts";
@@ -17,7 +18,7 @@ import { FieldChecks, fieldNames, type LimitField } from "./inspect-fields.ts";
 import { noFacts, type ContentFacts } from "./inspect-content.ts";
 import { readChatContent, readResponsesInput } from "./inspect-parts.ts";
 import { readToolChoice, inspectTools, type InspectedChoice, type ToolEntry } from "./inspect-tools.ts";
-import { addReference, bodyFieldError, styleOf, walk, walkMember } from "./inspect-walk.ts";
+import { addReference, bodyFieldError, walk, walkMember } from "./inspect-walk.ts";
 
 /** What routing, refusing and holding need to know of a request: plain data. */
 export interface Facts {
@@ -88,7 +89,7 @@ export function inspectBody(dialect: Dialect, body: Buffer): Inspection {
     return JsonReader.whole(bytes, (reader) => new BodyInspector(dialect, reader).inspect());
   } catch (fault) {
     if (!(fault instanceof JsonFault)) throw fault;
-    throw unreadable(bytes, fault, styleOf(dialect));
+    throw unreadable(bytes, fault, dialectErrorFamily[dialect]);
   }
 }
 
@@ -316,7 +317,8 @@ const readMessages =
   (reader: JsonReader, facts: ContentFacts): number => {
     const readContent = dialect === "messages" ? readMessageContent : readChatContent;
     return reader.array((index) => {
-      if (index === bodyLimits.messages) throw limitExceeded("messages", styleOf(dialect), ["messages"]);
+      if (index === bodyLimits.messages)
+        throw limitExceeded("messages", dialectErrorFamily[dialect], ["messages"]);
       const here = ["messages", index];
       if (reader.kind() !== "object") return walk(reader, facts, here);
       const start = reader.position;

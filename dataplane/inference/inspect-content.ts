@@ -3,12 +3,13 @@
  * no upstream may see, rule 2.10) and what only a server tool can have written.
  */
 import type { Dialect } from "../dialects/dialect.ts";
+import { dialectErrorFamily } from "../dialects/errors.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
 import type { ReasoningBlob } from "./inspect-reasoning.ts";
 import type { ToolEntry } from "./inspect-tools.ts";
-import { styleOf, type Path } from "./inspect-walk.ts";
+import { type Path } from "./inspect-walk.ts";
 
 /** Something in the content that only the account it was made in can resolve. */
 export interface Reference extends Span {
@@ -91,7 +92,8 @@ export const noFacts = (dialect: Dialect): ContentFacts => ({
 /** Counts a block of the message at hand. @throws ApiError 400 beyond the limit. */
 export function countBlock(facts: ContentFacts, path: Path): void {
   facts.blocks += 1;
-  if (facts.blocks > bodyLimits.blocks) throw limitExceeded("blocks", styleOf(facts.dialect), path);
+  if (facts.blocks > bodyLimits.blocks)
+    throw limitExceeded("blocks", dialectErrorFamily[facts.dialect], path);
 }
 
 export function countImage(facts: ContentFacts, path: Path): void {

@@ -3,7 +3,8 @@ import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
 import type { ContentFacts } from "./inspect-content.ts";
-import { bodyFieldError, refuseNoList, styleOf, walkMember } from "./inspect-walk.ts";
+import { bodyFieldError, refuseNoList, walkMember } from "./inspect-walk.ts";
+import { dialectErrorFamily } from "../dialects/errors.ts";
 
 /** An entry of `tools`, as far as judging it needs. */
 export interface ToolEntry extends Span {
@@ -48,7 +49,7 @@ export function inspectTools(
   reader.array((index) => {
     const start = reader.position;
     facts.tools += 1;
-    if (facts.tools > bodyLimits.tools) throw limitExceeded("tools", styleOf(dialect), path);
+    if (facts.tools > bodyLimits.tools) throw limitExceeded("tools", dialectErrorFamily[dialect], path);
     const here = [...path, index];
     if (reader.kind() !== "object") throw bodyFieldError("invalid_type", dialect, here, "must be an object");
     const entry = {
@@ -95,7 +96,7 @@ export function readToolChoice(reader: JsonReader, { dialect }: ContentFacts): I
     const kind = reader.kind();
     if (kind === "array" || kind === "null") {
       const types = readTypes(reader);
-      if (types.length > bodyLimits.tools) throw limitExceeded("tools", styleOf(dialect), path);
+      if (types.length > bodyLimits.tools) throw limitExceeded("tools", dialectErrorFamily[dialect], path);
       return types;
     }
     throw bodyFieldError("invalid_type", dialect, path, "must be an array");

@@ -7,6 +7,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import { serverToolBlocks, serverToolItems } from "../dialects/find-server-tool.ts";
 import { SEALED_PREFIX } from "../dialects/reasoning.ts";
 import { COMPACTED_PREFIX } from "../dialects/responses/compaction.ts";
+import { dialectErrorFamily } from "../dialects/errors.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
@@ -39,11 +40,9 @@ const clientsOwn = new Set([
   "env",
 ]);
 
-export const styleOf = (dialect: Dialect) => (dialect === "messages" ? "messages" : "openai");
-
 /** A field of the wrong kind or value, named in the dialect's own way. */
 export function bodyFieldError(code: ErrorCode, dialect: Dialect, path: Path, problem: string): ApiError {
-  const param = fieldPath(styleOf(dialect), path);
+  const param = fieldPath(dialectErrorFamily[dialect], path);
   return new ApiError(code, `${param}: ${problem}`, { param });
 }
 
@@ -166,7 +165,7 @@ export function readReference(
 
 export function addReference(facts: ContentFacts, reference: Reference): void {
   if (facts.references.length === bodyLimits.references)
-    throw limitExceeded("references", styleOf(facts.dialect), reference.path);
+    throw limitExceeded("references", dialectErrorFamily[facts.dialect], reference.path);
   facts.references.push(reference);
 }
 

@@ -3,6 +3,7 @@ import { isObject } from "../dialects/cursor.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { isTextType, registeredType } from "../dialects/media.ts";
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
+import { dialectErrorFamily } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT, bodyLimits } from "../lib/body-limits.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
@@ -114,7 +115,7 @@ function at(root: JsonValue, path: readonly PathStep[]): JsonValue | undefined {
 }
 
 export const paramOf = (dialect: Dialect, path: readonly PathStep[]) =>
-  fieldPath(dialect === "messages" ? "messages" : "openai", path);
+  fieldPath(dialectErrorFamily[dialect], path);
 
 function unsupported(dialect: Dialect, path: readonly PathStep[], file: InlineFile): ApiError {
   const param = paramOf(dialect, path);

@@ -7,6 +7,7 @@ import type { Policy, Prices, Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { isServerToolName, serverToolNames, serverToolOf } from "../dialects/find-server-tool.ts";
 import { serverTools, type ServerToolName } from "../dialects/server-tools.ts";
+import { dialectErrorFamily } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { allToolsOff, toolCapabilities } from "../tools/capabilities.ts";
@@ -141,7 +142,7 @@ export function declaredServerTools(look: Facts): ReadonlyMap<ServerToolName, st
   const byField = declaringFields(look);
   if (look.tools.length === 0 && byField.length === 0) return noServerTools;
   const declared = new Map<ServerToolName, string>();
-  const style = look.dialect === "messages" ? "messages" : "openai";
+  const style = dialectErrorFamily[look.dialect];
   for (const tool of look.tools) {
     const kind = classOf(look.dialect, tool);
     if (kind === "client" || kind === "unsupported" || isOffline(look, tool)) continue;

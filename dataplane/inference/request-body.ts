@@ -6,6 +6,7 @@ import type { Upstream } from "../config/schema.ts";
 import type { CodecContext, KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { JsonObject } from "../dialects/messages/types.ts";
+import { dialectErrorFamily } from "../dialects/errors.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import { type Edit, splice } from "../lib/json-splice.ts";
@@ -36,7 +37,6 @@ import {
   type Inspection,
   type AnyInspection,
 } from "./inspect-body.ts";
-import { styleOf } from "./inspect-walk.ts";
 import { declaredToolNames, OpenLoop, type LoopFacts, type LoopWork } from "./open-loop.ts";
 import { bodyWithoutReasoning } from "./rejected-reasoning.ts";
 import { boundedSealer } from "./sealed-reasoning.ts";
@@ -237,7 +237,7 @@ const lean = ({ model, capabilities, limits }: RelayRoute): RelayRoute => ({ mod
 
 /** What is parsed takes memory for each object and array. @throws ApiError 400 */
 function checkParsable({ containers, dialect }: Facts): void {
-  if (containers > bodyLimits.containers) throw limitExceeded("containers", styleOf(dialect), []);
+  if (containers > bodyLimits.containers) throw limitExceeded("containers", dialectErrorFamily[dialect], []);
 }
 
 /** The texts are gathered where the body is; counting them has a thread of its own. */

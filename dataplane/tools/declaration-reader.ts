@@ -2,6 +2,7 @@
 import { isObject } from "../dialects/cursor.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
+import { dialectErrorFamily } from "../dialects/errors.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { parseDomainLists, type DomainLists } from "./domains.ts";
@@ -37,7 +38,7 @@ export class DeclarationReader {
   }
 
   fail(code: ErrorCode, steps: readonly PathStep[], text: string): never {
-    const param = fieldPath(this.dialect === "messages" ? "messages" : "openai", steps);
+    const param = fieldPath(dialectErrorFamily[this.dialect], steps);
     throw new ApiError(code, `${param}: ${text}`, { param });
   }
 

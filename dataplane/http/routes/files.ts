@@ -6,7 +6,8 @@ import type { FileStore } from "../../files/file-store.ts";
 import { attachment } from "../../files/filename.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { isoSeconds, unixSeconds } from "../../lib/unix-time.ts";
-import { familyOf, type Family } from "../error-style.ts";
+import type { ErrorFamily } from "../../dialects/errors.ts";
+import { familyOf } from "../error-style.ts";
 import { namesOfList } from "../../lib/query-names.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { limits } from "../limits.ts";
@@ -78,7 +79,7 @@ function declaredBytes({ headers }: FastifyRequest): { leastBytes: number; mostB
 }
 
 /** The one object that both families' SDKs read; times in the style of the family. */
-function fileObject(file: StoredFile, family: Family) {
+function fileObject(file: StoredFile, family: ErrorFamily) {
   const time = family === "messages" ? isoSeconds : unixSeconds;
   return {
     id: file.id,

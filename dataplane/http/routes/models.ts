@@ -5,7 +5,8 @@ import type { Snapshot } from "../../config/snapshot.ts";
 import { messagesEfforts } from "../../dialects/effort.ts";
 import { toolCapabilities } from "../../tools/capabilities.ts";
 import { isoSeconds } from "../../lib/unix-time.ts";
-import { familyOf, type Family } from "../error-style.ts";
+import type { ErrorFamily } from "../../dialects/errors.ts";
+import { familyOf } from "../error-style.ts";
 import { listEnvelope, pageOf, readListQuery, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { pricingOf } from "./pricing.ts";
@@ -42,7 +43,7 @@ export const modelRoutes: Routes = (app, services) => {
 };
 
 function entry(
-  family: Family,
+  family: ErrorFamily,
   route: Route,
   snapshot: Snapshot,
   now: number,
