@@ -5,6 +5,7 @@ import type { Holds } from "../../billing/holds.ts";
 import type { Standing } from "../../billing/standings.ts";
 import { amountOf, anewText, type LimitedScope } from "../../billing/scopes.ts";
 import { limitPeriods, type Limits } from "../../config/schema.ts";
+import type { ApiKey } from "../../identity/keys.ts";
 import { scopesOfKeys, type LimitsChange } from "../../identity/limits.ts";
 import type { CommonQueryMethods } from "slonik";
 import { ApiError } from "../../lib/api-error.ts";
@@ -105,6 +106,23 @@ export async function standingsOfKeys(
   const standings = await holds.standing.limits(organizationId, keyIds.map(scopesOf));
   const known = new Map(keyIds.map((id, index) => [id, (standings[index] ?? []).map(standingObject)]));
   return (keyId) => known.get(keyId) ?? [];
+}
+
+/** What shows keys as `keyObject` makes them, and how their limits stand. */
+export function showKeys<Shown extends object>(
+  { pool, holds }: StandingNeeds,
+  keyObject: (key: ApiKey, organizationId: string) => Shown,
+) {
+  const shown = async (organizationId: string, keys: readonly ApiKey[], from: CommonQueryMethods = pool) => {
+    const ids = keys.map(({ id }) => id);
+    const standings = await standingsOfKeys({ pool: from, holds }, organizationId, ids);
+    return keys.map((key) => ({ ...keyObject(key, organizationId), standing: standings(key.id) }));
+  };
+  const shownOne = async (organizationId: string, key: ApiKey, from: CommonQueryMethods = pool) => {
+    const [one] = await shown(organizationId, [key], from);
+    return { ...keyObject(key, organizationId), ...one };
+  };
+  return { shown, shownOne };
 }
 
 /** As `standingsOfKeys`, of projects. */

@@ -2,7 +2,7 @@
  * `/v1/organizations/me` and `/v1/organizations/api_keys`: the first dialect's face of an organization and its keys.
  * Source: service.md "Organization", "API key", rules 5.1–5.8, dialects.md §A4, §A9, §G.
  */
-import type { CommonQueryMethods, DatabasePool } from "slonik";
+import type { DatabasePool } from "slonik";
 import { keyStatuses, type ApiKey, type Keys } from "../../identity/keys.ts";
 import { findProject, projectIdOf, readOrganizationName } from "../../identity/projects.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
@@ -16,7 +16,7 @@ import {
   USUAL_LIMIT,
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
-import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
+import { limitsObject, showKeys, type StandingNeeds } from "./limits.ts";
 import {
   actorOf,
   declaredIn,
@@ -42,22 +42,9 @@ export const organizationKeyRoutes =
   ({ pool, keys, holds, reads }: AdminNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
-    const shown = async (
-      organizationId: string,
-      shownKeys: readonly ApiKey[],
-      from: CommonQueryMethods = pool,
-    ) => {
-      const ids = shownKeys.map(({ id }) => id);
-      const standings = await standingsOfKeys({ pool: from, holds }, organizationId, ids);
-      return shownKeys.map((key) => ({
-        ...keyObject(key, organizationId, services.snapshot()),
-        standing: standings(key.id),
-      }));
-    };
-    const shownOne = async (organizationId: string, key: ApiKey, from: CommonQueryMethods = pool) => {
-      const [one] = await shown(organizationId, [key], from);
-      return { ...keyObject(key, organizationId, services.snapshot()), ...one };
-    };
+    const { shown, shownOne } = showKeys({ pool, holds }, (key, organizationId) =>
+      keyObject(key, organizationId, services.snapshot()),
+    );
 
     app.get("/v1/organizations/me", access, async (request) => {
       const { organizationId } = callerOf(request);

@@ -24,7 +24,7 @@ import {
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { changeProjectLimits } from "../../identity/project-limits.ts";
-import { limitsObject, standingsOfKeys, standingsOfProjects } from "./limits.ts";
+import { limitsObject, showKeys, standingsOfProjects } from "./limits.ts";
 import {
   actorOf,
   declaredIn,
@@ -59,22 +59,9 @@ export const projectRoutes =
   ({ pool, reads, keys, holds, limitsOf }: ProjectNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
-    const shown = async (
-      organizationId: string,
-      shownKeys: readonly ApiKey[],
-      from: CommonQueryMethods = pool,
-    ) => {
-      const ids = shownKeys.map(({ id }) => id);
-      const standings = await standingsOfKeys({ pool: from, holds }, organizationId, ids);
-      return shownKeys.map((key) => ({
-        ...projectKeyObject(key, organizationId, services.snapshot()),
-        standing: standings(key.id),
-      }));
-    };
-    const shownOne = async (organizationId: string, key: ApiKey, from: CommonQueryMethods = pool) => {
-      const [one] = await shown(organizationId, [key], from);
-      return { ...projectKeyObject(key, organizationId, services.snapshot()), ...one };
-    };
+    const { shown, shownOne } = showKeys({ pool, holds }, (key, organizationId) =>
+      projectKeyObject(key, organizationId, services.snapshot()),
+    );
     const projectKeys = "/v1/organization/projects/:project/api_keys";
 
     /** @throws ApiError 404, the same for a foreign and an unknown project. */
