@@ -345,6 +345,20 @@ describe("a Messages upstream", () => {
     },
   );
 
+  test("a block's stop that comes once the next one has begun ends nothing else", () => {
+    const stop = (index: number) => ({ type: "content_block_stop", index });
+    const begun = [block(0, { type: "text", text: "" }), text(0, "A"), block(1, { type: "text", text: "" })];
+    expect(steps("messages", [start, ...begun, stop(0), text(1, "B"), stop(1)])).toEqual([
+      ["message_start"],
+      ["+text"],
+      ["A"],
+      ["-", "+text"],
+      [],
+      ["B"],
+      ["-"],
+    ]);
+  });
+
   test("a delta of a block that is closed is a fault, not lost text", () => {
     const closed = [start, block(0, { type: "text", text: "" }), { type: "content_block_stop", index: 0 }];
     expect(() => steps("messages", [...closed, text(0, "A")])).toThrow(ApiError);

@@ -90,7 +90,7 @@ export class MessagesStreamReader implements StreamReader {
       case "content_block_start":
         return this.#blockStart(data, out);
       case "content_block_stop":
-        return this.#blockEnd(out);
+        return this.#blockEnd(data, out);
       case "message_delta":
         this.#delta = { ...this.#delta, ...objectOf(data["delta"]) };
         if (typeof objectOf(data["usage"])?.["output_tokens"] === "number") this.#final = true;
@@ -163,12 +163,7 @@ export class MessagesStreamReader implements StreamReader {
   #blockDelta(data: JsonObject, out: MessagesEvent[]): void {
     const delta = objectOf(data["delta"]);
     const open = this.#open;
-    if (
-      delta === null ||
-      open === null ||
-      open.ended ||
-      (data["index"] ?? open.upstreamIndex) !== open.upstreamIndex
-    )
+    if (delta === null || open === null || open.ended || !isOf(data, open))
       throw corruptAnswer("a delta of a block that is not open");
     switch (delta["type"]) {
       case "text_delta":
@@ -212,8 +207,10 @@ export class MessagesStreamReader implements StreamReader {
     this.#weight += weightOf(text);
   }
 
-  #blockEnd(out: MessagesEvent[]): void {
+  /** A late one, of a block that the next one's start has ended, ends nothing. */
+  #blockEnd(data: JsonObject, out: MessagesEvent[]): void {
     const open = this.#open;
+    if (open !== null && !isOf(data, open)) return;
     if (open?.kind === "tool_use" && open.json.trim() !== "" && !isWholeInput(open.json)) open.ended = true;
     else this.#blockStop(out);
   }
@@ -251,6 +248,10 @@ export class MessagesStreamReader implements StreamReader {
     );
   }
 }
+
+/** Whether an event is about this block; some name no index. */
+const isOf = (data: JsonObject, { upstreamIndex }: OpenBlock): boolean =>
+  (data["index"] ?? upstreamIndex) === upstreamIndex;
 
 /** A block as a stream starts it: what it holds already becomes its first delta. */
 function emptied(block: ContentBlock): {
