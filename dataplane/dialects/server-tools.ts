@@ -51,5 +51,3 @@ export const serverTools = {
 } as const satisfies Readonly<Record<string, ServerToolRow>>;
 
 export type ServerToolName = keyof typeof serverTools;
-/** A tool's field in a policy, in capabilities and among the declarations of a request. */
-export type ServerToolKey = (typeof serverTools)[ServerToolName]["key"];
