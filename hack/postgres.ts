@@ -12,7 +12,7 @@ import { basename, dirname, join, relative, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { cacheFolder, type Say } from "./cache.ts";
 import { freePort } from "./free-port.ts";
-import { isRunning, processesIn, signalAll, stopProcess } from "./processes.ts";
+import { hasEnded, isRunning, processesIn, signalAll, stopProcess } from "./processes.ts";
 import { ourselves, socketFolder } from "./socket-folder.ts";
 
 /** Started as root we run Postgres as `nobody`, or as whoever owns the cluster already. */
@@ -179,7 +179,7 @@ function environment(): NodeJS.ProcessEnv {
 async function becomesReady(child: ChildProcess, folder: string): Promise<boolean> {
   const deadline = Date.now() + START_TIMEOUT_MS;
   while (Date.now() < deadline) {
-    if (child.pid === undefined || child.exitCode !== null || child.signalCode !== null) return false;
+    if (hasEnded(child)) return false;
     const lines = (await readPidFile(folder)) ?? [];
     if (Number(lines[0]) === child.pid && /^(ready|standby)$/.test(lines[7]?.trim() ?? "")) return true;
     await sleep(15);

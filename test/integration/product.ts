@@ -4,6 +4,7 @@ import * as fs from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { hasEnded } from "../../hack/processes.ts";
 import { watchForSurprises } from "../fakes/surprises.ts";
 
 const root = resolve(import.meta.dirname, "../..");
@@ -61,7 +62,7 @@ export async function startProduct(options: ProductOptions): Promise<Product> {
     if (url !== undefined && opsUrl !== undefined && output.includes("/v1/responses")) {
       return { url, opsUrl, process: child, output: () => output, stop: (signal) => end(child, signal) };
     }
-    if (child.exitCode !== null || Date.now() > deadline) {
+    if (hasEnded(child) || Date.now() > deadline) {
       await end(child, "SIGTERM");
       throw new Error(`npm start did not get ready:\n${output}`);
     }
@@ -70,7 +71,7 @@ export async function startProduct(options: ProductOptions): Promise<Product> {
 }
 
 async function end(child: ChildProcess, signal: NodeJS.Signals = "SIGTERM") {
-  if (child.exitCode === null && child.signalCode === null) {
+  if (!hasEnded(child)) {
     const ended = new Promise((done) => child.once("exit", done));
     child.kill(signal);
     await ended;
