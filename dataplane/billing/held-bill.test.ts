@@ -95,7 +95,7 @@ test("what the sweeper would charge names the calls that were begun, and is told
   bill.observe({ ...observed, tokens: noTokens });
   expect(bill.unsaid()).toBeNull();
   bill.observe(observed);
-  expect(bill.unsaid()).toMatchObject({ iterations: 1, status: "error" });
+  expect(bill.unsaid()).toMatchObject({ iterations: 1, status: "error", provisional: true });
   expect(bill.unsaid()).toBeNull();
   bill.forgetSaid();
   expect(bill.unsaid()).not.toBeNull();
@@ -159,6 +159,7 @@ test("a hold that Redis lost is taken again, with what was used so far", () => {
   const { bill } = billOf();
   bill.amount = 400n;
   expect(bill.retake()).toBe(operation("retake", "org_a", "req_1", "400", "0", "", "0", ""));
+  expect(bill.correction(500)).toEqual(["0", "0", "0"]);
   bill.observe({ tokens: usage.tokens, tools: noTools, estimated: false });
   const [row, cost] = seenArguments(bill.unsaid());
   expect(cost).not.toBe("0");

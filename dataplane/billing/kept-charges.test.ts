@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { KeptCharges, KeptSpace, isUpTo } from "./kept-charges.ts";
+import { KeptByShard, KeptCharges, KeptSpace, isUpTo } from "./kept-charges.ts";
 import { operation } from "./shard.ts";
 
 const charge = (id: number, text = "row") => operation("settle", "org_1", `req_${id}`, "12", text);
@@ -109,4 +109,43 @@ test("a long wait with few charges takes little room", () => {
   for (let second = 0; second < 3_600; second += 10) kept.add(charge(second), second * 1_000, "9-0");
   expect(kept.all(3_600_000)).toHaveLength(360);
   expect(space.all).toBeLessThan(256 * 1024);
+});
+
+test("answers of Redis that overtake each other leave nothing out, and take nothing back", () => {
+  const kept = new KeptCharges();
+  kept.add(charge(1), 0, "5-0");
+  kept.add(charge(2), 0, "3-0");
+  kept.drainedTo("3-0");
+  expect(kept.waiting).toBe(true);
+  kept.drainedTo("5-0");
+  kept.drainedTo("4-0");
+  expect(kept.waiting).toBe(false);
+});
+
+test("what is forgotten gives its room back", () => {
+  const space = new KeptSpace({ most: 64 * 1024 });
+  const kept = new KeptCharges(space);
+  expect([space.all, space.waiting, space.crowded, space.full]).toEqual([0, 0, false, false]);
+  kept.add(charge(1), 0, "1-0");
+  expect([space.all, space.waiting, space.crowded, space.full]).toEqual([65_536, 65_536, true, true]);
+  kept.drainedTo("1-0");
+  expect([space.all, space.waiting, space.crowded, space.full]).toEqual([65_536, 0, true, false]);
+  expect(kept.all(0)).toEqual([]);
+  expect([space.all, space.waiting, space.crowded]).toEqual([0, 0, false]);
+});
+
+test("all shards of a process share their room, and are doubted together", () => {
+  const shards = new KeptByShard(2, { most: 2 * 64 * 1024 });
+  for (const shard of [0, 1]) {
+    expect(shards.full).toBe(false);
+    shards.of(shard).add(charge(shard), 0, "1-0");
+  }
+  expect([shards.full, shards.waitingBytes]).toEqual([true, 131_072]);
+  shards.of(1).drainedTo("1-0");
+  expect([shards.doubtful, shards.takeDoubtful()]).toEqual([false, []]);
+  shards.doubt();
+  expect([shards.doubtful, shards.takeDoubtful()]).toEqual([true, [charge(1)]]);
+  shards.of(0).drainedTo("1-0");
+  expect([shards.takeDoubtful(), shards.doubtful]).toEqual([[charge(0)], false]);
+  expect(() => shards.of(2)).toThrow(RangeError);
 });

@@ -158,6 +158,34 @@ test("a call before the sequence is still to be made, and a refusal stays one", 
   expect(cutMessage(refused, ["END"])).toEqual({ ...refused, content: [{ type: "text", text: "no " }] });
 });
 
+test("a citation that comes before the first word stands in its block, and a block without a word is none", () => {
+  const [open, ...rest] = textEvents(["no E", "ND yes"], -1);
+  const citation = {
+    type: "char_location",
+    cited_text: "no",
+    document_index: 0,
+    document_title: null,
+    start_char_index: 0,
+    end_char_index: 2,
+    file_id: null,
+  } as const;
+  const cited: MessagesEvent = {
+    type: "content_block_delta",
+    index: 0,
+    delta: { type: "citations_delta", citation },
+  };
+  const said = new StopCutter(["END"]).push([start, open as MessagesEvent, cited, ...rest], () => usage);
+  expect(said.slice(0, 4)).toMatchObject([
+    { type: "message_start" },
+    { type: "content_block_start", index: 0 },
+    cited,
+    { delta: { type: "text_delta", text: "no " } },
+  ]);
+  expect(messageOf(said)).toMatchObject({ content: [{ text: "no " }], stop_sequence: "END" });
+  const bare = new StopCutter(["END"]).push([start, ...textEvents(["E", "ND"], -1)], () => usage);
+  expect(messageOf(bare)).toMatchObject({ content: [], stop_sequence: "END" });
+});
+
 const usage = { input_tokens: 1, output_tokens: 2 };
 const message: MessagesResponse = {
   id: "msg_1",

@@ -1,6 +1,9 @@
 /** Token usage of upstreams, as real ones report it (dialects.md §D4). */
 import { describe, expect, test } from "vitest";
+import type { MessagesUsage } from "./messages/types.ts";
 import {
+  countedUsage,
+  plausibleUsage,
   readChatUsage,
   readMessagesUsage,
   readResponsesUsage,
@@ -86,5 +89,95 @@ describe("a Messages upstream's usage", () => {
       input_tokens_details: { cached_tokens: 30, cache_write_tokens: 10 },
       total_tokens: 120,
     });
+  });
+});
+
+describe("rule 10.6: audio and images of an answer", () => {
+  const media = { audioInput: 20, outputs: ["audioOutput", "imageOutput"] as const };
+  const asked = { estimatedInputTokens: 90, media };
+  const seen = { tokens: 70, media: { audioOutput: 50, imageOutput: 8 } };
+  const count = (reported: MessagesUsage | null, final = true) =>
+    countedUsage(reported, asked, () => seen, final);
+  const report = { input_tokens: 100, output_tokens: 60 };
+
+  test("are counted here where nothing is reported", () => {
+    const counted = { audioInput: 20, audioOutput: 50, imageOutput: 8 };
+    expect(count(null)).toEqual({ input_tokens: 90, output_tokens: 70, estimated: true, media: counted });
+    expect(count(report)).toEqual({ ...report, estimated: true, media: counted });
+    const silent = () => ({ tokens: 70 });
+    expect(countedUsage(null, asked, silent).media).toEqual({ audioInput: 20 });
+    expect(countedUsage(null, { media: { ...media, audioInput: 0 } }, () => seen).media).toEqual({
+      audioInput: 0,
+      ...seen.media,
+    });
+    expect(countedUsage(null, { media: { ...media, audioInput: 0 } }, silent)).toEqual({
+      input_tokens: 0,
+      output_tokens: 70,
+      estimated: true,
+    });
+  });
+
+  test("are what is reported, and each that is not is counted here", () => {
+    const whole = { ...report, media: { audioInput: 3, audioOutput: 4, imageOutput: 0 } };
+    expect(count(whole)).toBe(whole);
+    expect(count({ ...report, media: { audioOutput: 4, imageOutput: 5 } })).toEqual({
+      ...report,
+      estimated: true,
+      media: { audioInput: 20, audioOutput: 4, imageOutput: 5 },
+    });
+    expect(count({ ...report, media: { audioInput: 3, audioOutput: 4 } }).media).toEqual({
+      audioInput: 3,
+      audioOutput: 4,
+      imageOutput: 8,
+    });
+  });
+
+  test("a running total of them is no less than was seen, and no more than either", () => {
+    const running = { ...report, media: { audioInput: 3, audioOutput: 55, imageOutput: 2 } };
+    expect(count(running, false)).toEqual({
+      ...report,
+      output_tokens: 70,
+      estimated: true,
+      media: { audioInput: 3, audioOutput: 55, imageOutput: 8 },
+    });
+    const nothing = { ...running, input_tokens: 0 };
+    expect(count(nothing)).toMatchObject({ input_tokens: 90, media: { audioInput: 20, audioOutput: 55 } });
+  });
+
+  test("a request without any has none, and its output is not counted where it is reported", () => {
+    const never = () => {
+      throw new Error("the output is counted");
+    };
+    const none = { audioInput: 0, outputs: [] };
+    expect(countedUsage(report, { media: none }, never)).toBe(report);
+    expect(countedUsage(report, {}, never)).toBe(report);
+    const one = { input_tokens: 1, output_tokens: 1 };
+    expect(countedUsage(one, {}, never)).toBe(one);
+    expect(countedUsage(null, {}, () => ({ tokens: 7 }))).toEqual({
+      input_tokens: 0,
+      output_tokens: 7,
+      estimated: true,
+    });
+  });
+});
+
+test("rule 7.9: a report that meets the bounds stands, and what is cut off adds up", () => {
+  const cache = { ephemeral_5m_input_tokens: 30, ephemeral_1h_input_tokens: 40 };
+  const reported = {
+    input_tokens: 20,
+    cache_read_input_tokens: 10,
+    cache_creation_input_tokens: 70,
+    cache_creation: cache,
+    output_tokens: 50,
+  };
+  const none = () => 0;
+  expect(plausibleUsage(reported, { input: 100, output: 50 }, none)).toBe(reported);
+  expect(plausibleUsage(reported, { input: 100, output: 40 }, () => 10)).toBe(reported);
+  expect(plausibleUsage(reported, { input: 90, output: 49 }, none)).toEqual({
+    ...reported,
+    cache_creation_input_tokens: 60,
+    cache_creation: { ...cache, ephemeral_1h_input_tokens: 30 },
+    output_tokens: 49,
+    implausible: true,
   });
 });
