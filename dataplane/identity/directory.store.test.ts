@@ -3,10 +3,12 @@ import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
 import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
+import { TcpProxy } from "../../test/fakes/tcp-proxy.ts";
 import { digest, DirectoryWorld, snapshotOfOrganizations } from "../../test/integration/directory-world.ts";
 import type { OrganizationEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { systemClock } from "../lib/clock.ts";
+import { openPostgres } from "../store/postgres.ts";
 import type { DirectorySyncOptions } from "./directory-sync.ts";
 import { KeyDirectory } from "./directory.ts";
 import { grant } from "../billing/grant-command.ts";
@@ -482,4 +484,34 @@ test("design.md §4.1: a pod that hears of a snapshot remembers nothing of a sec
     expect(find("stays")).toBe(remembered[index]);
     await sync.stop();
   }
+});
+
+test("a Postgres that is frozen holds one request that bills, and no further one whose key is remembered", async () => {
+  await copy([organization("org_f", { apiKeys: [inferenceKey("calm")] })]);
+  await using network = new AsyncDisposableStack();
+  const proxy = await TcpProxy.open(world.databaseUrl);
+  network.defer(() => proxy.close());
+  const behind = await openPostgres(proxy.url, { onError: () => {} });
+  network.defer(() => behind.end());
+  let now = Date.now();
+  const own = new KeyDirectory({ pool: behind, clock: { now: () => now } });
+  const ask = () => own.find(digest("calm"), 30_000);
+  const before = await ask();
+  proxy.hole();
+  now += 31_000;
+  expect(await ask()).toBe(before);
+  for (let more = 0; more < 5; more += 1) expect(ask()).toBe(before);
+  // Who needs to know it as it is now waits, and too old is too old.
+  const fresh = own.find(digest("calm"), 900);
+  expect(fresh).toBeInstanceOf(Promise);
+  await fresh;
+  now += 5 * 60_000;
+  await expect(ask()).rejects.toMatchObject({ code: "unavailable" });
+  proxy.reconnect();
+  await expect.poll(() => Promise.resolve(ask()).catch(() => null)).toEqual(before);
+  // It is asked anew, as it answers again.
+  now += 31_000;
+  const anew = ask();
+  expect(anew).toBeInstanceOf(Promise);
+  await anew;
 });

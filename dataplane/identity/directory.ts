@@ -125,6 +125,8 @@ export class KeyDirectory implements Directory {
   readonly #members = new SharedCache<Person>(MOST_REMEMBERED);
   /** Organizations that have as many people as they may. */
   readonly #full = new LRUCache<string, true>({ max: 10_000, ttl: FULL_MS });
+  /** Postgres did not answer the last look-up. */
+  #isAway = false;
   /** Keys used since the last `writeUsed`, with Unix milliseconds. */
   #used = new Map<string, number>();
 
@@ -135,12 +137,23 @@ export class KeyDirectory implements Directory {
   find(sha256: string, maxAgeMs: number): Principal | Promise<Principal | null> {
     const now = this.#options.clock.now();
     const remembered = this.#remembered.get(sha256);
-    if (remembered === undefined || now - remembered.at >= maxAgeMs)
-      return this.#findAnew(sha256, remembered, maxAgeMs);
+    if (remembered === undefined) return this.#findAnew(sha256, undefined, maxAgeMs);
+    if (now - remembered.at >= maxAgeMs) {
+      if (!this.#goesOn(remembered, maxAgeMs, now)) return this.#findAnew(sha256, remembered, maxAgeMs);
+      this.#askOnce(sha256).catch(() => undefined);
+    }
     // Its end may have been moved since.
     if (isExpired(remembered.principal, now)) return this.#findAnew(sha256, undefined, 0);
     this.#used.set(remembered.principal.keyId, now);
     return remembered.principal;
+  }
+
+  /**
+   * Whether what is remembered is taken at once, as Postgres did not answer the last look-up: a frozen one would else hold
+   * each request for as long as the one that found it so.
+   */
+  #goesOn({ principal, at }: Remembered, maxAgeMs: number, now: number): boolean {
+    return this.#isAway && maxAgeMs >= SHARED_MS && now - at < STALE_MS && !isExpired(principal, now);
   }
 
   knows(sha256: string): boolean {
@@ -349,11 +362,18 @@ export class KeyDirectory implements Directory {
 
   async #ask(sha256: string): Promise<Principal | null> {
     const at = this.#options.clock.now();
-    const principal = await withTimeout(
-      this.#options.pool.maybeOne(sql.type(principalSchema)`
-        ${principals()} where key.sha256 = ${sha256} and ${valid}
-      `),
-    );
+    let principal: Principal | null;
+    try {
+      principal = await withTimeout(
+        this.#options.pool.maybeOne(sql.type(principalSchema)`
+          ${principals()} where key.sha256 = ${sha256} and ${valid}
+        `),
+      );
+      this.#isAway = false;
+    } catch (error) {
+      this.#isAway = true;
+      throw error;
+    }
     if (principal === null) this.#remembered.delete(sha256);
     else this.#remember(sha256, principal, at);
     return principal;

@@ -40,6 +40,10 @@ export class DirectoryWorld {
     return new DirectoryWorld(database, await openPostgres(database.url, { onError: () => {} }));
   }
 
+  get databaseUrl(): string {
+    return this.#database.url;
+  }
+
   /** Further connections, which the caller ends. */
   openPool(): Promise<DatabasePool> {
     return openPostgres(this.#database.url, { onError: () => {} });
