@@ -25,6 +25,7 @@ const claimedSchema = z.object({
   body: z.instanceof(Buffer).nullable(),
   bodyBytes: z.number(),
   faults: z.number(),
+  ownFaults: z.number(),
   firstFaultAt: z.number().nullable(),
   organizationId: z.string(),
   projectId: z.string(),
@@ -152,7 +153,7 @@ export async function claimItems(
     returning item.batch_id as "batchId", item.number, item.claim, item.custom_id as "customId", item.request_id as "requestId",
       item.accepted_at as "acceptedAt", item.model, octet_length(item.body) as "bodyBytes",
       case when octet_length(item.body) <= ${SMALL_BODY_BYTES} then item.body end as body,
-      item.faults, item.first_fault_at as "firstFaultAt",
+      item.faults, item.own_faults as "ownFaults", item.first_fault_at as "firstFaultAt",
       batch.organization_id as "organizationId", batch.project_id as "projectId", batch.key_id as "keyId",
       batch.created_at as "createdAt", batch.expires_at as "expiresAt", batch.form, batch.dialect, batch.headers
   `);

@@ -9,12 +9,32 @@ const end = (error: ApiError, more: Partial<RunEnd> = {}): RunEnd => ({
   charged: false,
   admitted: true,
   faults: 0,
+  ownFaults: 0,
   now: 0,
   expiresAt: 0,
   othersSucceed: false,
   ...more,
 });
 const failed = (upstreamStatus: number) => new ApiError("upstream_error", "x", { cause: { upstreamStatus } });
+
+/** What a try ends in, and whether others of its model succeed meanwhile. */
+type Try = readonly [error: ApiError, othersSucceed: boolean];
+const timeout = new ApiError("timeout", "x");
+
+const times = (count: number, ...one: Try): Try[] => Array.from({ length: count }, () => one);
+
+/** Runs of one item, until one is the last. @returns how often each verdict was given. */
+function tries(ends: readonly Try[]): Record<string, number> {
+  const verdicts: Record<string, number> = {};
+  let [faults, ownFaults] = [0, 0];
+  for (const [error, othersSucceed] of ends) {
+    const verdict = judgeRun(end(error, { faults, ownFaults, othersSucceed }), 0);
+    verdicts[verdict.kind] = (verdicts[verdict.kind] ?? 0) + 1;
+    if (verdict.kind !== "fault") break;
+    [faults, ownFaults] = [faults + 1, ownFaults + verdict.own];
+  }
+  return verdicts;
+}
 
 test("what was charged is never run again", () => {
   for (const code of ["upstream_error", "timeout", "rate_limited", "unavailable"] as const)
@@ -49,13 +69,24 @@ test("rule 4.5: an item that may not begin for its organization's tool calls is 
 });
 
 test("rule 4.4: faults are tried for as long as the upstream fails for everybody", () => {
-  expect(judgeRun(end(failed(500), { faults: 1_000 }), 0).kind).toBe("fault");
-  expect(judgeRun(end(failed(500), { faults: 5, othersSucceed: true }), 0).kind).toBe("fault");
-  expect(judgeRun(end(failed(500), { faults: 11, othersSucceed: true }), 0).kind).toBe("errored");
+  expect(tries(times(1_000, failed(500), false))).toEqual({ fault: 1_000 });
   expect(judgeRun(end(new ApiError("overloaded", "x", { retryAfterSeconds: 30 })), 0)).toEqual({
     kind: "fault",
     waitMs: 30_000,
+    own: 0,
   });
+});
+
+test("an item that fails while others of its model succeed is given up after twelve tries, or three that time out", () => {
+  const beside = times(100, failed(500), true);
+  expect(tries([[failed(500), false], ...beside])).toEqual({ fault: 11, errored: 1 });
+  expect(tries(times(100, timeout, false))).toEqual({ fault: 2, errored: 1 });
+});
+
+test("and what it failed while the upstream was away for everybody is not counted against it afterwards", () => {
+  const away = times(500, failed(500), false);
+  expect(tries([...away, ...times(100, failed(500), true)])).toEqual({ fault: 510, errored: 1 });
+  expect(tries([...away, ...times(100, timeout, true)])).toEqual({ fault: 502, errored: 1 });
 });
 
 test("rule 4.8: what is ours to mend is not tried again", () => {

@@ -15,10 +15,12 @@ export interface RunEnd {
   readonly admitted: boolean;
   /** Earlier runs of this item that ended in a fault of the upstream. */
   readonly faults: number;
+  /** What of them speaks against the item itself: the sum of `own` of their verdicts. */
+  readonly ownFaults: number;
   /** When it ended, and when its batch does; Unix milliseconds. */
   readonly now: number;
   readonly expiresAt: number;
-  /** Other items of the same model went well since this item's first fault. */
+  /** Of other items of the same model a run that began after this item's first fault went well. */
   readonly othersSucceed: boolean;
 }
 
@@ -31,11 +33,11 @@ export type RunVerdict =
       readonly waitMs: number;
       readonly because: "credit" | "model" | "stores" | "limit" | "tools";
     }
-  /** The upstream failed: tried again, later and later. */
-  | { readonly kind: "fault"; readonly waitMs: number };
+  /** The upstream failed: tried again, later and later. `own`: what speaks against the item itself. */
+  | { readonly kind: "fault"; readonly waitMs: number; readonly own: number };
 
-/** Tries of an item that fails while others of its model succeed: then the fault is its own. About six minutes. */
-const MOST_FAULTS = 12;
+/** Tries of an item that fail while others of its model succeed: then the fault is its own. About six minutes. */
+const MOST_OWN_FAULTS = 12;
 /** Tries that may time out: each may take the route's whole request time-out. */
 const MOST_TIMEOUTS = 3;
 const LONGEST_WAIT_MS = 60_000;
@@ -55,7 +57,7 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
     case "unavailable":
     case "overloaded":
       if (!admitted) return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: "stores" };
-      return { kind: "fault", waitMs: Math.max(waitMs, backOff(faults, random)) };
+      return { kind: "fault", waitMs: Math.max(waitMs, backOff(faults, random)), own: 0 };
     case "key_limit_reached":
     case "project_limit_reached":
       return judgeLimit(end) ?? errored;
@@ -63,7 +65,7 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
       return judgeUpstreamError(end, random);
     case "timeout":
     case "internal":
-      return faults + 1 >= MOST_TIMEOUTS ? errored : { kind: "fault", waitMs: backOff(faults, random) };
+      return judgeFault(end, MOST_OWN_FAULTS / MOST_TIMEOUTS, random);
     default:
       return errored;
   }
@@ -86,13 +88,19 @@ function judgeLimit({ error, now, expiresAt }: RunEnd): RunVerdict | null {
   return { kind: "again", waitMs: Math.max(1_000, Math.min(anew - now, LIMIT_LOOK_MS)), because: "limit" };
 }
 
-function judgeUpstreamError({ error, faults, othersSucceed }: RunEnd, random: number): RunVerdict {
+function judgeUpstreamError(end: RunEnd, random: number): RunVerdict {
+  const { error, faults, othersSucceed } = end;
   const { corrupt, upstreamStatus } = (error.cause ?? {}) as { corrupt?: unknown; upstreamStatus?: unknown };
   if (corrupt === "garbage") return { kind: "errored", corrupt: true };
   // 401, 402, 403, 404 and the like are faults of the route's configuration: another try would not help (rule 4.8).
   if (typeof upstreamStatus === "number" && upstreamStatus < 500) return { kind: "errored", corrupt: false };
-  if (faults + 1 >= MOST_FAULTS && othersSucceed) return { kind: "errored", corrupt: false };
-  return { kind: "fault", waitMs: backOff(faults, random) };
+  // Of the first nobody can tell. Those of a time in which the upstream was away for everybody do not count.
+  return judgeFault(end, faults === 0 || othersSucceed ? 1 : 0, random);
+}
+
+function judgeFault({ faults, ownFaults }: RunEnd, own: number, random: number): RunVerdict {
+  if (ownFaults + own >= MOST_OWN_FAULTS) return { kind: "errored", corrupt: false };
+  return { kind: "fault", waitMs: backOff(faults, random), own };
 }
 
 /** 0.5 s, 1 s, 2 s … 60 s, each up to half as long again. */

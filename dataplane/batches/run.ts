@@ -127,6 +127,7 @@ const judge = (services: RunServices, item: ClaimedItem, charge: ItemCharge, err
       charged: charge.row !== null,
       admitted: charge.opened,
       faults: item.faults,
+      ownFaults: item.ownFaults,
       now: services.clock.now(),
       expiresAt: item.expiresAt,
       othersSucceed: services.succeededSince(item.model, item.firstFaultAt ?? Number.POSITIVE_INFINITY),

@@ -47,6 +47,13 @@ test("an organization whose credit is held rests; others go on", () => {
   expect(scheduler.share(open("a1", "b1"), 1_000).get("a1")).toBe(1);
 });
 
+test("a long answer that ends while its upstream is away does not say that others succeed", () => {
+  const scheduler = new BatchScheduler({ places: 4, placesOfOne: 4 });
+  for (const beganAt of [2_000, 1_000]) scheduler.succeeded(running("a", "a1"), beganAt);
+  expect([1_999, 2_000].map((since) => scheduler.succeededSince("m", since))).toEqual([true, false]);
+  expect([scheduler.succeededSince(null, 0), scheduler.succeededSince("other", 0)]).toEqual([false, false]);
+});
+
 test("rule 9.6: a key at its limit pauses its own batch, and no other of its organization", () => {
   const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 });
   const items = Array.from({ length: 4 }, () => running("a", "a1"));

@@ -32,8 +32,8 @@ export class BatchScheduler {
   readonly #models = new Map<string, Pace>();
   readonly #organizations = new Map<string, Pace>();
   readonly #batches = new Map<string, Pace>();
-  /** When an item of a model last went well, Unix milliseconds. */
-  readonly #successAt = new Map<string, number>();
+  /** When the newest of a model's runs that went well began, Unix milliseconds. */
+  readonly #successBegan = new Map<string, number>();
 
   /** Items at once at the moment, at most as many as the limits say. */
   places: number;
@@ -59,15 +59,21 @@ export class BatchScheduler {
     this.#running.delete(item);
   }
 
-  succeeded({ model, organizationId, batchId }: RunningItem, now: number): void {
+  /** `beganAt`: when its run did, Unix milliseconds. */
+  succeeded({ model, organizationId, batchId }: RunningItem, beganAt: number): void {
     this.#models.get(model ?? "")?.succeeded();
     this.#organizations.get(organizationId)?.succeeded();
     this.#batches.get(batchId)?.succeeded();
-    if (model !== null) remember(this.#successAt, model, now);
+    if (model !== null) remember(this.#successBegan, model, Math.max(beganAt, this.#lastSuccessBegan(model)));
   }
 
-  lastSuccess(model: string | null): number {
-    return this.#successAt.get(model ?? "") ?? 0;
+  /** Whether a run of the model began after `since` and went well: a long answer may end well beside an upstream that is away. */
+  succeededSince(model: string | null, since: number): boolean {
+    return model !== null && this.#lastSuccessBegan(model) > since;
+  }
+
+  #lastSuccessBegan(model: string): number {
+    return this.#successBegan.get(model) ?? Number.NEGATIVE_INFINITY;
   }
 
   /** The upstreams of a model ask for less. */

@@ -126,13 +126,29 @@ describe("an item that ran twice in one worker", () => {
 
   test("the late one would run again: that counts for nothing", async () => {
     const { store } = settlerOf(one);
-    await Promise.all([store(late.item, { kind: "fault", waitMs: 60_000 }), store(wanted.item, wanted.end)]);
+    await Promise.all([
+      store(late.item, { kind: "fault", waitMs: 60_000, own: 1 }),
+      store(wanted.item, wanted.end),
+    ]);
     expect(await outcome(id)).toEqual(ofRun(222));
     expect(
       await pool.oneFirst(sql.type(z.object({ faults: z.number() }))`
       select faults from batch_items where batch_id = ${id}
     `),
     ).toBe(0);
+  });
+
+  test("faults are counted, and those that speak against the item by what they weigh", async () => {
+    const schema = z.object({ faults: z.number(), ownFaults: z.number() });
+    const { store } = settlerOf(other);
+    await store(wanted.item, { kind: "fault", waitMs: 0, own: 4 });
+    await store(await firstOf(other, id), { kind: "fault", waitMs: 0, own: 0 });
+    expect(
+      await pool.one(sql.type(schema)`
+      select faults, own_faults as "ownFaults" from batch_items where batch_id = ${id}
+    `),
+    ).toEqual({ faults: 2, ownFaults: 4 });
+    expect(await firstOf(other, id)).toMatchObject({ faults: 2, ownFaults: 4 });
   });
 
   test("the late one is stored while the item waits again", async () => {

@@ -130,6 +130,7 @@ async function putBack(
         then date_trunc('milliseconds', clock_timestamp() + again.wait_ms * interval '1 millisecond')
         else item.accepted_at end,
       faults = item.faults + again.fault,
+      own_faults = item.own_faults + again.own,
       first_fault_at = case when again.fault = 1 then coalesce(item.first_fault_at, clock_timestamp()) else item.first_fault_at end,
       body = case when again.state = 'waiting' then item.body end
     from unnest(
@@ -147,10 +148,14 @@ async function putBack(
         "int4",
       )},
       ${sql.array(
+        again.map(({ end }) => (end.kind === "fault" ? end.own : 0)),
+        "int4",
+      )},
+      ${sql.array(
         again.map(({ end }) => (end.kind === "again" && end.because === "limit" ? 1 : 0)),
         "int4",
       )}
-    ) as again (batch_id, number, claim, state, wait_ms, fault, anew)
+    ) as again (batch_id, number, claim, state, wait_ms, fault, own, anew)
     where ${isClaimed("again")}
     returning item.batch_id as "batchId", item.state
   `);

@@ -80,8 +80,8 @@ export class BatchWorker {
     this.#beatMs = rhythm.beatMs;
     this.#scheduler = new BatchScheduler(limits);
     this.#headroom = new Headroom(limits.places, options.liveLoad ?? (() => "none"));
-    const succeededSince = (model: string | null, since: number) =>
-      this.#scheduler.lastSuccess(model) > since;
+    const succeededSince: RunServices["succeededSince"] = (model, since) =>
+      this.#scheduler.succeededSince(model, since);
     this.#run = { ...options.run, log: context.log, succeededSince };
     this.#settler = createSettler(context, options.charged, () => this.#ending.wake());
     const { log } = context;
@@ -176,6 +176,7 @@ export class BatchWorker {
     const lease = large
       ? await bodies.whenRoom(item.organizationId, item.bodyBytes)
       : bodies.spareLease(item.organizationId);
+    const beganAt = this.#engine.clock.now();
     let end: ItemEnd;
     try {
       const body = item.body ?? (await readBodyOf(this.#engine.pool, item));
@@ -192,14 +193,14 @@ export class BatchWorker {
       lease.release();
     }
     reachedBatchStep("item.answered");
-    this.#learn(item, end);
+    this.#learn(item, end, beganAt);
     await this.#settler.store(item, end);
   }
 
-  #learn(item: ClaimedItem, end: ItemEnd): void {
+  #learn(item: ClaimedItem, end: ItemEnd, beganAt: number): void {
     const now = this.#engine.clock.now();
     if (end.kind === "over") {
-      if (end.state === "succeeded") this.#scheduler.succeeded(item, now);
+      if (end.state === "succeeded") this.#scheduler.succeeded(item, beganAt);
     } else if (end.kind === "again" && end.because === "model")
       this.#scheduler.modelRefused(item, now, end.waitMs);
     else if (end.kind === "again" && end.because === "credit")

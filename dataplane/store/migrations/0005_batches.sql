@@ -95,6 +95,8 @@ create table batch_items (
   -- Runs that ended in a fault of the upstream, and when the first of them was.
   faults integer not null default 0,
   first_fault_at timestamptz,
+  -- What of them speaks against the item itself, as others of its model succeeded meanwhile, or it took all of its time.
+  own_faults integer not null default 0,
   not_before timestamptz,
   -- Its line in the results, with the line feed; null when it never ran.
   line bytea,
