@@ -35,6 +35,13 @@ describe("exact cost", () => {
       { xSearches: 1, xPosts: 3, xProfiles: 2 },
       1_120_000n,
     ],
+    [
+      "tools cost the same where a tier has a multiplier",
+      { ...sonnet, serviceTiers: [{ name: "us", multiplier: "1.1" }] },
+      {},
+      { webSearches: 1, xSearches: 1, xPosts: 3, xProfiles: 2 },
+      1_440_000n,
+    ],
     ["the smallest part counts", whole, { input: 1 }, {}, 1n],
     ["half a micro-credit rounds up", { ...sonnet, cacheRead: "0.5" }, { cacheRead: 1 }, {}, 1n],
     ["just below half rounds down", { ...sonnet, cacheRead: "0.499999999" }, { cacheRead: 1 }, {}, 0n],

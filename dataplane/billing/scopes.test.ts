@@ -62,6 +62,11 @@ test("who has no limits has no scope, and a project's stand beside the key's", (
   expect(effectiveScopes(none, { id: null, limits: { requestsPerMinute: 1 } })).toEqual([]);
   expect(effectiveScopes(none, { id: "p", limits: {} })).toEqual([]);
   expect(effectiveScopes(none, { id: "p", limits: null })).toEqual([]);
+  const one = { id: "k", limits: { requestsPerMinute: 2 }, defaults: null };
+  expect(effectiveScopes(one, { id: "p", limits: { requestsPerMinute: 1 } })).toEqual([
+    { kind: "key", id: "k", limits: { requestsPerMinute: 2 } },
+    { kind: "project", id: "p", limits: { requestsPerMinute: 1 } },
+  ]);
   expect(effectiveScopes(none, { id: "p", limits: { requestsPerMinute: 1 } })).toEqual([
     { kind: "project", id: "p", limits: { requestsPerMinute: 1 } },
   ]);

@@ -64,6 +64,12 @@ test("betas of dearer prices stay by name, the others go", () => {
     dropped: [],
     betas: "fast-mode-2026-02-01, interleaved-thinking-2025-05-14,context-1m-2025-08-07",
   });
+  expect(plan({}, beta, { ...nothing, tiers: ["fast"] }).dropped).toEqual([
+    "anthropic-beta:context-1m-2025-08-07",
+  ]);
+  expect(plan({}, beta, { ...nothing, longPrompts: true }).dropped).toEqual([
+    "anthropic-beta:fast-mode-2026-02-01",
+  ]);
   expect(plan({}, "context-1m-2025-08-07", nothing).betas).toBeNull();
 });
 
