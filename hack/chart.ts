@@ -55,8 +55,8 @@ const port = { type: "integer", minimum: 1, maximum: 65_535 };
 const pattern = (text: string): Schema => ({ type: "string", pattern: text });
 const orNothing = ({ pattern: text }: { readonly pattern: string }): Schema => pattern(`(^$)|(${text})`);
 const DATA_KEY = { pattern: "^[-._a-zA-Z0-9]+$" };
-/** Of labels, annotations and labels of nodes. */
-const LABEL_KEY = "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
+/** Of labels, annotations (which alone may have capitals before the slash) and labels of nodes. */
+const LABEL_KEY = "^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 /** Stands in the alerts, between quotes of PromQL and in lines of YAML that have none. */
 const JOB_WORD = "[-_./@:A-Za-z0-9]*[-_./@A-Za-z0-9]";
 /** Names of objects and of data keys, by their last name; empty where the default is. */

@@ -217,6 +217,10 @@ describe("what a schema cannot see is refused by a sentence", () => {
     expect(await refusal({ retention: { requests } })).toBe("");
   });
 
+  test("capitals before the slash of an annotation are none", async () => {
+    expect(await refusal({ service: { annotations: { "Example.com/owner": "ml" } } })).toBe("");
+  });
+
   test("a grace period that ends before the drain", async () => {
     expect(await refusal({ dataPlane: { drainTimeout: 900, terminationGracePeriodSeconds: 600 } })).toContain(
       "dataPlane.terminationGracePeriodSeconds: 600 ends a pod before dataPlane.drainTimeout (900) is over; give it at least 940, or 0",
