@@ -66,8 +66,11 @@ export function readOptions(args: readonly string[], say: (line: string) => void
   // npm runs us in the repository's folder; paths are meant from where the user stands.
   const from = process.env["INIT_CWD"] ?? process.cwd();
   const manifests = resolve(from, values.manifests);
-  if (!fs.existsSync(manifests)) {
-    say(`--manifests ${values.manifests}: there is no such folder`);
+  const found = fs.statSync(manifests, { throwIfNoEntry: false });
+  if (found?.isDirectory() !== true) {
+    say(
+      `--manifests ${values.manifests}: ${found === undefined ? "there is no such folder" : "is no folder"}`,
+    );
     process.exit(2);
   }
   return {

@@ -169,19 +169,27 @@ function inUrl(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
 
+/** What is wrong with the host rather than with its port. */
+const NO_HOST: ReadonlySet<string> = new Set(["EADDRNOTAVAIL", "ENOTFOUND"]);
+
 /**
  * The port itself, or a free one for 0.
- * @throws Error when it is taken: whoever has it would answer in our place.
+ * @throws Error when it is taken: whoever has it would answer in our place; or when the host cannot be listened on.
  */
-async function choosePort(flag: string, port: number): Promise<number> {
-  if (port === 0) return freePort();
+async function choosePort(flag: string, given: number): Promise<number> {
+  const port = given === 0 ? await freePort() : given;
   const probe = createServer();
   try {
     probe.listen(port, options.host);
     await once(probe, "listening");
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    throw new Error(`port ${port} of ${options.host} cannot be used (${code}): choose another with ${flag}`, {
+    const { code = "" } = error as NodeJS.ErrnoException;
+    const { host } = options;
+    if (NO_HOST.has(code))
+      throw new Error(`--host ${host} cannot be listened on (${code}): choose an address of this machine`, {
+        cause: error,
+      });
+    throw new Error(`port ${port} of ${host} cannot be used (${code}): choose another with ${flag}`, {
       cause: error,
     });
   } finally {

@@ -33,6 +33,28 @@ test("a data folder that cannot be written: one sentence, at once", async () => 
   );
 });
 
+test.each([
+  ["--manifests", "package.json", 2, "--manifests package.json: is no folder"],
+  ["--manifests", "nowhere", 2, "--manifests nowhere: there is no such folder"],
+  // Of a network that is nobody's (RFC 5737).
+  [
+    "--host",
+    "192.0.2.1",
+    1,
+    "--host 192.0.2.1 cannot be listened on (EADDRNOTAVAIL): choose an address of this machine",
+  ],
+])("%s %s: one sentence, before anything is started", (flag, value, code, sentence) => {
+  const data = join(folder.path, "unused");
+  const { status, stderr } = spawnSync(
+    process.execPath,
+    [join(root, "hack/start.ts"), flag, value, "--data", data, "--port", "0", "--ops-port", "0"],
+    { cwd: root, encoding: "utf8", timeout: 60_000, env: { ...process.env, INIT_CWD: root } },
+  );
+  expect(stderr).toContain(`gapura: ${sentence}\n`);
+  expect(stderr).not.toContain("starting");
+  expect(status).toBe(code);
+});
+
 /** Whether we may mount: a namespace of users and mounts of our own, which some systems forbid. */
 const mayMount =
   spawnSync("unshare", ["--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt"]).status === 0;
