@@ -77,6 +77,12 @@ describe("rule 1.5: a 400", () => {
     );
   });
 
+  test("shows the field user_location, which looks like an id", () => {
+    expect(failure(400, anthropic("tools.0.user_location: of user_locations1")).message).toBe(
+      "tools.0.user_location: of [id]",
+    );
+  });
+
   test.each([
     "Your credit balance is too low to access the Anthropic API.",
     "This organization has been disabled.",

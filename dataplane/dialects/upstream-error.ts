@@ -310,7 +310,8 @@ const secrets: OwnSecrets = [
   [/\b(?:sk|pk|rk|gsk|xai|key|tok)[-_][A-Za-z0-9_*.-]{6,}/g, "[key]"],
   [/\bBearer\s+[^\s"']+/gi, "[key]"],
   [/\bAIza[A-Za-z0-9_-]{10,}/g, "[key]"],
-  [/\b(?:org|proj|user|acct|wrkspc|req|request)[-_][A-Za-z0-9]{6,}\b/g, "[id]"],
+  // But for the one field of the official APIs that looks like an id.
+  [/\b(?!user_location\b)(?:org|proj|user|acct|wrkspc|req|request)[-_][A-Za-z0-9]{6,}\b/g, "[id]"],
   [/\b[\w.+-]+@[\w-]+\.[\w.-]+\b/g, "[address]"],
   [/\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b/g, "[address]"],
 ];

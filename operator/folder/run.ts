@@ -81,17 +81,18 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
     for (const watch of watches) watch.start();
     await reconciler.reconcile();
     poller.start();
-    let verifiedAt = now();
+    let verifiedAt = performance.now();
     let failure: string | null = null;
     while (!signal.aborted) {
-      const verify = now() - verifiedAt >= VERIFY_MS;
+      const untilVerifyMs = verifiedAt + VERIFY_MS - performance.now();
+      const verify = untilVerifyMs <= 0;
       const pods = dirty || verify ? null : poller.takeAnswer();
       if (!dirty && !verify && pods === null) {
-        await wakeSignal.wait(VERIFY_MS);
+        await wakeSignal.wait(untilVerifyMs);
         continue;
       }
       dirty = false;
-      if (verify) verifiedAt = now();
+      if (verify) verifiedAt = performance.now();
       try {
         if (pods === null) await reconciler.reconcile({ verify });
         else {
