@@ -95,6 +95,27 @@ test("a batch ends before one's eyes; its failed lines tell why, its results com
   ).toHaveLength(2);
 });
 
+test("a key that has ended is asked for again, also where a file was to be fetched with it", async () => {
+  const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "ends soon" });
+  const form = new FormData();
+  form.set("purpose", "user_data");
+  form.set("file", new Blob(["words"]), "ends-soon.txt");
+  const headers = { authorization: `Bearer ${inference}` };
+  expect((await fetch(`${url}/v1/files`, { method: "POST", headers, body: form })).status).toBe(200);
+  const other = await openPage(browser, url, desk);
+  await signIn(other.page, url, admin);
+  await other.page.goto(`${url}/console/files`);
+  const field = other.page.getByLabel("Inference key");
+  await field.fill(String(made["key"]));
+  await other.page.getByRole("button", { name: "Use key" }).click();
+  const row = other.page.getByRole("row").filter({ hasText: "ends-soon.txt" });
+  await row.waitFor();
+  await api(admin, "POST", `/v1/organizations/api_keys/${String(made["id"])}`, { status: "inactive" });
+  await row.getByRole("button", { name: "Download", exact: true }).click();
+  await field.waitFor();
+  await other.page.context().close();
+});
+
 test("a batch that failed at its input is seen to have failed, with the reason of each line", async () => {
   const form = new FormData();
   form.set("purpose", "batch");

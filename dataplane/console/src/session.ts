@@ -187,14 +187,21 @@ async function asAdmin<Value>(ask: (key: string) => Promise<Value>): Promise<Val
   }
 }
 
-/** A call with the inference key. One that is refused is forgotten, so that it is asked for again. */
-export async function inference<Name extends Operation>(
+/** A call with the inference key. */
+export const inference = <Name extends Operation>(
   name: Name,
   options?: CallOptions<Name>,
-): Promise<Answer<Name>> {
+): Promise<Answer<Name>> => asHolder((key) => call(key, name, options));
+
+/** A file that the inference key may have. */
+export const inferenceFile = (url: string, signal?: AbortSignal): Promise<Blob> =>
+  asHolder(async (key) => await (await send(key, url, signal === undefined ? {} : { signal })).blob());
+
+/** A key that is refused is forgotten, so that it is asked for again. */
+async function asHolder<Value>(ask: (key: string) => Promise<Value>): Promise<Value> {
   const key = inferenceKey.value ?? "";
   try {
-    return await call(key, name, options);
+    return await ask(key);
   } catch (error) {
     if (error instanceof ApiProblem && error.status === 401 && inferenceKey.value === key)
       inferenceKey.set(null);

@@ -1,6 +1,6 @@
 /** Batches of both kinds, as they go: what is done, what failed and why, their results. */
 import { useState } from "preact/hooks";
-import { everyPage, send } from "../api/client.ts";
+import { everyPage } from "../api/client.ts";
 import type { Batch, MessageBatch } from "../api/schema.ts";
 import { failedLines, inputFailures, type FailedLine } from "../lib/batch-lines.ts";
 import { download } from "../lib/csv.ts";
@@ -11,7 +11,7 @@ import { Dialog, FormDialog } from "../parts/dialog.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Table } from "../parts/table.tsx";
 import { place, refine } from "../router.ts";
-import { inference, inferenceKey } from "../session.ts";
+import { inference, inferenceFile } from "../session.ts";
 import { formatCount, useTexts } from "../texts/texts.ts";
 
 const MOST_BATCHES = 2000;
@@ -122,8 +122,7 @@ function BatchList() {
   const save = async ({ id, results }: Row) => {
     setProblem(null);
     try {
-      const answer = await send(inferenceKey.value ?? "", results ?? "");
-      download(`${id}.jsonl`, await answer.blob(), "application/jsonl");
+      download(`${id}.jsonl`, await inferenceFile(results ?? ""), "application/jsonl");
     } catch (error) {
       setProblem(error instanceof Error ? error : new Error(String(error)));
     }
@@ -247,8 +246,7 @@ function Failures({ row, onClose }: { row: Row; onClose: () => void }) {
   const loaded = useLoad(
     async (signal): Promise<readonly FailedLine[]> => {
       if (row.failures === null) return row.refused;
-      const answer = await send(inferenceKey.value ?? "", row.failures, { signal });
-      return failedLines(await answer.text());
+      return failedLines(await (await inferenceFile(row.failures, signal)).text());
     },
     [row.id],
   );

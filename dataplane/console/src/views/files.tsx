@@ -1,6 +1,6 @@
 /** What is kept, how long, and how much room it takes. */
 import { useState } from "preact/hooks";
-import { everyPage, send } from "../api/client.ts";
+import { everyPage } from "../api/client.ts";
 import type { Credits, File as StoredFile } from "../api/schema.ts";
 import { download } from "../lib/csv.ts";
 import { useLoad } from "../lib/load.ts";
@@ -10,7 +10,7 @@ import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Table } from "../parts/table.tsx";
 import { useStore } from "../lib/store.ts";
 import { place, refine } from "../router.ts";
-import { admin, inference, inferenceKey } from "../session.ts";
+import { admin, inference, inferenceFile } from "../session.ts";
 import { formatBytes, formatCount, useTexts } from "../texts/texts.ts";
 
 const MOST_FILES = 10_000;
@@ -140,10 +140,9 @@ function FileList() {
   );
 }
 
-/** Fetched with the key, as a link could not carry one. */
 async function saveFile(id: string, name: string): Promise<void> {
-  const answer = await send(inferenceKey.value ?? "", `/v1/files/${encodeURIComponent(id)}/content`);
-  download(name, await answer.blob(), "application/octet-stream");
+  const contents = await inferenceFile(`/v1/files/${encodeURIComponent(id)}/content`);
+  download(name, contents, "application/octet-stream");
 }
 
 /** Short, and to the byte. */

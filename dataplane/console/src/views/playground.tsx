@@ -397,7 +397,10 @@ function Answer({ question, signal, onEnd }: AnswerProps) {
 /** A long answer takes long to draw: it is drawn less often, so that the page stays at hand. Milliseconds. */
 const drawingPause = (text: string): number => Math.min(1000, 16 + text.length / 500);
 
-/** @throws ApiProblem; AbortError when it was stopped */
+/**
+ * A key that is refused is not forgotten here: what was typed and answered would go with it.
+ * @throws ApiProblem; AbortError when it was stopped
+ */
 function ask(question: Question, signal: AbortSignal): Promise<Response> {
   const { path, body } = requestOf(question);
   return send(inferenceKey.value ?? "", path, {
