@@ -134,6 +134,17 @@ test("what is forgotten gives its room back", () => {
   expect([space.all, space.waiting, space.crowded]).toEqual([0, 0, false]);
 });
 
+test("who only adds forgets as well", () => {
+  const space = new KeptSpace();
+  const kept = new KeptCharges(space);
+  for (let second = 1; second <= 600; second += 1) {
+    kept.add(charge(second), second * 1_000, `${second}-0`);
+    kept.drainedTo(`${second}-0`);
+  }
+  // A minute's chunks of five seconds, one more that is not over, and what stands beside its bounds.
+  expect(space.all).toBeLessThanOrEqual(15 * 64 * 1024);
+});
+
 test("all shards of a process share their room, and are doubted together", () => {
   const shards = new KeptByShard(2, { most: 2 * 64 * 1024 });
   for (const shard of [0, 1]) {

@@ -42,6 +42,7 @@ describe("exact cost", () => {
       { webSearches: 1, xSearches: 1, xPosts: 3, xProfiles: 2 },
       1_440_000n,
     ],
+    ["a price below nothing is nothing", { ...sonnet, input: "-96" }, { input: 2, output: 1 }, {}, 480n],
     ["the smallest part counts", whole, { input: 1 }, {}, 1n],
     ["half a micro-credit rounds up", { ...sonnet, cacheRead: "0.5" }, { cacheRead: 1 }, {}, 1n],
     ["just below half rounds down", { ...sonnet, cacheRead: "0.499999999" }, { cacheRead: 1 }, {}, 0n],
