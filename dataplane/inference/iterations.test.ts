@@ -130,6 +130,50 @@ test("a streamed iteration that fails is charged as its upstream reports, and co
   ]);
 });
 
+const events = "text/event-stream";
+const usageOnly = { prompt_tokens: 900, completion_tokens: 7, total_tokens: 907 };
+const noAnswers: [string, Extract<Step, { raw: object }>["raw"]][] = [
+  ["a web page", { body: "<html><body>502 Bad Gateway</body></html>", contentType: "text/html" }],
+  ["a page for events", { body: "data: <html><body>502 Bad Gateway</body></html>\n\n", contentType: events }],
+  ["broken JSON", { body: '{"choices":[{"message":{"content":"Half an ans' }],
+  ["a whole answer without its parts", { body: JSON.stringify({ object: "x", usage: usageOnly }) }],
+];
+
+test.each(noAnswers)(
+  "rule 1.6: %s for a later iteration costs the same streamed as whole",
+  async (_what, raw) => {
+    const ask = async (stream: boolean) => {
+      fake.reset();
+      const usage = { input: 100, output: 50 };
+      const parts = [{ type: "tool", name: "web_search", input: { query: "gates" } }] as const;
+      fake.next({ answer: { parts, usage } }, { raw });
+      const { call } = await serveTools([{ role: "user", content: "What is new?" }], stream, "chat");
+      expect(fake.requests).toHaveLength(2);
+      return call.meter.settled;
+    };
+    const whole = await ask(false);
+    expect(whole).toMatchObject([{ status: "error", iterations: 2 }]);
+    expect(whole[0]?.tokens.input).toBeGreaterThan(100);
+    expect(await ask(true)).toEqual(whole);
+  },
+);
+
+test.each([
+  ["no answer at all", { body: "", contentType: events }],
+  ["an error", { body: '{"error":{"type":"invalid_request_error","message":"no"}}' }],
+])("%s for a later iteration is free, streamed as whole", async (_what, raw) => {
+  for (const stream of [false, true]) {
+    fake.reset();
+    const usage = { input: 100, output: 50 };
+    const parts = [{ type: "tool", name: "web_search", input: { query: "gates" } }] as const;
+    fake.next({ answer: { parts, usage } }, { raw }, { raw }, { raw });
+    const { call } = await serveTools([{ role: "user", content: "What is new?" }], stream, "chat");
+    expect(call.meter.settled).toMatchObject([
+      { status: "error", iterations: 1, tokens: { input: 100, output: 50 } },
+    ]);
+  }
+});
+
 test.each(["chat", "responses"] as const)(
   "rule 10.6: the prompt of a later iteration that %s reports nothing of holds what the tools brought",
   async (upstream) => {

@@ -93,7 +93,8 @@ export class Iterations {
         this.#foreign = upstream.dialect !== call.dialect;
         const answer = await attempts.send({ body, headers: headers(upstream) });
         const reading = withAdded(work.reading(upstream, asked.maxTokens), asked);
-        const read = answerEvents(answer, call.dialect, reading, look.stream);
+        const asking = { stream: look.stream, later: asked.added.length > 0 };
+        const read = answerEvents(answer, call.dialect, reading, asking);
         const first = await read.events.next();
         answer.accepted();
         servedTier(this.#services.tiers, upstream);

@@ -8,11 +8,13 @@ import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../dialects
 import type { ApiError } from "../lib/api-error.ts";
 import { wholeBlock } from "../loop/iteration-reader.ts";
 import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
+import { AttemptFailure } from "../upstream/failure.ts";
+import { MOST_BEGUN_BYTES } from "../upstream/limits.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
 import type { CallFault } from "../upstream/send.ts";
 import { EventTranslator } from "./event-translator.ts";
 import { ResponseStream, type StreamConsumer } from "./response-stream.ts";
-import { readConverted } from "./whole-answer.ts";
+import { readConverted, usageOfNoStream } from "./whole-answer.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
 const MAX_WAITING = 16;
@@ -20,6 +22,13 @@ const MAX_WAITING = 16;
 export type AnswerEvents = Pick<ModelAnswer, "usage"> & {
   readonly events: AsyncGenerator<readonly MessagesEvent[]>;
 };
+
+/** How an iteration was asked for. */
+interface Asking {
+  readonly stream: boolean;
+  /** It is not the request's first. */
+  readonly later: boolean;
+}
 
 /**
  * @param client the client's dialect.
@@ -29,9 +38,9 @@ export function answerEvents(
   answer: UpstreamAnswer,
   client: Dialect,
   context: CodecContext,
-  isStream: boolean,
+  { stream, later }: Asking,
 ): AnswerEvents {
-  return isStream ? streamedEvents(answer, client, context) : wholeEvents(answer, client, context);
+  return stream ? streamedEvents(answer, client, context, later) : wholeEvents(answer, client, context);
 }
 
 /** Those of a whole answer. @throws AttemptFailure when it is an error, BrokenAnswer when it costs nevertheless. */
@@ -45,11 +54,16 @@ function wholeEvents(answer: UpstreamAnswer, client: Dialect, context: CodecCont
   return Object.assign(read, { events: events() });
 }
 
-/** Those of a stream. @throws AttemptFailure before the first event; afterwards BrokenAnswer. */
-function streamedEvents(answer: UpstreamAnswer, client: Dialect, context: CodecContext): AnswerEvents {
+/** Those of a stream. @throws AttemptFailure before the first event; afterwards, and for one that costs, BrokenAnswer. */
+function streamedEvents(
+  answer: UpstreamAnswer,
+  client: Dialect,
+  context: CodecContext,
+  later: boolean,
+): AnswerEvents {
   const { upstream, call } = answer;
   const queue = new EventQueue(client, upstream.name);
-  const stream = new ResponseStream<readonly MessagesEvent[]>(
+  const stream = new IterationStream(
     answer,
     queue,
     (around) =>
@@ -58,7 +72,13 @@ function streamedEvents(answer: UpstreamAnswer, client: Dialect, context: CodecC
         else around.pass(events);
       }),
   );
-  stream.run().catch((error: unknown) => queue.fail(error));
+  stream
+    .run()
+    .catch((error: unknown) =>
+      queue.fail(
+        later && isGarbage(error) ? chargedGarbage(answer, context, error, stream.beginning) : error,
+      ),
+    );
   async function* events() {
     try {
       for (let next = await queue.next(); next !== null; next = await queue.next()) yield next;
@@ -73,6 +93,47 @@ function streamedEvents(answer: UpstreamAnswer, client: Dialect, context: CodecC
       return stream.usage;
     },
   };
+}
+
+const isGarbage = (error: unknown): error is AttemptFailure =>
+  error instanceof AttemptFailure && error.status === "garbage";
+
+/**
+ * A corrupt answer to any iteration is charged (rule 1.6, service.md "Prices and billing rules"), also where no event of it came;
+ * only a stream that a request begins with is free then. @returns `failure` itself where the body tells an error.
+ */
+function chargedGarbage(
+  answer: UpstreamAnswer,
+  context: CodecContext,
+  failure: AttemptFailure,
+  body: Buffer,
+): AttemptFailure | BrokenAnswer {
+  const { upstream, call } = answer;
+  const usage = usageOfNoStream(upstream.dialect, context, call.received, body);
+  if (usage === null) return failure;
+  answer.broke("garbage");
+  return new BrokenAnswer(failure.error, { upstream: upstream.name, usage, corrupt: true });
+}
+
+/** Keeps the bytes before the first event: what they cost stands in them where none comes. */
+class IterationStream extends ResponseStream<readonly MessagesEvent[]> {
+  #kept: Buffer[] = [];
+  #length = 0;
+
+  get beginning(): Buffer {
+    return Buffer.concat(this.#kept);
+  }
+
+  override data(chunks: readonly Buffer[]): void {
+    for (const chunk of this.isOpening ? chunks : []) {
+      // Of more than models write nothing is read (`usageOfNoStream`).
+      if (this.#length > MOST_BEGUN_BYTES) break;
+      this.#kept.push(chunk);
+      this.#length += chunk.length;
+    }
+    super.data(chunks);
+    if (!this.isOpening && !this.isOver) this.#kept = [];
+  }
 }
 
 /** The loop's side of a stream: what came waits here until it is pulled. */

@@ -159,12 +159,23 @@ export async function readWhole<Read>(
       told instanceof ApiError ? withoutOwn(told, answer.own) : corruptAnswer("garbage"),
       {
         upstream: upstream.name,
-        usage:
-          reportedUsage(upstream.dialect, parsed, context, body.length) ?? usageOfBytes(context, body.length),
+        usage: usageOfBody(upstream.dialect, parsed, context, body.length),
         corrupt: true,
       },
     );
   }
+}
+
+/** What a body cost that came for a stream and holds no event of one, as `readWhole` charges it; null: it is an error, and free. */
+export function usageOfNoStream(
+  dialect: Dialect,
+  context: UsageContext,
+  received: number,
+  body: Buffer,
+): MessagesUsage | null {
+  const parsed = objectOf(parseJson(body.toString("utf8")));
+  if (parsed === null) return usageOfBegun(dialect, context, received, body);
+  return isErrorBody(parsed) ? null : usageOfBody(dialect, parsed, context, received);
 }
 
 /** One that broke off, or is no JSON at all: it costs what was sent and received, an empty one nothing. */
@@ -180,13 +191,21 @@ function broken(
   answer.broke(fault);
   if (!isOwed(call, fault)) return fault === "garbage" ? error : unbegunAnswer(error, fault);
   const corrupt = fault === "garbage" || fault === "too_large";
-  // What it says is read as far as it came (rule 10.6); more than models write is not looked at.
-  const parsed = received > MOST_BEGUN_BYTES ? null : objectOf(parseJson(closedJson(begun.toString("utf8"))));
-  const usage =
-    parsed === null
-      ? usageOfBytes(context, received)
-      : countedUsage(null, context, () => writtenIn(upstream.dialect, parsed, received));
+  const usage = usageOfBegun(upstream.dialect, context, received, begun);
   return new BrokenAnswer(error, { upstream: upstream.name, usage, corrupt });
+}
+
+/** What it says is read as far as it came (rule 10.6); more than models write is not looked at. */
+function usageOfBegun(
+  dialect: Dialect,
+  context: UsageContext,
+  received: number,
+  begun: Buffer,
+): MessagesUsage {
+  const parsed = received > MOST_BEGUN_BYTES ? null : objectOf(parseJson(closedJson(begun.toString("utf8"))));
+  return parsed === null
+    ? usageOfBytes(context, received)
+    : countedUsage(null, context, () => writtenIn(dialect, parsed, received));
 }
 
 /** Reads a whole answer into Messages form. @throws as `readWhole` does. */
@@ -216,15 +235,15 @@ function isErrorBody(body: JsonObject): boolean {
   return isError && ["choices", "content", "output"].every((part) => body[part] === undefined);
 }
 
-/** What an answer that cannot be read reports nevertheless; null when it reports nothing. */
-function reportedUsage(
+/** What an answer that cannot be read reports nevertheless; when it reports nothing, what was received. */
+function usageOfBody(
   dialect: Dialect,
   body: JsonObject,
   context: UsageContext,
   received: number,
-): MessagesUsage | null {
+): MessagesUsage {
   const usage = readUsage(dialect, body["usage"]);
-  if (usage === null) return null;
+  if (usage === null) return usageOfBytes(context, received);
   const written = () => writtenIn(dialect, body, received);
   return countedUsage(usage, context, written, true, textOf(body["service_tier"]));
 }
