@@ -147,6 +147,8 @@ export interface Stepper<In, Out> {
 export interface StreamReader extends Stepper<SseEvent, MessagesEvent> {
   /** What the answer has used so far, also one that comes to nothing (`countedUsage`). */
   readonly usage: MessagesUsage;
+  /** Responses: it failed by its own account, before anything was reported or written. */
+  readonly isFree?: boolean;
 }
 
 /** Writes a converted stream in the client's dialect, as ready-made bytes of server-sent events. */

@@ -21,6 +21,39 @@ describe.each(dialects)("%s", (dialect) => {
   });
 });
 
+describe("rule 10.6: a response that failed before it wrote or reported anything is free", () => {
+  const error = { type: "server_error", code: "server_error", message: "x" };
+  const event = (type: string, more: object) =>
+    `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
+  const failed = { object: "response", model: "m", status: "failed", output: [], error, usage: null };
+  const running = { ...failed, status: "in_progress", error: null };
+  const said = event("response.output_text.delta", { output_index: 0, content_index: 0, delta: "Half" });
+  const usage = { input_tokens: 9, output_tokens: 0, total_tokens: 9 };
+  const created = event("response.created", { response: running });
+  const end = (more: object = {}) => event("response.failed", { response: { ...failed, ...more } });
+  const failing = ways.filter(({ upstream }) => upstream === "responses");
+  const named = failing.map((way) => [nameOf(way), way] as const);
+
+  test.each(named)("%s", async (_name, way) => {
+    const contentType = way.stream ? "text/event-stream" : "application/json";
+    fake.next({ raw: { body: way.stream ? created + end() : JSON.stringify(failed), contentType } });
+    const call = callOn(fake.url, way);
+    await serve(call).catch(() => {});
+    expect(call.summary.errorCode ?? "upstream_error").toBe("upstream_error");
+    expect([call.meter.settled, call.meter.released]).toEqual([[], 1]);
+  });
+
+  test.each(named.filter(([, { stream }]) => stream))("no longer where it did: %s", async (_name, way) => {
+    for (const body of [created + said + end(), created + end({ usage })]) {
+      fake.next({ raw: { body, contentType: "text/event-stream" } });
+      const call = callOn(fake.url, way);
+      await serve(call);
+      expect(call.meter.settled).toMatchObject([{ status: "error" }]);
+      expect(call.meter.settled[0]?.tokens.input).toBeGreaterThan(0);
+    }
+  });
+});
+
 describe("a whole answer whose upstream counted no output is charged for what it wrote", () => {
   const written = "x".repeat(400);
   const bodies = {

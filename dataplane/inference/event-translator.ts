@@ -35,6 +35,10 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     return this.#reader.usage;
   }
 
+  get isFree(): boolean {
+    return this.#reader.isFree === true;
+  }
+
   push(chunks: readonly Buffer[]): void {
     let at = 0;
     // Somebody waits for the first event: it is passed on before the chunks behind its own are read.

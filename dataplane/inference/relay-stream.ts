@@ -74,6 +74,10 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     return countedUsage(usage, this.#job.usage, () => this.#tap.written, final, tier);
   }
 
+  get isFree(): boolean {
+    return this.#tap.isFree;
+  }
+
   push(chunks: readonly Buffer[]): void {
     for (const chunk of chunks) this.#scanner.push(chunk);
     if (!this.#stream.isOver) this.#flush();

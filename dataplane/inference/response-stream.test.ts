@@ -33,6 +33,7 @@ function stream(fails: (what: "push" | "end" | "endEarly" | "usage", chunks: num
       check("usage");
       return usage;
     },
+    isFree: false,
   });
   const abort = vi.fn((fault: CallFault) => reading.fail(fault));
   const broke = vi.fn();

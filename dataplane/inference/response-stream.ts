@@ -20,6 +20,8 @@ import { brokenStream, faultKind, faultOfEnd, isOwed, linger, unbegunAnswer } fr
 /** Time between two observations of a running stream; after a crash of this process the last one is charged. */
 const OBSERVE_MS = 1_000;
 
+const NOTHING: MessagesUsage = { input_tokens: 0, output_tokens: 0 };
+
 /** Turns an upstream's bytes into what the consumer gets, and reports to its stream: `open`, `pass`, `finish`, `refuse`. */
 export interface StreamTranslator<Out> {
   /** Reads what came at once, in order. @throws SseOverflow */
@@ -33,6 +35,8 @@ export interface StreamTranslator<Out> {
   endEarly(): Out | null;
   /** What the answer has used so far. */
   readonly usage: MessagesUsage;
+  /** It failed by its own account, before anything was reported or written: a whole answer that says the same costs nothing. */
+  readonly isFree: boolean;
 }
 
 /** Whoever the answer is for. */
@@ -62,7 +66,7 @@ export class ResponseStream<Out> implements BodyReader {
   #waiting = false;
   #observedAt = Number.NEGATIVE_INFINITY;
   /** What was used when that could be read last. */
-  #lastUsage: MessagesUsage = { input_tokens: 0, output_tokens: 0 };
+  #lastUsage: MessagesUsage = NOTHING;
   /** Whoever waits for the end will hear of it. */
   #isEnding = false;
 
@@ -95,7 +99,8 @@ export class ResponseStream<Out> implements BodyReader {
   }
 
   #readUsage(): MessagesUsage {
-    this.#lastUsage = this.#translator.usage;
+    const { isFree, usage } = this.#translator;
+    this.#lastUsage = isFree ? NOTHING : usage;
     return this.#lastUsage;
   }
 
@@ -257,7 +262,8 @@ export class ResponseStream<Out> implements BodyReader {
   }
 
   #abandon(error: ApiError, fault: CallFault): void {
-    const usage = isOwed(this.#answer.call, fault) ? this.#readUsage() : null;
+    const owes = isOwed(this.#answer.call, fault) && !this.#translator.isFree;
+    const usage = owes ? this.#readUsage() : null;
     this.#phase = "over";
     this.#end(this.#to.abandon(error, fault, usage));
   }

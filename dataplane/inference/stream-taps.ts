@@ -140,6 +140,7 @@ class ResponsesTap extends Tap {
   /** Kinds of items whose text came in deltas; that of others is in their last event. */
   readonly #streamed = new Set<string>();
   #hasItemEnds = false;
+  #failed = false;
   /** Of the item at hand: a summary repeats the raw reasoning, so that only the form which came first counts. */
   #reasoningForm = "";
   /** Behind the last number that was read. */
@@ -150,6 +151,10 @@ class ResponsesTap extends Tap {
   #bytes: Buffer = Buffer.alloc(0);
   #from = 0;
   #to = 0;
+
+  override get isFree(): boolean {
+    return this.#failed && this.usage === null && this.weight === 0;
+  }
 
   override get nextNumber(): number {
     if (this.#unread === 0) return this.#number;
@@ -202,6 +207,7 @@ class ResponsesTap extends Tap {
         this.#keepItem(frame);
         return PASS;
       case "response.failed":
+        this.#failed = true;
         this.#response(frame);
         return { kind: "error", data: this.#failure(frame) };
       case "error":

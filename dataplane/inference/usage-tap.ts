@@ -60,6 +60,8 @@ export interface StreamTap {
   readonly tier: string | null;
   /** The report is that of the whole answer. */
   readonly final: boolean;
+  /** Responses: it failed by its own account, before anything was reported or written. */
+  readonly isFree: boolean;
   /** What the model wrote so far. */
   readonly written: CountedOutput;
   /** Events that could not be read. */
@@ -90,6 +92,10 @@ export abstract class Tap implements StreamTap {
 
   get written(): CountedOutput {
     return writtenText(this.weight);
+  }
+
+  get isFree(): boolean {
+    return false;
   }
 
   get nextNumber(): number {

@@ -48,6 +48,7 @@ export class ResponsesStreamReader implements StreamReader {
   #reported: MessagesUsage | null = null;
   /** The last one that an event named. */
   #tier: string | null = null;
+  #failed = false;
   #over = false;
 
   constructor(context: CodecContext) {
@@ -58,6 +59,10 @@ export class ResponsesStreamReader implements StreamReader {
   get usage(): MessagesUsage {
     const written = () => writtenText(this.#blocks.weight);
     return countedUsage(this.#reported, this.#context, written, true, this.#tier);
+  }
+
+  get isFree(): boolean {
+    return this.#failed && this.#reported === null && this.#blocks.weight === 0;
   }
 
   step(event: SseEvent): MessagesEvent[] {
@@ -142,6 +147,7 @@ export class ResponsesStreamReader implements StreamReader {
         return this.#finished(response ?? {}, type);
       case "response.failed":
       case "response.cancelled":
+        this.#failed = type === "response.failed";
         throw inBandError({ error: objectOf(response?.["error"]) ?? {} });
       case "error":
         throw inBandError(data);
