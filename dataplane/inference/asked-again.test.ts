@@ -110,7 +110,7 @@ describe.each(["responses", "chat"] as const)(
       "include[0]: unknown value",
     ])("is asked again without it: %s", async (message) => {
       fake.next({ error: { status: 400, message } }, hello);
-      const items = { keep: () => undefined, find: async () => new Map<string, Buffer>() };
+      const items = { keep: () => undefined, find: async () => undefined };
       const snapshot = snapshotOf([routeTo([upstreamOf(fake.url, "responses")])]);
       const call = { ...callOf(client, snapshot, bodyOf(client)), items };
       await serve(call);

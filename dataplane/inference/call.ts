@@ -45,8 +45,11 @@ export function sendWhole(sink: AnswerSink, body: Buffer, headers: Readonly<Reco
 /** What the Responses dialect lets a client refer to (rule 2.16). */
 export interface OutputItems {
   keep(id: string, json: Buffer | string): void;
-  /** Those that are known, as the bytes of their JSON. */
-  find(ids: readonly string[]): Promise<ReadonlyMap<string, Buffer>>;
+  /**
+   * Tells those that are known, as the bytes of their JSON, while few of them are read: who counts them ends the reading by
+   * throwing.
+   */
+  find(ids: readonly string[], found: (id: string, item: Buffer) => void): Promise<void>;
 }
 
 export interface InferenceCall {

@@ -1,5 +1,5 @@
 /** The bytes around references, without a store: everything that is asked for is found. */
-import { afterEach, beforeEach, expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { callOf, snapshotOf } from "../../test/fakes/inference.ts";
 import { ByteBudget, type ByteLease } from "../lib/byte-budget.ts";
 import { splice } from "../lib/json-splice.ts";
@@ -13,13 +13,12 @@ const items: Record<string, string> = {
 };
 const known: OutputItems = {
   keep: () => undefined,
-  find: async (ids) =>
-    new Map(
-      ids.flatMap((id) => {
-        const item = items[id];
-        return item === undefined ? [] : [[id, Buffer.from(item)] as const];
-      }),
-    ),
+  find: async (ids, found) => {
+    for (const id of ids) {
+      const item = items[id];
+      if (item !== undefined) found(id, Buffer.from(item));
+    }
+  },
 };
 
 const budget = new ByteBudget(1024 ** 2);
@@ -70,6 +69,68 @@ test("rule 7.2: items are counted as often as they are put in, and refused witho
   others.take(budget.total);
   await expect(resolve(inputOf(reference("message")))).rejects.toMatchObject({ code: "unavailable" });
   others.release();
+});
+
+/** What knowing all of `ids` costs, with a cache that has each of them. */
+async function readAll(ids: readonly string[], item: Buffer): Promise<{ reads: number; error: unknown }> {
+  let reads = 0;
+  const cache = {
+    get: async () => {
+      reads += 1;
+      return item;
+    },
+    set: async () => undefined,
+  };
+  const body = JSON.parse(inputOf(...ids.map(reference))) as object;
+  let error: unknown = null;
+  await withItemReferences(async (call) => {
+    if (call.items === undefined) return;
+    await knownItems(inspectBody("responses", call.body), call.items, lease).catch((caught: unknown) => {
+      error = caught;
+    });
+  }, cache)(callOf("responses", snapshotOf([]), body));
+  return { reads, error };
+}
+const thousand = Array.from({ length: 1000 }, (_, index) => `msg_${index}`);
+
+test("rule 7.2: items are counted while they are read, and no more are read than fit", async () => {
+  const { reads, error } = await readAll(thousand, Buffer.alloc(1024 ** 2));
+  expect(error).toMatchObject({ code: "too_large" });
+  expect(reads).toBeLessThan(50);
+  expect(lease.bytes).toBeLessThanOrEqual(32 * 1024 ** 2);
+});
+
+test("a store that answers nothing is not asked for each of a thousand items", async () => {
+  vi.useFakeTimers();
+  try {
+    let reads = 0;
+    const cache = {
+      // As the cache does for a store that is frozen.
+      get: () => {
+        reads += 1;
+        return new Promise<null>((resolve) => setTimeout(resolve, 300, null));
+      },
+      set: async () => undefined,
+    };
+    let ended = false;
+    const call = callOf("responses", snapshotOf([]), { model: "m", input: "x" });
+    const serving = withItemReferences(async (seen) => {
+      await seen.items?.find(thousand, () => undefined);
+      ended = true;
+    }, cache)(call);
+    await vi.advanceTimersByTimeAsync(5_000);
+    expect(ended).toBe(true);
+    expect(reads).toBeLessThan(250);
+    await serving;
+  } finally {
+    vi.useRealTimers();
+  }
+});
+
+test("a thousand small items are all read", async () => {
+  const { reads, error } = await readAll(thousand, Buffer.from(items["message"] ?? ""));
+  expect(error).toBeNull();
+  expect(reads).toBe(1000);
 });
 
 test("items are kept unless the client says store: false, and not for batches", async () => {

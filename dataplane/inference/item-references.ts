@@ -19,6 +19,10 @@ const KEPT_MS = 60 * 60 * 1000;
 /** A client may be back before its items have arrived in Redis. */
 const SECOND_LOOK_MS = 100;
 const REFERENCES_MAX = 1000;
+/** Items, of up to 1 MiB each (`MAX_ENTRY_BYTES`), that are read before they are counted. */
+const READ_AT_ONCE = 16;
+/** A store that answers nothing is not asked for portion after portion. */
+const READ_MS = 2_000;
 const ID_LENGTH_MAX = 128;
 
 type Serve = (call: InferenceCall) => Promise<void>;
@@ -53,25 +57,36 @@ class OrganizationItems implements OutputItems {
     this.#cache.set(this.#key(id), Buffer.from(json), KEPT_MS).catch(() => undefined);
   }
 
-  async find(ids: readonly string[]): Promise<ReadonlyMap<string, Buffer>> {
-    const found = new Map<string, Buffer>();
-    await this.#read(ids, found);
-    const missing = ids.filter((id) => !found.has(id));
-    if (missing.length > 0) {
-      await this.#pause(SECOND_LOOK_MS);
-      await this.#read(missing, found);
-    }
-    return found;
+  async find(ids: readonly string[], found: (id: string, item: Buffer) => void): Promise<void> {
+    const missing = await this.#read(ids, found);
+    if (missing.length === 0) return;
+    await this.#pause(SECOND_LOOK_MS);
+    await this.#read(missing, found);
   }
 
-  async #read(ids: readonly string[], found: Map<string, Buffer>): Promise<void> {
-    const short = ids.filter((id) => id.length <= ID_LENGTH_MAX);
-    await Promise.all(
-      short.map(async (id) => {
-        const item = await this.#cache.get(this.#key(id));
-        if (item !== null) found.set(id, item);
-      }),
-    );
+  /** @returns those that are not there. */
+  async #read(ids: readonly string[], found: (id: string, item: Buffer) => void): Promise<readonly string[]> {
+    const missing: string[] = [];
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), READ_MS);
+    try {
+      for (let from = 0; from < ids.length && !late.signal.aborted; from += READ_AT_ONCE) {
+        const portion = ids.slice(from, from + READ_AT_ONCE);
+        const items = await Promise.all(portion.map((id) => this.#get(id)));
+        for (const [index, id] of portion.entries()) {
+          const item = items[index] ?? null;
+          if (item === null) missing.push(id);
+          else found(id, item);
+        }
+      }
+    } finally {
+      clearTimeout(timer);
+    }
+    return missing;
+  }
+
+  async #get(id: string): Promise<Buffer | null> {
+    return id.length > ID_LENGTH_MAX ? null : await this.#cache.get(this.#key(id));
   }
 
   #key(id: string): string {
@@ -97,21 +112,25 @@ export async function knownItems(
     ...content.bareReasoning,
   ].filter(({ id }) => id !== "");
   if (references.length === 0 || references.length > REFERENCES_MAX) return [];
-  const found = await items.find([...new Set(references.map(({ id }) => id))]);
+  const uses = new Map<string, number>();
+  for (const { id } of references) uses.set(id, (uses.get(id) ?? 0) + 1);
+  const known = new Map<string, Buffer>();
   let size = bodyBytes;
-  const edits = references.flatMap(({ start, end, id }): Edit[] => {
-    const item = found.get(id);
-    if (item === undefined) return [];
-    size += item.length;
+  await items.find([...uses.keys()], (id, item) => {
+    const more = item.length * (uses.get(id) ?? 0);
+    size += more;
     if (size > bodyLimits.bytes)
       throw new ApiError(
         "too_large",
         `With the items that it names the request is larger than ${BODY_LIMIT}.`,
       );
-    return [{ start, end, text: item }];
+    bodyLease.take(more);
+    known.set(id, item);
   });
-  bodyLease.take(size - bodyBytes);
-  return edits;
+  return references.flatMap(({ start, end, id }): Edit[] => {
+    const item = known.get(id);
+    return item === undefined ? [] : [{ start, end, text: item }];
+  });
 }
 
 /** What is told the output items of this call's answer; undefined when none are to be kept. */

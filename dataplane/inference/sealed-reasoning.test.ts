@@ -211,7 +211,7 @@ describe("Responses answers", () => {
     const kept = new Map<string, string>();
     const items = {
       keep: (id: string, json: Buffer | string) => void kept.set(id, json.toString()),
-      find: async () => new Map<string, Buffer>(),
+      find: async () => undefined,
     };
     const call: TestCall = {
       ...callTo("responses", bodyOf("responses", { stream: streamed })),
