@@ -1,6 +1,7 @@
 /** Brings to Redis what the ledger says and Redis does not know: accounts with their key epochs, and the spend of scopes. */
 import type { DatabasePool } from "slonik";
 import { Gathered } from "../lib/gathered.ts";
+import { lookedUpInTime } from "../store/lookup-time.ts";
 import { readAccounts, type Account, type KeyedAccount } from "./accounts.ts";
 import type { ScopeArguments } from "./held-bill.ts";
 import { meterUnavailable } from "./rate-limits.ts";
@@ -35,11 +36,11 @@ export class AccountLoader {
     this.#shards = shards;
     this.#compare = compare;
     this.#accounts = new Gathered(async (ids) => {
-      const accounts = await readAccounts(pool, ids);
+      const accounts = await lookedUpInTime(readAccounts(pool, ids));
       return new Map(accounts.map((account) => [account.organizationId, account]));
     }, READ_AT_ONCE);
     this.#spends = new Gathered(async (scopes) => {
-      const spends = await readScopeSpend(pool, scopes);
+      const spends = await lookedUpInTime(readScopeSpend(pool, scopes));
       return new Map(spends.map((spend) => [scopeKey(spend.organizationId, spend.name), spend]));
     }, READ_AT_ONCE);
   }

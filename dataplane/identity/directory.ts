@@ -13,13 +13,12 @@ import { SharedCache } from "../lib/shared-cache.ts";
 import { limitsSchema } from "../config/schema.ts";
 import type { CurrentKey } from "../billing/held-bill.ts";
 import { effectiveScopes, NO_LIMITS } from "../billing/scopes.ts";
+import { lookedUpInTime } from "../store/lookup-time.ts";
 import { KeyLookupQueue } from "./key-lookup-queue.ts";
 import { MOST_PEOPLE, type Person, UNSEEN_DAYS, updatePerson, writePerson } from "./person.ts";
 import type { Directory, Principal } from "./principal.ts";
 
 const MOST_REMEMBERED = 50_000;
-/** Postgres has this long; a frozen one must not hold every request. */
-const LOOKUP_MS = 2_000;
 /**
  * While Postgres is away no key can be revoked there, so an older entry is still right; yet not for ever, as it may
  * be only this pod that cannot reach it.
@@ -108,7 +107,7 @@ export class KeyDirectory implements Directory {
   });
   /** When an organization's keys change, all of its requests that came before have to look again, in the same moment. */
   readonly #rechecks = new Gathered(
-    (keyIds: readonly string[]) => withTimeout(this.#recheckTogether(keyIds)),
+    (keyIds: readonly string[]) => lookedUpInTime(this.#recheckTogether(keyIds)),
     RECHECKED_AT_ONCE,
   );
   /** Those of people, by their digests. */
@@ -117,7 +116,7 @@ export class KeyDirectory implements Directory {
     RECHECKED_AT_ONCE,
   );
   readonly #limitLookups = new Gathered(
-    (asked: readonly KeyInProject[]) => withTimeout(this.#limitsTogether(asked)),
+    (asked: readonly KeyInProject[]) => lookedUpInTime(this.#limitsTogether(asked)),
     RECHECKED_AT_ONCE,
   );
   readonly #line = new KeyLookupQueue((sha256s) => this.#lookUpTogether(sha256s));
@@ -201,7 +200,7 @@ export class KeyDirectory implements Directory {
   async #introduce(person: Person): Promise<Principal | null> {
     const principal = await this.#ask(person.sha256);
     if (principal !== null && isNamed(person, principal)) return principal;
-    await withTimeout(this.#write(person));
+    await lookedUpInTime(this.#write(person));
     return await this.#ask(person.sha256);
   }
 
@@ -338,7 +337,7 @@ export class KeyDirectory implements Directory {
   /** As `#ask`, for several; nothing is made of those that are not found. */
   async #askTogether(sha256s: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
     const at = this.#options.clock.now();
-    const rows = await withTimeout(
+    const rows = await lookedUpInTime(
       this.#options.pool.any(sql.type(foundSchema)`
         ${principals(sql.fragment`, key.sha256`)} where key.sha256 = any(${sql.array([...sha256s], "text")}) and ${valid}
       `),
@@ -364,7 +363,7 @@ export class KeyDirectory implements Directory {
     const at = this.#options.clock.now();
     let principal: Principal | null;
     try {
-      principal = await withTimeout(
+      principal = await lookedUpInTime(
         this.#options.pool.maybeOne(sql.type(principalSchema)`
           ${principals()} where key.sha256 = ${sha256} and ${valid}
         `),
@@ -421,14 +420,3 @@ const valid = sql.fragment`
   and not organization.suspended and organization.deleted_at is null
   and (project.archived_at is null or key.source = 'identity')
 `;
-
-/** @throws Error after `LOOKUP_MS`. */
-async function withTimeout<Value>(work: Promise<Value>): Promise<Value> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error(`Postgres did not answer in ${LOOKUP_MS} ms`)), LOOKUP_MS);
-  try {
-    return await Promise.race([work, promise]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
