@@ -9,6 +9,7 @@ import {
   freshReplica,
   type TestStore,
 } from "../../test/integration/stores.ts";
+import { collectAll } from "../lib/garbage.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { createPostgresPool, openPostgres } from "./postgres.ts";
 import { ReplicaReads, type ReplicaReadsOptions } from "./reads.ts";
@@ -179,4 +180,20 @@ test("a database that is another ledger is not read", async () => {
   expect(await asked(reads)).toBe("primary");
   expect(JSON.stringify(said)).toContain("DATABASE_READ_URL is another ledger than DATABASE_URL");
   await pool.end();
+});
+
+test("what was read of the replica is forgotten once its reader has it, however long the replica is well", async () => {
+  const reads = readsOf();
+  await well(reads);
+  const from = await reads.of("org_quiet");
+  const rows = await Promise.all(
+    Array.from({ length: 5 }, async () => new WeakRef(await from.any(isReplica))),
+  );
+  await expect
+    .poll(() => {
+      collectAll();
+      return rows.filter((kept) => kept.deref() !== undefined).length;
+    })
+    .toBe(0);
+  expect(await asked(reads)).toBe("replica");
 });

@@ -87,8 +87,8 @@ export class ReplicaReads implements Reads {
   #ledger: string | null = null;
   /** A question that the replica has not answered yet; there is one at a time. */
   #asked: Promise<z.infer<typeof positionSchema>> | null = null;
-  /** Rejects when the replica is given up; null: it is. */
-  #well: PromiseWithResolvers<never> | null = null;
+  /** Ends of the reads that are under way at the replica, for when it is given up; null: it is. */
+  #running: Set<(reason: Error) => void> | null = null;
   #told: string | null = null;
 
   constructor(options: ReplicaReadsOptions) {
@@ -108,7 +108,7 @@ export class ReplicaReads implements Reads {
 
   async of(organizationId: string): Promise<CommonQueryMethods> {
     const { primary, redis } = this.#options;
-    if (this.#well === null) return primary;
+    if (this.#running === null) return primary;
     const changed = await redis.exists(writtenKey(organizationId)).catch(() => 1);
     return changed === 0 ? this.#reader : primary;
   }
@@ -160,11 +160,8 @@ export class ReplicaReads implements Reads {
   }
 
   #use(): void {
-    if (this.#well !== null) return;
-    const well = Promise.withResolvers<never>();
-    // Nobody may be reading when it is given up.
-    well.promise.catch(() => {});
-    this.#well = well;
+    if (this.#running !== null) return;
+    this.#running = new Set();
     this.#told = null;
     metrics.replicaUp.set(1);
     this.#options.log.info("reports and lists are read from DATABASE_READ_URL");
@@ -173,11 +170,12 @@ export class ReplicaReads implements Reads {
   #giveUp(reason: Error): void {
     metrics.replicaUp.set(0);
     // Said when it changes, not at every look.
-    if (this.#well !== null || this.#told === null)
+    if (this.#running !== null || this.#told === null)
       this.#options.log.warn({ err: reason }, "DATABASE_READ_URL is not read: all is read from DATABASE_URL");
     this.#told = reason.message;
-    this.#well?.reject(reason);
-    this.#well = null;
+    const ends = this.#running ?? [];
+    this.#running = null;
+    for (const end of ends) end(reason);
   }
 
   #createReader(): CommonQueryMethods {
@@ -191,14 +189,20 @@ export class ReplicaReads implements Reads {
 
   async #read<Result>(work: (database: CommonQueryMethods) => Promise<Result>): Promise<Result> {
     const { primary, replica } = this.#options;
-    const well = this.#well;
-    if (well === null) return await work(primary);
+    const running = this.#running;
+    if (running === null) return await work(primary);
+    // Of this read alone: one promise for all would keep what each of them brought until the replica is given up.
+    const { promise: givenUp, reject: end } = Promise.withResolvers<never>();
+    running.add(end);
     try {
-      return await Promise.race([work(replica), well.promise]);
+      return await Promise.race([work(replica), givenUp]);
     } catch (error) {
       // The primary takes as long, and has more to do.
-      if (refusesData(error) || (this.#well === well && error instanceof StatementTimeoutError)) throw error;
+      if (refusesData(error) || (this.#running === running && error instanceof StatementTimeoutError))
+        throw error;
       return await work(primary);
+    } finally {
+      running.delete(end);
     }
   }
 }
