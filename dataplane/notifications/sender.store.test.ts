@@ -84,13 +84,17 @@ const told = (path: string, more: Partial<Notification> = {}): Notification => (
 });
 
 /** A pod whose snapshot says these notifications of these organizations. */
-function pod(notifications: Readonly<Record<string, readonly Notification[]>>, resolver?: Resolver) {
+function pod(
+  notifications: Readonly<Record<string, readonly Notification[]>>,
+  resolver?: Resolver,
+  store: DatabasePool = pool,
+) {
   const organizations = Object.entries(notifications).map(([id, list]) =>
     sampleOrganization(id, { notifications: [...list] }),
   );
   const snapshot = sampleSnapshot(sampleRouting(1, { organizations }), { "ns/hooks/secret": SECRET });
   const sender = new NotificationSender({
-    pool,
+    pool: store,
     clock: systemClock,
     log: pino({ level: "silent" }),
     snapshot: () => snapshot,
@@ -281,6 +285,16 @@ test("what one pod has taken no other takes, also when it dies with it for a min
   expect(new Set(taken.map(({ id }) => id)).size).toBe(taken.length);
   expect(taken.length).toBeGreaterThanOrEqual(8);
   expect(await claimDeliveries(pool, { most: 64, ofOne: 8, busy: ["org_a"] })).toEqual([]);
+});
+
+test("a process ends in order also when Postgres goes away under a try", async () => {
+  slowMs = 100;
+  await crossed("org_a", [url("/slow")]);
+  const away = { ...pool, query: () => Promise.reject(new Error("Postgres is away")) };
+  const sender = pod({ org_a: [told("/slow")] }, undefined, away);
+  await expect.poll(() => came.length).toBe(1);
+  // What comes after it, such as the last charges, must not be left out for its sake.
+  await expect(sender.stop()).resolves.toBeUndefined();
 });
 
 test("pauses grow from ten seconds to two hours", () => {

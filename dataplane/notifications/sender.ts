@@ -68,11 +68,11 @@ export class NotificationSender {
     for (const loop of this.#loops) loop.start();
   }
 
-  /** Takes nothing more, and waits for the tries under way. */
+  /** Takes nothing more, and waits for the tries under way; what these throw was logged. */
   async stop(): Promise<void> {
     this.#stopped = true;
     await Promise.all(this.#loops.map((loop) => loop.stop()));
-    await Promise.all(this.#running);
+    await Promise.allSettled(this.#running);
   }
 
   async #look(): Promise<void> {
