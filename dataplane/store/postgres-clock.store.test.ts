@@ -1,5 +1,5 @@
 import { expect, test, vi } from "vitest";
-import { sql } from "slonik";
+import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { freshDatabase } from "../../test/integration/stores.ts";
 import { openPostgres } from "./postgres.ts";
@@ -29,4 +29,26 @@ test("tells Postgres' time, whatever the clock of this machine says and while Po
   const before = clock.now();
   elapsed += 10;
   expect(clock.now()).toBe(before + 10);
+});
+
+test("an answer that takes long, as Postgres stands still meanwhile, puts it neither before nor behind", async () => {
+  const begin = 1_800_000_000_000;
+  let elapsed = 5_000;
+  /** How long it takes to ask, and to answer. */
+  let ways = [1, 1];
+  const oneFirst = async () => {
+    elapsed += ways[0] ?? 0;
+    const time = begin + elapsed;
+    elapsed += ways[1] ?? 0;
+    return time;
+  };
+  const clock = await PostgresClock.start({ oneFirst } as unknown as CommonQueryMethods, () => elapsed);
+  for (ways of [
+    [14_000, 1],
+    [1, 14_000],
+    [1, 1],
+  ]) {
+    await clock.refresh();
+    expect(Math.abs(clock.now() - (begin + elapsed))).toBeLessThanOrEqual(1);
+  }
 });

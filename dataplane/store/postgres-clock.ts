@@ -13,8 +13,8 @@ export class PostgresClock implements Clock {
   readonly #pool: CommonQueryMethods;
   /** Milliseconds that only grow, from any beginning. */
   readonly #elapsed: () => number;
-  /** Unix milliseconds at `elapsed` 0. */
-  #begin = 0;
+  /** Unix milliseconds at `elapsed` 0; null: not asked yet. */
+  #begin: number | null = null;
 
   private constructor(pool: CommonQueryMethods, elapsed: () => number) {
     this.#pool = pool;
@@ -32,7 +32,7 @@ export class PostgresClock implements Clock {
   }
 
   now(): number {
-    return Math.floor(this.#begin + this.#elapsed());
+    return Math.floor((this.#begin ?? 0) + this.#elapsed());
   }
 
   /** Goes on as before while Postgres is away. @throws Error then. */
@@ -41,6 +41,9 @@ export class PostgresClock implements Clock {
     const time = await this.#pool.oneFirst(
       sql.type(z.object({ now: z.number() }))`select clock_timestamp() as now`,
     );
-    this.#begin = time - (asked + this.#elapsed()) / 2;
+    const answered = this.#elapsed();
+    // It is of some moment between the two, which may lie far apart: what is known already moves no further than it must.
+    const known = this.#begin ?? time - (asked + answered) / 2;
+    this.#begin = Math.min(Math.max(known, time - answered), time - asked);
   }
 }
