@@ -5,6 +5,7 @@
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
+import { inTime } from "../lib/in-time.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { countCharge } from "../telemetry/metrics.ts";
 import type { Account } from "./accounts.ts";
@@ -156,16 +157,10 @@ export class Charges {
     );
     this.elsewhere(bill, row);
     reachedMoneyStep("ledger.waiting");
-    let timer: NodeJS.Timeout | undefined;
-    const late = new Promise<"late">((resolve) => {
-      timer = setTimeout(() => resolve("late"), WITHHELD_MS - REDIS_MS);
-    });
-    const outcome = await Promise.race([this.#writer.store(row), late]);
-    clearTimeout(timer);
-    if (outcome === "late") {
-      // Not to be retried: the charge is kept, and made as soon as a store is back.
-      throw new ApiError("unavailable", "The end of this answer could not be recorded.", { retry: false });
-    }
+    // Not to be retried: the charge is kept, and made as soon as a store is back.
+    const unrecorded = () =>
+      new ApiError("unavailable", "The end of this answer could not be recorded.", { retry: false });
+    await inTime(WITHHELD_MS - REDIS_MS, this.#writer.store(row), unrecorded);
   }
 }
 

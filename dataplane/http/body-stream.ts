@@ -3,6 +3,7 @@ import type { IncomingMessage } from "node:http";
 import type { Transform, Writable } from "node:stream";
 import { ApiError } from "../lib/api-error.ts";
 import { decoderOf, requestCodings } from "../lib/content-coding.ts";
+import { inTime } from "../lib/in-time.ts";
 import { bodyTimeout, clientGone, bodyTooLarge, unknownEncoding } from "./body-errors.ts";
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
@@ -51,7 +52,7 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
   request.on("error", () => {});
   try {
     for (;;) {
-      const next = await withinIdleTime(chunks.next());
+      const next = await inTime(limits.bodyIdleMs, chunks.next(), bodyTimeout);
       if (next.done === true) break;
       yield next.value as Buffer;
     }
@@ -66,18 +67,6 @@ async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
       .finally(() => dropRest(request));
   }
   if (leftEarly) throw clientGone();
-}
-
-async function withinIdleTime<T>(next: Promise<T>): Promise<T> {
-  const { promise: silence, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(bodyTimeout()), limits.bodyIdleMs);
-  try {
-    return await Promise.race([next, silence]);
-  } finally {
-    clearTimeout(timer);
-    // After the time-out nobody awaits it, and its rejection must not end the process.
-    next.catch(() => undefined);
-  }
 }
 
 async function* decode(

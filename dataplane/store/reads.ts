@@ -6,6 +6,7 @@
 import type { Logger } from "pino";
 import { sql, StatementTimeoutError, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
+import { inTime } from "../lib/in-time.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { refusesData } from "./postgres.ts";
@@ -208,12 +209,5 @@ export class ReplicaReads implements Reads {
 }
 
 /** @throws Error when it takes longer than ANSWERS_WITHIN_MS. */
-async function soon<Result>(work: Promise<Result>): Promise<Result> {
-  const late = Promise.withResolvers<never>();
-  const timer = setTimeout(() => late.reject(new Error("it does not answer")), ANSWERS_WITHIN_MS);
-  try {
-    return await Promise.race([work, late.promise]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
+const soon = <Result>(work: Promise<Result>): Promise<Result> =>
+  inTime(ANSWERS_WITHIN_MS, work, () => new Error("it does not answer"));

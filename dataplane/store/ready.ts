@@ -2,6 +2,7 @@
 import { Cluster } from "ioredis";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
+import { inTime } from "../lib/in-time.ts";
 import { connectionFault } from "./redis.ts";
 import { mastersOf, type RedisStore } from "./redis-servers.ts";
 
@@ -36,7 +37,7 @@ export async function checkRedis(redis: RedisStore): Promise<string | Degraded |
   const infos = await Promise.allSettled(
     masters.map(async ([name, server]) => {
       if (server === null) throw new Error(`${name} is away`);
-      return await inTime(server.info("memory"));
+      return await inTime(MASTER_MS, server.info("memory"), () => new Error("no answer in time"));
     }),
   );
   const lost = masters.flatMap(([name], index) => (infos[index]?.status === "rejected" ? [name] : []));
@@ -53,16 +54,6 @@ export async function checkRedis(redis: RedisStore): Promise<string | Degraded |
 
 /** A master that hangs must not keep the check until it is taken for failed. */
 const MASTER_MS = 700;
-
-async function inTime<Value>(work: Promise<Value>): Promise<Value> {
-  const { promise: late, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error("no answer in time")), MASTER_MS);
-  try {
-    return await Promise.race([work, late]);
-  } finally {
-    clearTimeout(timer);
-  }
-}
 
 /** `info`: the section `memory`. */
 export function faultOfRedis(info: string): string | null {

@@ -3,6 +3,7 @@
  * miss. Entries are at most 1 MiB, and the oldest go when the total is full (design.md §5: money's Redis may be the
  * same one, so a cache must never fill it).
  */
+import { inTime } from "../lib/in-time.ts";
 import type { RedisStore } from "../store/redis-servers.ts";
 import { loadScript } from "../store/redis.ts";
 
@@ -40,13 +41,9 @@ export function redisToolCache(redis: RedisStore, maxBytes = MAX_CACHE_BYTES): T
 
 /** What the store says, or null when it fails or takes too long. */
 async function answered<T>(asking: Promise<T>): Promise<T | null> {
-  const { promise: late, resolve } = Promise.withResolvers<null>();
-  const timer = setTimeout(resolve, ANSWER_TIMEOUT_MS, null);
   try {
-    return await Promise.race([asking, late]);
+    return await inTime(ANSWER_TIMEOUT_MS, asking, () => new Error("late"));
   } catch {
     return null;
-  } finally {
-    clearTimeout(timer);
   }
 }

@@ -7,6 +7,7 @@
 import { isIP } from "node:net";
 import { networkInterfaces } from "node:os";
 import ipaddr from "ipaddr.js";
+import { inTime } from "../../lib/in-time.ts";
 import { egressRules, judgeAddress } from "./address.ts";
 import { systemLookUp, type LookUp } from "./resolver.ts";
 
@@ -52,9 +53,11 @@ export function ownAddresses(
 ): OwnAddresses {
   const all = () => places.map(({ host, port }) => ({ host: withoutBrackets(host), port }));
   const known = new Map<string, Known>();
+  const lookUpInTime = (name: string) =>
+    inTime(LOOKUP_MS, lookUp(name), () => new Error("the name did not resolve in time"));
   const ask = async (name: string, of: Known): Promise<void> => {
     try {
-      of.addresses = new Set((await inTime(lookUp(name))).map(canonical));
+      of.addresses = new Set((await lookUpInTime(name)).map(canonical));
     } catch {
       // What it was last known to be stays.
     }
@@ -93,21 +96,11 @@ export function ownAddresses(
       const host = withoutBrackets(name).replace(/\.$/, "").toLowerCase();
       if (isIP(host) !== 0) return await holds(host, port);
       if (all().some((place) => place.host === host && matches(place, port))) return true;
-      const addresses = await inTime(lookUp(host)).catch(() => []);
+      const addresses = await lookUpInTime(host).catch(() => []);
       for (const address of addresses) if (await holds(address, port)) return true;
       return false;
     },
   };
-}
-
-async function inTime<Value>(work: Promise<Value>): Promise<Value> {
-  const { promise, reject } = Promise.withResolvers<never>();
-  const timer = setTimeout(() => reject(new Error("the name did not resolve in time")), LOOKUP_MS);
-  try {
-    return await Promise.race([work, promise]);
-  } finally {
-    clearTimeout(timer);
-  }
 }
 
 const withoutBrackets = (host: string) => host.replace(/^\[|\]$/g, "");
