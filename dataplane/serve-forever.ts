@@ -1,4 +1,4 @@
-/** A data plane from its start to its end: wiring only. Its stores are opened in open-stores.ts. */
+/** A data plane from its start to its end: wiring only. Its stores are opened in open-stores.ts, and how it ends stands in end-serving.ts. */
 import { randomBytes } from "node:crypto";
 import type { AddressInfo } from "node:net";
 import { readFileSync } from "node:fs";
@@ -21,6 +21,7 @@ import { startMoney } from "./billing/money.ts";
 import { UsageRetention } from "./billing/usage-retention.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import type { Snapshot } from "./config/snapshot.ts";
+import { endServing } from "./end-serving.ts";
 import type { Environment } from "./environment.ts";
 import { FileStore, type FileStoreOptions } from "./files/file-store.ts";
 import { PostgresContents } from "./files/postgres-contents.ts";
@@ -47,7 +48,6 @@ import { memoryLimit } from "./lib/memory-limit.ts";
 import { Recurring } from "./lib/recurring.ts";
 import { poolStepsBack } from "./lib/step-back.ts";
 import { handleSignals } from "./lib/signals.ts";
-import { within } from "./lib/within.ts";
 import { NotificationSender } from "./notifications/sender.ts";
 import { openStores } from "./open-stores.ts";
 import { RequestRecorder } from "./requests/recorder.ts";
@@ -66,7 +66,6 @@ import { RobotsCache } from "./tools/web-fetch/robots-cache.ts";
 import { Upstreams } from "./upstream/upstreams.ts";
 import { countUpstream } from "./upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
-import { UNSEEN_MS } from "./upstream/limits.ts";
 
 /** Where dataplane/console/build.ts leaves it. */
 const CONSOLE_FOLDER = resolve(import.meta.dirname, "../dist/console");
@@ -76,10 +75,6 @@ const ISSUERS_LOOK_MS = 2_000;
 const BALANCES_MS = 15_000;
 /** How often expired and abandoned files are looked for. */
 const FILES_SWEEP_MS = 60_000;
-/** How long a store that answers nothing may keep the process at its end. The grace period has 60 s for all of it. */
-const GOODBYE_MS = 5_000;
-/** What was charged is in Redis or Postgres by then, or told as lost. */
-const LAST_CHARGES_MS = 30_000;
 /** What an organization may keep that has left the snapshot, while its last batches end. */
 const DEFAULT_STORAGE = { maxBytes: 10 * 2 ** 30, maxFiles: 100_000 };
 
@@ -304,31 +299,22 @@ export async function serveForever(environment: Environment): Promise<void> {
   await signalled;
   draining = true;
   const drainMs = environment.DRAIN_TIMEOUT * 1000;
-  const [clean] = await Promise.all([drain(server, drainMs, shutdown), batches.stop(drainMs)]);
-  log.info({ clean }, "drained");
-  // Answers whose clients have left are still read for their usage reports.
-  await holds.idle(UNSEEN_MS + 1_000);
-  await loader.stop();
-  await within(GOODBYE_MS, () =>
-    Promise.all([
-      sweeper.stop(),
-      clockKeeper.stop(),
-      sender.stop(),
-      issuers.stop(),
-      balances?.stop(),
-      usageRetention?.stop(),
-      stores.stop(),
-    ]),
-  );
-  await Promise.all([dispatcher.destroy(), fresh.destroy()]);
-  await Promise.all([pages.close(), large.close()]);
-  await records.stop();
-  await within(LAST_CHARGES_MS, async () => {
-    await sync.stop();
-    await money.stop();
+  await endServing({
+    log,
+    drain: async () => (await Promise.all([drain(server, drainMs, shutdown), batches.stop(drainMs)]))[0],
+    holds,
+    loader,
+    helpers: [sweeper, clockKeeper, sender, issuers, balances, usageRetention, stores].filter(
+      (helper) => helper !== null,
+    ),
+    dispatchers: [dispatcher, fresh],
+    pools: [pages, large],
+    records,
+    sync,
+    money,
+    stores,
+    stopTelemetry,
   });
-  // The stores go last: until here running requests were settling their charges.
-  await within(GOODBYE_MS, () => Promise.allSettled([stores.close(), stopTelemetry()]));
   ops.closeAllConnections();
   ops.close();
   await endLog(log);

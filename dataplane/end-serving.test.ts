@@ -1,0 +1,68 @@
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { endServing, type EndingParts } from "./end-serving.ts";
+
+beforeEach(() => void vi.useFakeTimers());
+afterEach(() => void vi.useRealTimers());
+
+/** Parts that tell when they are asked to end. `frozen`: those that never do. */
+function partsOf(...frozen: string[]) {
+  const steps: string[] = [];
+  const error = vi.fn<(...words: unknown[]) => void>();
+  const step = (name: string) => (): Promise<unknown> => {
+    steps.push(name);
+    return frozen.includes(name) ? new Promise(() => undefined) : Promise.resolve();
+  };
+  const parts: EndingParts = {
+    log: { info: () => undefined, error },
+    drain: async () => step("drain")().then(() => true),
+    holds: { idle: step("idle") },
+    loader: { stop: step("loader") },
+    helpers: [{ stop: step("helper") }],
+    dispatchers: [{ destroy: step("dispatcher") }],
+    pools: [{ close: step("pool") }],
+    records: { stop: step("records") },
+    sync: { stop: step("sync") },
+    money: { stop: step("money") },
+    stores: { close: step("stores") },
+    stopTelemetry: step("telemetry"),
+  };
+  return { parts, steps, error };
+}
+
+async function endedIn(parts: EndingParts): Promise<number> {
+  const begun = Date.now();
+  let ended = 0;
+  const ending = endServing(parts).then(() => (ended = Date.now()));
+  await vi.advanceTimersByTimeAsync(60_000);
+  await ending;
+  return ended - begun;
+}
+
+const inOrder = ["drain", "idle", "loader", "helper", "dispatcher", "pool", "records"];
+
+test("requests end first, and stores last", async () => {
+  const { parts, steps } = partsOf();
+  expect(await endedIn(parts)).toBe(0);
+  expect(steps).toEqual([...inOrder, "sync", "money", "stores", "telemetry"]);
+});
+
+test("the last charges are moved while copying waits for a frozen Postgres", async () => {
+  const { parts, steps } = partsOf("sync");
+  expect(await endedIn(parts)).toBe(30_000);
+  expect(steps).toContain("money");
+});
+
+test("they are waited for when copying has failed, which is told", async () => {
+  const { parts, steps, error } = partsOf("money");
+  const failing = { ...parts, sync: { stop: () => Promise.reject(new Error("refused")) } };
+  expect(await endedIn(failing)).toBe(30_000);
+  expect(steps.slice(-2)).toEqual(["stores", "telemetry"]);
+  const fine = partsOf();
+  await endedIn({ ...fine.parts, sync: failing.sync });
+  expect([error.mock.calls.length, fine.error.mock.calls.length]).toEqual([0, 1]);
+});
+
+test("stores that answer nothing keep the end for no longer than its bounds", async () => {
+  const { parts } = partsOf("helper", "sync", "money", "stores", "telemetry");
+  expect(await endedIn(parts)).toBe(40_000);
+});

@@ -1,0 +1,52 @@
+/** The end of a data plane, in its order: each step has a bound of its own, so that no store keeps those that come after. */
+import type { Logger } from "pino";
+import { within } from "./lib/within.ts";
+import { UNSEEN_MS } from "./upstream/limits.ts";
+
+/** How long a store that answers nothing may keep the process at its end. The grace period has 60 s for all of it. */
+const GOODBYE_MS = 5_000;
+/** What was charged is in Redis or Postgres by then, or told as lost. */
+const LAST_CHARGES_MS = 30_000;
+
+interface Stops {
+  stop(): Promise<unknown>;
+}
+
+export interface EndingParts {
+  readonly log: Pick<Logger, "info" | "error">;
+  /** Waits for requests and batches, as long as it may. @returns whether all of them ended by themselves. */
+  readonly drain: () => Promise<boolean>;
+  readonly holds: { idle(timeoutMs: number): Promise<unknown> };
+  readonly loader: Stops;
+  /** Recurring work that loses nothing when it is cut. */
+  readonly helpers: readonly Stops[];
+  readonly dispatchers: readonly { destroy(): Promise<unknown> }[];
+  readonly pools: readonly { close(): Promise<unknown> }[];
+  readonly records: Stops;
+  /** Copies what is declared, and writes when keys were last used. */
+  readonly sync: Stops;
+  /** Moves the last charges into the ledger. */
+  readonly money: Stops;
+  readonly stores: { close(): Promise<unknown> };
+  readonly stopTelemetry: () => Promise<unknown>;
+}
+
+export async function endServing(parts: EndingParts): Promise<void> {
+  const { log, holds, loader, records, sync, money, stores } = parts;
+  const clean = await parts.drain();
+  log.info({ clean }, "drained");
+  // Answers whose clients have left are still read for their usage reports.
+  await holds.idle(UNSEEN_MS + 1_000);
+  await loader.stop();
+  await within(GOODBYE_MS, () => Promise.all(parts.helpers.map((helper) => helper.stop())));
+  await Promise.all(parts.dispatchers.map((dispatcher) => dispatcher.destroy()));
+  await Promise.all(parts.pools.map((pool) => pool.close()));
+  await records.stop();
+  await within(LAST_CHARGES_MS, async () => {
+    // Beside one another: with a Postgres that is frozen, charges go where they can while copying waits.
+    for (const end of await Promise.allSettled([sync.stop(), money.stop()]))
+      if (end.status === "rejected") log.error({ err: end.reason as unknown }, "not everything ended well");
+  });
+  // The stores go last: until here running requests were settling their charges.
+  await within(GOODBYE_MS, () => Promise.allSettled([stores.close(), parts.stopTelemetry()]));
+}
