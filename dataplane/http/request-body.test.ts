@@ -121,3 +121,20 @@ test.each([
 test("a body without a content type counts as JSON", async () => {
   expect((await post("/v1/json", Buffer.from('{"a":1}'))).body).toEqual({ a: 1 });
 });
+
+test("of a body that was read nothing is kept by its request", async () => {
+  const counts: number[] = [];
+  const keeping: Routes = (app) => {
+    app.post("/v1/kept", { config: { access: "none" } }, async ({ raw, bodyLease }) => {
+      const count = () => raw.eventNames().reduce((sum, name) => sum + raw.listenerCount(name), 0);
+      counts.push(count());
+      await readBody({ raw, bodyLease }, 100_000);
+      counts.push(count());
+      return {};
+    });
+  };
+  await using server = await startTestServer([keeping]);
+  await server.fetch("/v1/kept", { method: "POST", body: "x".repeat(1000) });
+  const [before, after] = counts;
+  expect(after).toBe(before);
+});

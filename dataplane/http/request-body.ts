@@ -113,6 +113,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
     request.removeListener("data", onData);
     request.removeListener("end", onEnd);
     request.removeListener("close", onClose);
+    request.removeListener("error", onClose);
     settle();
   };
   const onData = (chunk: Buffer) => {
