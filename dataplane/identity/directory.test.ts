@@ -28,3 +28,38 @@ test.each<[string, (directory: KeyDirectory) => Promise<unknown>]>([
   await vi.advanceTimersByTimeAsync(1);
   await ended;
 });
+
+test("a look-up from before a key was forgotten leaves the newer one to those who ask at the same time", async () => {
+  const asked: PromiseWithResolvers<unknown>[] = [];
+  const asking = () => {
+    const answer = Promise.withResolvers<unknown>();
+    asked.push(answer);
+    return answer.promise;
+  };
+  let now = 1_000_000;
+  const directory = new KeyDirectory({
+    pool: { maybeOne: asking } as unknown as DatabasePool,
+    clock: { now: () => now },
+  });
+  const principal = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null };
+  const find = () => Promise.resolve(directory.find("ab", 30_000));
+  const known = async () => {
+    const found = find();
+    asked.at(-1)?.resolve(principal);
+    await found;
+    now += 31_000;
+  };
+  await known();
+  const before = find();
+  directory.forget("ab");
+  now += 1;
+  await known();
+  const newer = find();
+  expect(asked).toHaveLength(4);
+  asked[1]?.resolve(principal);
+  await before;
+  const together = find();
+  expect(asked).toHaveLength(4);
+  asked[3]?.resolve(principal);
+  expect(await Promise.all([newer, together])).toEqual([principal, principal]);
+});

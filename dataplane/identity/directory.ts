@@ -354,7 +354,10 @@ export class KeyDirectory implements Directory {
   #askOnce(sha256: string): Promise<Principal | null> {
     const under = this.#lookups.get(sha256);
     if (under !== undefined) return under;
-    const looking = this.#ask(sha256).finally(() => this.#lookups.delete(sha256));
+    const looking = this.#ask(sha256).finally(() => {
+      // After `forget` a newer one may have taken its place.
+      if (this.#lookups.get(sha256) === looking) this.#lookups.delete(sha256);
+    });
     this.#lookups.set(sha256, looking);
     return looking;
   }
