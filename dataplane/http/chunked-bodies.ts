@@ -4,9 +4,9 @@
  * parsed, and a connection whose frames outweigh what is in them is read in turns from then on, whoever reads the body.
  */
 import type { IncomingMessage, Server } from "node:http";
+import { SMALL_PIECE_BYTES, SmallPieces } from "../lib/small-pieces.ts";
 import { limits } from "./limits.ts";
 import { slowReads } from "./read-turns.ts";
-import { SMALL_PIECE_BYTES, SmallPieces } from "./small-pieces.ts";
 
 /** The least that a chunk's frame adds to its bytes (`1\r\n`, `\r\n`). */
 const FRAME_BYTES = 5;

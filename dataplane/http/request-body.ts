@@ -5,13 +5,13 @@ import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import { readJsonObject, type JsonObjectRead } from "../lib/json-read.ts";
 import { Slices } from "../lib/slices.ts";
+import { GatheredPieces } from "../lib/small-pieces.ts";
 import { bodyTimeout, clientGone, bodyTooLarge } from "./body-errors.ts";
 import { encodingOf, streamBody } from "./body-stream.ts";
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
 import { dropRest } from "./linger.ts";
 import { largeBodyReads, slowReads } from "./read-turns.ts";
-import { SMALL_PIECE_BYTES, SmallPieces } from "./small-pieces.ts";
 
 /** A piece of 64 KiB takes some 20 µs. */
 const JOIN_SLICE_MS = 1;
@@ -144,9 +144,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
 class Pieces {
   length = 0;
   readonly #announced: number;
-  #parts: Buffer[] = [];
-  /** Those that came after all of `#parts`. */
-  readonly #small = new SmallPieces();
+  readonly #parts = new GatheredPieces();
   /** Room for all of it, made once so much has come that the announcement is to be believed. */
   #whole: Buffer | null = null;
 
@@ -158,37 +156,26 @@ class Pieces {
   add(chunk: Buffer): void {
     // A large one is copied into one buffer as it comes: joining its pieces at the end would hold it twice.
     if (this.#whole === null && this.length > limits.quickBodyBytes && this.#announced > 0) {
-      this.#push(this.#small.take());
       this.#whole = Buffer.allocUnsafeSlow(this.#announced);
       let at = 0;
-      for (const part of this.#parts) at += part.copy(this.#whole, at, 0, this.length - at);
-      this.#parts = [];
+      for (const part of this.#parts.take()) at += part.copy(this.#whole, at, 0, this.length - at);
     }
-    if (this.#whole !== null) chunk.copy(this.#whole, this.length);
-    else if (this.length > 0 && chunk.length <= SMALL_PIECE_BYTES) this.#push(this.#small.add(chunk));
-    else {
-      this.#push(this.#small.take());
-      this.#push(chunk);
-    }
+    if (this.#whole === null) this.#parts.add(chunk);
+    else chunk.copy(this.#whole, this.length);
     this.length += chunk.length;
-  }
-
-  #push(part: Buffer | null): void {
-    if (part !== null) this.#parts.push(part);
   }
 
   whole(): Buffer | Promise<Buffer> {
     if (this.#whole !== null) return this.#whole.subarray(0, this.length);
-    this.#push(this.#small.take());
-    const [only] = this.#parts;
-    if (this.#parts.length === 1 && only !== undefined) return only;
-    if (this.length > limits.quickBodyBytes) return joinedInSlices(this.#parts, this.length);
-    return Buffer.concat(this.#parts, this.length);
+    const parts = this.#parts.take();
+    const [only] = parts;
+    if (parts.length === 1 && only !== undefined) return only;
+    if (this.length > limits.quickBodyBytes) return joinedInSlices(parts, this.length);
+    return Buffer.concat(parts, this.length);
   }
 
   drop(): void {
-    this.#parts = [];
-    this.#small.take();
+    this.#parts.take();
     this.#whole = null;
   }
 }

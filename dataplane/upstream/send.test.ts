@@ -5,6 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { Worker } from "node:worker_threads";
 import type { Dispatcher } from "undici";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { collectAll } from "../lib/garbage.ts";
 import { newUpstreamDispatcher } from "./dispatcher.ts";
 import { CallError, UpstreamCall, type CallOptions } from "./send.ts";
 
@@ -389,6 +390,40 @@ describe("a body as it is handed over", () => {
     await expect.poll(() => call.received).toBe(200_000);
     expect((await call.whole(200_000)).length).toBe(200_000);
   });
+});
+
+test("an answer in chunks of a byte takes no memory for each of them", async () => {
+  const call = new UpstreamCall({
+    origin: "http://127.0.0.1:1",
+    path: "/",
+    headers: [],
+    body: Buffer.from("{}"),
+    connectMs: 10_000,
+    firstByteMs: null,
+    idleMs: null,
+  });
+  const controller = { abort: () => {}, pause: () => {}, resume: () => {} };
+  const at = controller as unknown as Dispatcher.DispatchController;
+  call.onRequestStart(at);
+  call.onResponseStart(at, 200, {});
+  const whole = call.whole(1_000);
+  /** As undici hands them over: Buffers of their own. */
+  const bring = (text: string): WeakRef<Buffer>[] =>
+    Array.from(text, (letter) => {
+      const chunk = Buffer.from(letter);
+      call.onResponseData(at, chunk);
+      return new WeakRef(chunk);
+    });
+  const [, ...later] = bring("abcdefgh");
+  await expect
+    .poll(() => {
+      collectAll();
+      return later.filter((chunk) => chunk.deref() !== undefined).length;
+    })
+    .toBe(0);
+  bring("ij");
+  call.onResponseEnd();
+  expect((await whole).toString()).toBe("abcdefghij");
 });
 
 test("connections are kept and used again", async () => {

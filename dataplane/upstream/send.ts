@@ -7,6 +7,7 @@ import { errors, type Dispatcher } from "undici";
 import type { Readable, Transform } from "node:stream";
 import { withoutMark } from "../lib/byte-order-mark.ts";
 import { answerDecoder } from "../lib/content-coding.ts";
+import { GatheredPieces } from "../lib/small-pieces.ts";
 import { isStaleConnectionError } from "./dispatcher.ts";
 import { MAX_UNSEEN_BYTES, MOST_BEGUN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_BYTES } from "./limits.ts";
 
@@ -187,17 +188,19 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   /** The whole body, without a byte order mark. @throws CallError; `received` says how much of it came. */
   whole(maxBytes: number): Promise<Buffer> {
     const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
-    const chunks: Buffer[] = [];
+    const pieces = new GatheredPieces();
     this.read({
       data: (more) => {
-        // One by one: a call takes no more than some 120,000 arguments.
-        for (const chunk of more) chunks.push(chunk);
+        for (const chunk of more) pieces.add(chunk);
         if (this.#received > maxBytes) this.abort("too_large");
       },
       // JSON may not begin with it, and its readers may leave it out (RFC 8259 §8.1).
-      end: () => resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks))),
+      end: () => {
+        const chunks = pieces.take();
+        resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks)));
+      },
       fail: (fault) => {
-        const begun = this.#received > MOST_BEGUN_BYTES ? undefined : Buffer.concat(chunks);
+        const begun = this.#received > MOST_BEGUN_BYTES ? undefined : Buffer.concat(pieces.take());
         reject(new CallError(fault, this.#received, this.#cause, begun));
       },
     });

@@ -28,3 +28,34 @@ export class SmallPieces {
     return gathered;
   }
 }
+
+/** Pieces of one body that are kept until it is whole. */
+export class GatheredPieces {
+  length = 0;
+  #parts: Buffer[] = [];
+  /** Those that came after all of `#parts`. */
+  readonly #small = new SmallPieces();
+
+  add(piece: Buffer): void {
+    // Most bodies are one piece, which needs no copy.
+    if (this.length > 0 && piece.length <= SMALL_PIECE_BYTES) this.#push(this.#small.add(piece));
+    else {
+      this.#push(this.#small.take());
+      this.#push(piece);
+    }
+    this.length += piece.length;
+  }
+
+  /** All of them in order, which are forgotten here. */
+  take(): readonly Buffer[] {
+    this.#push(this.#small.take());
+    const parts = this.#parts;
+    this.#parts = [];
+    this.length = 0;
+    return parts;
+  }
+
+  #push(part: Buffer | null): void {
+    if (part !== null) this.#parts.push(part);
+  }
+}
