@@ -28,7 +28,8 @@ export type CountUpstream = (question: CountRequest) => Promise<number | null>;
 export const countUpstream =
   (dispatcher: Dispatcher): CountUpstream =>
   async ({ upstream, credential, body, headers, signal }) => {
-    if (upstream.countTokensUrl === null) return null;
+    // A signal that has aborted tells no listener of it any more.
+    if (upstream.countTokensUrl === null || signal.aborted) return null;
     const { origin, pathname, search } = new URL(upstream.countTokensUrl);
     const sent = { ...usualHeaders("application/json"), ...headers, ...upstream.headers };
     if (upstream.credential !== null && credential !== undefined)
