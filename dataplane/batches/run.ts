@@ -1,9 +1,8 @@
 /** Runs one item: the same way as a live request, with the answer kept instead of sent (service.md "Batches"). */
 import type { Logger } from "pino";
-import type { Bill, Meter, MeteredRequest } from "../billing/meter.ts";
+import type { Bill, Meter } from "../billing/meter.ts";
 import type { Holds } from "../billing/holds.ts";
-import { noTokens, noTools } from "../billing/token-usage.ts";
-import { chargedBy, usageRow, type UsageRow } from "../billing/usage-row.ts";
+import type { UsageRow } from "../billing/usage-row.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { dialectPath } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
@@ -15,7 +14,7 @@ import { apiErrorOf } from "../store/store-away.ts";
 import type { Clock } from "../lib/clock.ts";
 import { Cancellation } from "../lib/cancellation.ts";
 import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
-import { newRequestSummary, type RequestSummary } from "../telemetry/request-summary.ts";
+import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { judgeRun, type RunVerdict } from "./outcome.ts";
@@ -104,14 +103,12 @@ export async function runItem(
   endSpan(summary.span, {}, error?.code ?? null);
   const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);
   const verdict = error === null ? null : judge(services, item, charge, error);
-  // Before it is recorded: its record says what it cost, in every way.
-  const row = charge.row ?? (isCorrupt(verdict) ? charge.estimate(summary) : null);
   // One that may not begin yet is nothing to tell of: its record is that of the run which begins.
   if (error?.cause !== TOOLS_IN_USE)
     services.records?.add(
       requestRecord({ ...endOf(item), status, durationMs: performance.now() - startedAt }, summary),
     );
-  const over = { kind: "over", release: charge.release, row } as const;
+  const over = { kind: "over", release: charge.release, row: charge.row } as const;
   if (error === null || verdict === null)
     return { ...over, state: "succeeded", line: succeededLine(item.form, item, sink.body) };
   if (verdict.kind !== "errored") return verdict;
@@ -134,8 +131,6 @@ const judge = (services: RunServices, item: ClaimedItem, charge: ItemCharge, err
     },
     services.random(),
   );
-
-const isCorrupt = (verdict: RunVerdict | null): boolean => verdict?.kind === "errored" && verdict.corrupt;
 
 /**
  * What its record says of an item; nobody waited for its first byte. The moment is that of its batch, not `acceptedAt`, which
@@ -165,7 +160,6 @@ function inOwnWords(error: ApiError): ApiError {
 class ItemCharge {
   row: UsageRow | null = null;
   readonly meter: Meter;
-  #request: MeteredRequest | null = null;
   #bill: Bill | null = null;
   #giveBack: (() => Promise<void>) | null = null;
 
@@ -177,7 +171,6 @@ class ItemCharge {
     this.meter = {
       open: async (request, estimate, span) => {
         this.#bill = await meter.open(request, estimate, span);
-        this.#request = request;
         return this.#bill;
       },
     };
@@ -185,28 +178,12 @@ class ItemCharge {
 
   /** The meter has admitted the item, so what fails later is not a lack of credit. */
   get opened(): boolean {
-    return this.#request !== null;
+    return this.#bill !== null;
   }
 
   /** Gives the hold back, also that of a row which was handed over and is not charged. */
   readonly release = async (): Promise<void> =>
     this.#giveBack === null ? this.#bill?.release() : this.#giveBack();
-
-  /** Rule 4.3: a corrupt answer costs its input at least, also where nothing of it could be counted. */
-  estimate(summary: RequestSummary): UsageRow | null {
-    if (this.#request === null) return null;
-    const row = usageRow(this.#request, {
-      tokens: { ...noTokens, input: Math.max(1, this.#request.inputTokens) },
-      tools: noTools,
-      estimated: true,
-      status: "error",
-      iterations: 1,
-      upstream: summary.upstream,
-    });
-    // Its bill was given back, and knows of no charge.
-    summary.bill = { charged: chargedBy(row) };
-    return row;
-  }
 }
 
 /** An answer in memory; upstreams' answers are bounded where they are read. */

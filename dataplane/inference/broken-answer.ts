@@ -3,12 +3,13 @@ import type { UsageContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { tokensOfBytes } from "../dialects/output-estimate.ts";
-import { corruptAnswer, cutAnswer } from "../dialects/upstream-error.ts";
+import { corruptAnswer, cutAnswer, isCorrupt } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import { AttemptFailure, endedByUs, statusOfFault, timedOut } from "../upstream/failure.ts";
+import { AttemptFailure, ClientLeft, endedByUs, statusOfFault, timedOut } from "../upstream/failure.ts";
 import type { CallFault, UpstreamCall } from "../upstream/send.ts";
+import type { InferenceCall } from "./call.ts";
 
 /** How long a finished upstream may take to close its answer, so that its connection can be used again. */
 const LINGER_MS = 1_000;
@@ -59,6 +60,18 @@ export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure
  */
 export const isOwed = ({ sent, received }: UpstreamCall, fault: CallFault): boolean =>
   received > 0 || (fault === "cancelled" && sent);
+
+/**
+ * Whether a call of whose answer nothing came costs its prompt: where its client left, the upstream has the prompt and charges it
+ * (rule 1.11); in a batch each corrupt answer is charged, also an empty one (rule 4.3).
+ */
+export const costsPrompt = (
+  error: unknown,
+  { batchId }: Pick<InferenceCall, "batchId">,
+): error is ApiError =>
+  error instanceof ClientLeft
+    ? error.sent
+    : batchId !== null && error instanceof ApiError && isCorrupt(error);
 
 /** What an answer cost that cannot be read: the prompt, and what was received (rule 1.6). */
 export const usageOfBytes = (context: UsageContext, received: number): MessagesUsage =>

@@ -3,14 +3,14 @@ import type { Span } from "@opentelemetry/api";
 import type { Upstream } from "../config/schema.ts";
 import type { CodecContext } from "../dialects/codecs.ts";
 import type { MessagesEvent } from "../dialects/messages/types.ts";
-import { withoutForeignPaths } from "../dialects/upstream-error.ts";
+import { isCorrupt, withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
 import type { NextCall } from "../loop/next-request.ts";
-import { ClientLeft } from "../upstream/failure.ts";
 import { askAgain, refusedPart } from "./asking-again.ts";
+import { costsPrompt } from "./broken-answer.ts";
 import { usualTokensOf } from "./estimate.ts";
 import { answerEvents } from "./loop-answer.ts";
 import { inputSizeOf, type LoopWritten } from "./open-loop.ts";
@@ -47,7 +47,7 @@ export class Iterations {
       return await this.#ask(deadline, next);
     } catch (error) {
       deadline.dispose();
-      if (error instanceof ClientLeft && error.sent) throw this.#leftBehind(error);
+      if (costsPrompt(error, call)) throw this.#unanswered(error);
       throw error instanceof ApiError && this.#foreign ? withoutForeignPaths(error) : error;
     }
   }
@@ -116,8 +116,8 @@ export class Iterations {
     }
   }
 
-  /** A call whose client left before its first byte costs its prompt (rule 1.11). */
-  #leftBehind(error: ApiError): BrokenAnswer {
+  /** A call of whose answer nothing came, and which costs its prompt nevertheless. */
+  #unanswered(error: ApiError): BrokenAnswer {
     const { call, work } = this.#services;
     const context =
       this.#asked === null || this.#next === null
@@ -126,7 +126,7 @@ export class Iterations {
     return new BrokenAnswer(error, {
       upstream: call.summary.upstream ?? "",
       usage: countedUsage(null, context, () => ({ tokens: 0 })),
-      corrupt: false,
+      corrupt: isCorrupt(error),
     });
   }
 }

@@ -26,6 +26,7 @@ import type { Upstreams } from "../upstream/upstreams.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
 import { answerJob, settle, type RelayJob } from "./answer-job.ts";
 import { askAgain } from "./asking-again.ts";
+import { costsPrompt } from "./broken-answer.ts";
 import type { InferenceCall } from "./call.ts";
 import { conversationKey } from "./conversation-key.ts";
 import { conversionFacts } from "./conversion.ts";
@@ -296,15 +297,14 @@ class Serving {
     const told = last instanceof BrokenAnswer ? last.error : last;
     const job = { bill, model: this.route.model, sink: this.#call.sink };
     if (last instanceof BrokenAnswer) await settle(job, last.usage, last.upstream, "error");
-    else if (last instanceof ClientLeft && last.sent)
-      // The upstream has the prompt, and charges it (rule 1.11).
+    else if (costsPrompt(last, this.#call))
       await settle(
         job,
         countedUsage(null, this.#usageContext(this.outgoing.asked?.dialect ?? this.#call.dialect), () => ({
           tokens: 0,
         })),
         upstream,
-        "cancelled",
+        last instanceof ClientLeft ? "cancelled" : "error",
       );
     else await bill.release();
     // There is nobody left to tell.

@@ -6,6 +6,7 @@ import { describe, expect, test } from "vitest";
 import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { declaredSearch, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
 import type { Answer, Step } from "../../test/fakes/upstream/script.ts";
+import { withFaults } from "../../test/fakes/upstream/server.ts";
 import { usageRow } from "../billing/usage-row.ts";
 import type { Route } from "../config/schema.ts";
 import { type Dialect, dialects } from "../dialects/dialect.ts";
@@ -446,4 +447,39 @@ describe.each(dialects)("a model that does not think, on %s", (upstream) => {
       }
     },
   );
+});
+
+describe("rules 4.3 and 10.2: an empty answer to a batch's request costs its prompt at the tier that was sent", () => {
+  const empty = withFaults(hello(), { empty: true });
+  const cells = dialects.flatMap((client) =>
+    (["whole", "tools"] as const).map((way) => [client, way] as const),
+  );
+
+  test.each(cells)("%s, %s", async (client, way) => {
+    const more = { service_tier: "priority" };
+    const run = async (batchId: string | null) => {
+      fake.next(empty);
+      const call = { ...asked(client, client, way, more), batchId };
+      expect(await refusal(call)).toMatchObject({ code: "upstream_error" });
+      return call;
+    };
+    expect((await run(null)).meter).toMatchObject({ settled: [], released: 1 });
+    const item = await run("batch_1");
+    const prompt = Math.ceil(item.body.length / 4);
+    expect(item.meter.settled).toMatchObject([
+      { status: "error", estimated: true, iterations: 1, tokens: { input: prompt, output: 0 } },
+    ]);
+    expect(charged(item)).toMatchObject({ total: BigInt(prompt) * times.priority, serviceTier: "priority" });
+  });
+
+  test.each(dialects)("%s, in a later iteration, which fails the request", async (client) => {
+    const search = { type: "tool", name: "web_search", input: { query: "gates" } } as const;
+    fake.next({ answer: { parts: [search], usage, tiers: { service_tier: "priority" } } }, empty);
+    const call = { ...asked(client, client, "tools", { service_tier: "priority" }), batchId: "batch_1" };
+    expect(await refusal(call)).toMatchObject({ code: "upstream_error" });
+    const [settled] = call.meter.settled;
+    expect(settled).toMatchObject({ status: "error", estimated: true, iterations: 2 });
+    expect(settled?.tokens.input).toBeGreaterThan(100);
+    expect(charged(call).serviceTier).toBe("priority");
+  });
 });
