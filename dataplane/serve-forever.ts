@@ -266,6 +266,7 @@ export async function serveForever(environment: Environment): Promise<void> {
       context: batches.context,
       serve,
       countUpstream: countUpstream(dispatcher),
+      upstreams,
       large,
       sealerOf,
       publicUrl: () => publicUrl,

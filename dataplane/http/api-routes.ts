@@ -36,6 +36,7 @@ export interface ApiParts {
   readonly context: BatchContext;
   readonly serve: Serve;
   readonly countUpstream: CountTokensNeeds["ask"];
+  readonly upstreams: CountTokensNeeds["upstreams"];
   /** Where large bodies are worked on. */
   readonly large: WorkerPool | null;
   readonly sealerOf: CountTokensNeeds["sealerOf"];
@@ -52,11 +53,11 @@ export interface ApiParts {
 export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const { pool, reads, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } =
     parts;
-  const { requestRetentionMs, acknowledged, consoleFiles } = parts;
+  const { requestRetentionMs, acknowledged, consoleFiles, upstreams } = parts;
   return [
     modelRoutes,
     keyRoutes(keys, { pool, holds }),
-    countTokensRoutes({ ask: countUpstream, pool: large, sealerOf, files }),
+    countTokensRoutes({ ask: countUpstream, upstreams, pool: large, sealerOf, files }),
     inferenceRoutes({ meter: holds, serve }),
     fileRoutes(files),
     messageBatchRoutes(context, publicUrl),

@@ -1,5 +1,17 @@
+import type { Route } from "../config/schema.ts";
 import { hash } from "../upstream/affinity.ts";
 import type { Inspection, AnyInspection } from "./inspect-body.ts";
+
+/** What a request's upstreams are ranked by; null: by chance. */
+export function conversationOf(
+  { affinity, upstreams }: Route,
+  inspection: AnyInspection,
+  organizationId: string,
+  sessionId: string | undefined,
+): string | null {
+  if (affinity === "none" || upstreams.length === 1) return null;
+  return conversationKey(inspection, organizationId, sessionId);
+}
 
 /** Of long texts the beginning is enough to tell conversations apart; it does not change from turn to turn. */
 const MAX_HASHED_BYTES = 4 * 1024;

@@ -28,7 +28,7 @@ import { answerJob, settle, type RelayJob } from "./answer-job.ts";
 import { askAgain } from "./asking-again.ts";
 import { costsPrompt } from "./broken-answer.ts";
 import type { InferenceCall } from "./call.ts";
-import { conversationKey } from "./conversation-key.ts";
+import { conversationOf } from "./conversation-key.ts";
 import { conversionFacts } from "./conversion.ts";
 import { convertStream } from "./convert-stream.ts";
 import { convertWhole } from "./convert-whole.ts";
@@ -278,10 +278,8 @@ class Serving {
   }
 
   #conversation(): string | null {
-    const { affinity, upstreams } = this.route;
-    if (affinity === "none" || upstreams.length === 1) return null;
     const { principal, headers } = this.#call;
-    return conversationKey(this.#seen, principal.organizationId, headers["x-session-id"]);
+    return conversationOf(this.route, this.#seen, principal.organizationId, headers["x-session-id"]);
   }
 
   /** Asks again if that is worth it, or gives the hold back. @throws ApiError unless the client has left. */

@@ -1,5 +1,6 @@
 /** All upstreams of this process: connections to them, and what is known of their health. */
 import type { Dispatcher } from "undici";
+import type { Route, Upstream } from "../config/schema.ts";
 import { systemClock, type Clock } from "../lib/clock.ts";
 import { Attempts } from "./attempts.ts";
 import { Endpoints } from "./endpoints.ts";
@@ -36,11 +37,18 @@ export class Upstreams {
 
   /** The tries of one request. */
   attempts(request: UpstreamRequest): Attempts {
-    const { route, conversation } = request;
-    return new Attempts(
-      this,
-      request,
-      preference(route.upstreams, () => conversation ?? String(this.random())),
+    return new Attempts(this, request, this.#preferred(request.route, request.conversation));
+  }
+
+  /** Who counts a request's tokens for this route; undefined: nobody does, or all who do are out. */
+  counting(route: Route, conversation: string | null): Upstream | undefined {
+    const now = this.clock.now();
+    return this.#preferred(route, conversation).find(
+      (upstream) => upstream.countTokensUrl !== null && this.health.outUntil(route, upstream) <= now,
     );
+  }
+
+  #preferred({ upstreams }: Route, conversation: string | null): readonly Upstream[] {
+    return preference(upstreams, () => conversation ?? String(this.random()));
   }
 }

@@ -255,7 +255,8 @@ export class AdminWorld {
     await sync.copy(this.snapshot);
     const dispatcher = newUpstreamDispatcher();
     const sealerOf = sealing([{ id: "test", key: randomBytes(32) }]);
-    const serve = createServe(new Upstreams(dispatcher), sealerOf, async () => ({
+    const upstreams = new Upstreams(dispatcher);
+    const serve = createServe(upstreams, sealerOf, async () => ({
       kind: "error",
       code: "unavailable",
     }));
@@ -295,6 +296,7 @@ export class AdminWorld {
       context: batches.context,
       serve,
       countUpstream: countUpstream(dispatcher),
+      upstreams,
       large: null,
       sealerOf,
       publicUrl: () => "http://gapura.test",

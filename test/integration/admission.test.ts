@@ -109,6 +109,7 @@ beforeAll(async () => {
         inferenceRoutes({ meter: plane.holds, serve }),
         countTokensRoutes({
           ask: () => Promise.resolve(1),
+          upstreams: { counting: ({ upstreams: [first] }) => first },
           pool: null,
           sealerOf: sealing([{ id: "test", key: Buffer.alloc(32, 7) }]),
           files,

@@ -50,14 +50,15 @@ beforeAll(async () => {
       ],
     }),
   );
-  const serve = withFiles(createServe(new Upstreams(dispatcher), sealer, noTools, large), world.store, large);
+  const upstreams = new Upstreams(dispatcher);
+  const serve = withFiles(createServe(upstreams, sealer, noTools, large), world.store, large);
   const ask = (question: CountRequest) => {
     asked.push(question);
     return Promise.resolve(42);
   };
   server = await startTestServer(
     [
-      countTokensRoutes({ ask, pool: large, sealerOf: sealer, files: world.store }),
+      countTokensRoutes({ ask, upstreams, pool: large, sealerOf: sealer, files: world.store }),
       inferenceRoutes({ meter: new RecordingMeter(), serve }),
     ],
     { snapshot: () => snapshot, services: { bodies } },

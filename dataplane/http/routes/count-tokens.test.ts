@@ -1,7 +1,7 @@
 import Anthropic from "@anthropic-ai/sdk";
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
-import { describe, expect, test } from "vitest";
+import { afterAll, describe, expect, test } from "vitest";
 import {
   sampleCredentials,
   sampleKeys,
@@ -15,6 +15,8 @@ import { Snapshot } from "../../config/snapshot.ts";
 import type { FileReader } from "../../files/file-store.ts";
 import { countUpstream, type CountRequest } from "../../upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
+import { FAILURES_TO_EJECT } from "../../upstream/health.ts";
+import { Upstreams } from "../../upstream/upstreams.ts";
 import { countTokensRoutes } from "./count-tokens.ts";
 
 const counting = sampleUpstream({
@@ -38,7 +40,9 @@ function snapshotWith(upstream = counting): Snapshot {
 /** The organization has none; with files: test/integration/counted-files.test.ts. */
 const noFiles: FileReader = { find: async () => new Map(), read: () => expect.unreachable() };
 
-const local = { pool: null, sealerOf, files: noFiles } as const;
+const dispatcher = newUpstreamDispatcher();
+afterAll(() => dispatcher.destroy());
+const local = { upstreams: new Upstreams(dispatcher), pool: null, sealerOf, files: noFiles } as const;
 
 /** Counts a body with an upstream that answers `answer`; tells what the upstream was asked. */
 async function count(
@@ -77,6 +81,42 @@ test("the upstream's own count is passed on; it sees its own model name and othe
   expect(asked[0]?.headers).toEqual({ "anthropic-version": "2023-06-01", "anthropic-beta": "some-beta" });
   const empty = await count(text, 42, { "anthropic-version": "", "anthropic-beta": "" });
   expect(empty.asked[0]?.headers).toEqual({ "anthropic-version": "2023-06-01" });
+});
+
+describe("who is asked", () => {
+  const second = sampleUpstream({ ...counting, name: "second", priority: 1 });
+  const third = sampleUpstream({ ...counting, name: "third", countTokensUrl: null });
+  const route = sampleRoute("alpha", { upstreams: [second, third, counting] });
+  const routing = sampleRouting(1, { routes: [route] });
+  const index = { schemaVersion: 1, serial: 1, hash: "0".repeat(64), routing: [], credentials: [] };
+  const snapshot = new Snapshot(index, routing, sampleCredentials(1, { "default/up/key": "up-secret" }));
+
+  async function askedBeside(...ejected: (typeof counting)[]): Promise<unknown> {
+    const upstreams = new Upstreams(dispatcher);
+    for (const upstream of ejected)
+      for (let failure = 0; failure < FAILURES_TO_EJECT; failure += 1)
+        upstreams.health.failed(route, upstream);
+    let asked: string | null = null;
+    const ask = ({ upstream }: CountRequest) => {
+      asked = upstream.name;
+      return Promise.resolve(42);
+    };
+    const routes = countTokensRoutes({ ...local, upstreams, ask });
+    await using server = await startTestServer([routes], { snapshot: () => snapshot });
+    const body = JSON.stringify({ model: "alpha", ...hello });
+    const headers = { "content-type": "application/json" };
+    const response = await server.fetch("/v1/messages/count_tokens", { method: "POST", headers, body });
+    return [asked, await response.json()];
+  }
+
+  test("that which an inference prefers, of those that count", async () => {
+    expect(await askedBeside()).toEqual([counting.name, { input_tokens: 42 }]);
+  });
+
+  test("rule 1.14: none that is taken out", async () => {
+    expect(await askedBeside(counting)).toEqual(["second", { input_tokens: 42 }]);
+    expect(await askedBeside(counting, second)).toEqual([null, { input_tokens: 17 }]);
+  });
 });
 
 test("no thinking budget goes upstream", async () => {

@@ -11,12 +11,14 @@ import { noTiers } from "../../dialects/tiers.ts";
 import type { FileReader } from "../../files/file-store.ts";
 import { choosePath, pathNeeds } from "../../inference/choose-path.ts";
 import { conversionFacts } from "../../inference/conversion.ts";
+import { conversationOf } from "../../inference/conversation-key.ts";
 import { inlineFiles } from "../../inference/file-references.ts";
 import { refuse } from "../../inference/refuse.ts";
 import { openBody, type RequestBody } from "../../inference/request-body.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
 import type { WorkerPool } from "../../lib/worker-pool.ts";
 import type { CountUpstream } from "../../upstream/count-tokens.ts";
+import type { Upstreams } from "../../upstream/upstreams.ts";
 import { toldVersion } from "../../inference/outgoing-request.ts";
 import { limits } from "../limits.ts";
 import { clientGone } from "../body-errors.ts";
@@ -25,6 +27,8 @@ import { callerOf, type HttpServices, type Routes } from "../route.ts";
 
 export interface CountTokensNeeds {
   readonly ask: CountUpstream;
+  /** Says who is asked. */
+  readonly upstreams: Pick<Upstreams, "counting">;
   /** Where large bodies are worked on; null: here. */
   readonly pool: WorkerPool | null;
   readonly sealerOf: (organizationId: string) => Sealer;
@@ -50,12 +54,13 @@ export const countTokensRoutes =
   };
 
 async function count(
-  { ask, pool, sealerOf, files }: CountTokensNeeds,
+  needs: CountTokensNeeds,
   services: HttpServices,
   request: FastifyRequest,
   bytes: Buffer,
   closed: Cancellation,
 ): Promise<number> {
+  const { pool, sealerOf, files } = needs;
   const { organizationId } = callerOf(request);
   const opened = await openBody("messages", bytes, { pool, organizationId, closed });
   const work = await withOwnFiles(opened, files, services, request);
@@ -70,14 +75,14 @@ async function count(
   request.summary.model = route.model;
   // What no upstream may see is counted here (rules 3.3, 3.4).
   const sealer = sealerOf(organizationId);
-  const needs = pathNeeds(inspected);
+  const found = pathNeeds(inspected);
   const counted =
-    choosePath(needs, "messages") === "relay"
-      ? await askUpstream(ask, route, snapshot, { work, sealer }, request, closed)
+    choosePath(found, "messages") === "relay"
+      ? await askUpstream(needs, route, snapshot, { work, sealer }, request, closed)
       : null;
   if (counted !== null) return counted;
   // Read as the request itself would be, so that what is refused there is refused here.
-  if (route.upstreams.every(({ dialect }) => choosePath(needs, dialect) !== "relay")) {
+  if (route.upstreams.every(({ dialect }) => choosePath(found, dialect) !== "relay")) {
     const call = { dialect: "messages", id: request.id, acceptedAt: 0, headers: {} } as const;
     await work.read(conversionFacts(call, inspected, route, noTiers), sealer, undefined);
   }
@@ -102,7 +107,7 @@ function withOwnFiles(
 }
 
 async function askUpstream(
-  ask: CountUpstream,
+  { ask, upstreams }: CountTokensNeeds,
   route: Route,
   snapshot: Snapshot,
   { work, sealer }: { readonly work: RequestBody; readonly sealer: Sealer },
@@ -110,11 +115,17 @@ async function askUpstream(
   closed: Cancellation,
 ): Promise<number | null> {
   if (!route.capabilities.countTokens) return null;
-  const [upstream] = route.upstreams
-    .filter(({ countTokensUrl, weight }) => countTokensUrl !== null && weight > 0)
-    .sort((one, other) => one.priority - other.priority);
+  const { "anthropic-version": version, "anthropic-beta": beta, "x-session-id": session } = request.headers;
+  const upstream = upstreams.counting(
+    route,
+    conversationOf(
+      route,
+      work.inspected,
+      callerOf(request).organizationId,
+      typeof session === "string" ? session : undefined,
+    ),
+  );
   if (upstream === undefined) return null;
-  const { "anthropic-version": version, "anthropic-beta": beta } = request.headers;
   return ask({
     upstream,
     credential: upstream.credential === null ? undefined : snapshot.credential(upstream.credential.id),
