@@ -1,14 +1,6 @@
 -- What an organization may ask of endpoints that cost nothing (rule 7.7): requests, which fill a bucket, and bytes of
 -- counted text, of which the bucket holds a minute's worth.
 
--- A bucket's level now.
-local function level_of(level, per_minute, size, at)
-  if not level then
-    return size
-  end
-  return math.min(size, tonumber(level) + math.max(0, now - tonumber(at)) * per_minute / 60000)
-end
-
 -- free(organization, group, requests a minute, size of their bucket, requests to take, bytes a minute, bytes that must
 -- be there, bytes to take)
 -- group: callers that share a budget. Replies: taken | limited, requests or text, ms to wait.
@@ -17,8 +9,8 @@ operations.free = function(organization, group, per_minute, size, requests, byte
   bytes_limit, bytes = tonumber(bytes_limit), tonumber(bytes)
   local key = tag .. ':f:' .. group .. ':' .. organization
   local stored = call('HMGET', key, 'requests', 'bytes', 'at')
-  local requests_level = level_of(stored[1], per_minute, size, stored[3])
-  local bytes_level = level_of(stored[2], bytes_limit, bytes_limit, stored[3])
+  local requests_level = filled(stored[1], per_minute, stored[3], size)
+  local bytes_level = filled(stored[2], bytes_limit, stored[3])
   if requests > 0 and requests_level < requests then
     return { 'limited', 'requests', text(math.ceil((requests - requests_level) * 60000 / per_minute)) }
   end
@@ -28,7 +20,7 @@ operations.free = function(organization, group, per_minute, size, requests, byte
     return { 'limited', 'text', text(math.ceil((needed - bytes_level) * 60000 / bytes_limit)) }
   end
   volatile('HSET', key, 'requests', requests_level - requests, 'bytes', bytes_level - tonumber(bytes_taken), 'at', now)
-  volatile('PEXPIRE', key, '120000')
+  volatile('PEXPIRE', key, text(FORGOTTEN_MS))
   return { 'taken' }
 end
 

@@ -8,17 +8,18 @@ local FORGOTTEN_MS = 7 * 86400000
 -- The level of a bucket without a limit: more than any limit.
 local UNLIMITED = 1e15
 
--- The bucket's level now.
-local function filled(level, limit, at)
+-- The bucket's level now. It holds a minute's worth, or `size`.
+local function filled(level, limit, at, size)
   -- Without a limit it stays full: requests must not count against one that is set later.
   if limit <= 0 then
     return UNLIMITED
   end
+  size = size or limit
   -- A restarted server forgets the shard's clock; what it kept may be of a later time.
   if not level or at - now > MOST_PASSED then
-    return limit
+    return size
   end
-  return math.min(limit, tonumber(level) + math.max(0, now - at) * limit / 60000)
+  return math.min(size, tonumber(level) + math.max(0, now - at) * limit / 60000)
 end
 
 -- By name: what is stored of a bucket, {level of requests, of tokens, when they were right}, and changed by this call so far;

@@ -99,6 +99,23 @@ test("forward by an hour: no limit is freed, and going back again changes nothin
   expect(await redis.pttl(`${tag}:l:org`)).toBeGreaterThan(24 * HOUR);
 });
 
+/** What costs nothing: six times a minute, too. */
+const free = () => call(operation("free", "org", "counts", "6", "6", "1", "600", "1", "1"));
+
+test("what costs nothing: a step of an hour refuses nobody and frees no limit either", async () => {
+  for (let left = 6; left > 0; left -= 1) expect(await free()).toEqual(["taken"]);
+  expect((await free()).slice(0, 2)).toEqual(["limited", "requests"]);
+  clock += HOUR;
+  expect((await free())[0]).toBe("limited");
+  expect(await redis.pttl(`${tag}:f:counts:org`)).toBeGreaterThan(24 * HOUR);
+  await pass(11_000);
+  expect(await free()).toEqual(["taken"]);
+  // Started again, so that the shard's own clock is gone, as in a limit of requests.
+  clock -= 2 * HOUR;
+  await redis.del(`${tag}:clock`);
+  expect(await free()).toEqual(["taken"]);
+});
+
 test("forward by an hour: a living request's hold is not swept", async () => {
   await hold();
   clock += HOUR;
