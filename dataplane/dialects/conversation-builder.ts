@@ -46,6 +46,8 @@ export class Aliases {
 interface Turn {
   readonly message: MessageParam;
   readonly results: ToolResultBlock[];
+  /** Something was left out behind what stands here. */
+  hasGap: boolean;
 }
 
 interface Call {
@@ -89,10 +91,31 @@ export class ConversationBuilder {
 
   /** Adds to the assistant turn that is last, or begins one. */
   continueAssistant(block: ContentBlockParam): void {
-    const last = this.#turns.at(-1);
-    const isOpen = last?.message.role === "assistant" && last.results.length === 0;
-    if (isOpen && typeof last.message.content !== "string") last.message.content.push(block);
-    else this.assistant([block]);
+    const open = this.#openTurn;
+    if (open === null) return this.assistant([block]);
+    const { turn, content } = open;
+    if (block.type !== "text" || !turn.hasGap) {
+      content.push(block);
+      return;
+    }
+    turn.hasGap = false;
+    const before = content.findLast(({ type }) => type === "text");
+    const text = before?.type === "text" ? blankLine(before.text, block.text) + block.text : block.text;
+    content.push({ ...block, text });
+  }
+
+  /** Something that no model is told stood here: neighbouring texts are one, and those beside it are not. */
+  leaveOut(): void {
+    const open = this.#openTurn;
+    if (open !== null) open.turn.hasGap = true;
+  }
+
+  /** The assistant turn that is last, while more may come to it. */
+  get #openTurn(): { readonly turn: Turn; readonly content: ContentBlockParam[] } | null {
+    const turn = this.#turns.at(-1);
+    if (turn?.message.role !== "assistant" || turn.results.length > 0) return null;
+    const { content } = turn.message;
+    return typeof content === "string" ? null : { turn, content };
   }
 
   /** A tool call at the end of the last assistant turn. `path`: of the call, for a refusal. */
@@ -128,7 +151,7 @@ export class ConversationBuilder {
   }
 
   #begin(message: MessageParam): void {
-    this.#turns.push({ message, results: [] });
+    this.#turns.push({ message, results: [], hasGap: false });
   }
 
   /** @throws ApiError when a call has no result. */
@@ -155,6 +178,13 @@ export class ConversationBuilder {
     if (results.length > 0) messages.push({ role: "user", content: [...results] });
     return { system: this.#leading.length === 0 ? undefined : this.#leading.join("\n"), messages };
   }
+}
+
+/** What lacks of a blank line between two texts, as in an answer's own (rule 3.12). */
+function blankLine(before: string, after: string): string {
+  const ending = before.endsWith("\n\n") ? 2 : before.endsWith("\n") ? 1 : 0;
+  const beginning = after.startsWith("\n\n") ? 2 : after.startsWith("\n") ? 1 : 0;
+  return "\n".repeat(Math.max(0, 2 - ending - beginning));
 }
 
 const blocksOf = (content: MessageParam["content"]): readonly ContentBlockParam[] =>

@@ -151,7 +151,7 @@ function readItem(item: Cursor, reading: Reading): void {
       return;
     default:
       // Run by us in an earlier turn: the model gets the text that came of it (service.md "Conversations").
-      if (serverToolItems.has(type)) return;
+      if (serverToolItems.has(type)) return reading.conversation.leaveOut();
       item.fail("type", `input items of type ${type.slice(0, 40)} are not supported`, "unsupported_content");
   }
 }
