@@ -1,5 +1,6 @@
 /** The data plane's environment (design.md §7), read once by `main.ts`. */
 import { z } from "zod";
+import { DAY_MS, HOUR_MS } from "./lib/clock.ts";
 import { checkRedisAddress, withSentinelPassword } from "./store/redis-address.ts";
 
 const port = z.coerce.number().int().min(0).max(65_535);
@@ -44,11 +45,11 @@ const otlpExporter = withDefault(z.string(), "otlp").transform((list) =>
 const duration = z
   .string()
   .regex(/^(0|[1-9]\d{0,3}[dh])$/, "must be 0, or a number of days or hours such as 7d or 12h")
-  .transform((text) => Number.parseInt(text, 10) * (text.endsWith("h") ? 3_600_000 : 86_400_000));
-const requestRetention = duration.refine((ms) => ms <= 90 * 86_400_000, "must be at most 90d");
+  .transform((text) => Number.parseInt(text, 10) * (text.endsWith("h") ? HOUR_MS : DAY_MS));
+const requestRetention = duration.refine((ms) => ms <= 90 * DAY_MS, "must be at most 90d");
 /** Batches, dead letters and whatever else may still change a row are over by then (store/migrations/0007_closings.sql). */
 const usageRetention = duration.refine(
-  (ms) => ms >= 35 * 86_400_000,
+  (ms) => ms >= 35 * DAY_MS,
   "must be at least 35d, as younger usage may still change; leave it out to keep usage for ever",
 );
 

@@ -10,11 +10,12 @@ import { sql } from "slonik";
 import { z } from "zod";
 import { dialects } from "../dialects/dialect.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
+import { DAY_MS } from "../lib/clock.ts";
 
 /** A batch ends this long after it was made, whatever has not run by then (service.md "Limits"). */
-export const WINDOW_MS = 24 * 3_600_000;
+export const WINDOW_MS = DAY_MS;
 /** Results are kept for this long after the end (service.md "Limits"). */
-export const RETENTION_MS = 29 * 24 * 3_600_000;
+export const RETENTION_MS = 29 * DAY_MS;
 export const MAX_REQUESTS = 10_000;
 /** Its requests together, as they come: a body or a file. */
 export const MAX_BATCH_BYTES = 256 * 1024 * 1024;

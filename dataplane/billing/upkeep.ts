@@ -11,6 +11,7 @@ import { Drainer, LedgerAway } from "./drain.ts";
 import { accountOperation } from "./account-loader.ts";
 import type { Holds } from "./holds.ts";
 import { metrics } from "../telemetry/metrics.ts";
+import { HOUR_MS } from "../lib/clock.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { ShardLeaders } from "./shard-leaders.ts";
 import { changedAccounts, pageAccounts, type KeyedAccount } from "./accounts.ts";
@@ -45,7 +46,7 @@ export const usualRhythm: Rhythm = {
   accountsMs: 5_000,
   lookBackMs: 30_000,
 };
-const PARTITIONS_MS = 6 * 3_600_000;
+const PARTITIONS_MS = 6 * HOUR_MS;
 const OWED_MS = 500;
 const DEAD_LETTERS_MS = 30_000;
 const SWEPT_AT_ONCE = 200;
@@ -59,7 +60,7 @@ const LAST_LOOK_MS = 2_000;
 /** A look at a shard takes a millisecond or two. */
 const IMPATIENT_MS = 250;
 /** After so long without an answer from either store every account is told, changed or not. */
-const LOOK_BACK_MOST_MS = 3_600_000;
+const LOOK_BACK_MOST_MS = HOUR_MS;
 
 export interface UpkeepOptions {
   readonly redis: RedisStore;

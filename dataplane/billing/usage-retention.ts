@@ -7,13 +7,13 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
-import type { Clock } from "../lib/clock.ts";
+import { HOUR_MS, type Clock } from "../lib/clock.ts";
 import { Recurring } from "../lib/recurring.ts";
 
 /** How often it is looked whether there is something to do, or left to do. */
 const LOOK_MS = 60_000;
 /** After a look that left nothing. */
-const DONE_MS = 3_600_000;
+const DONE_MS = HOUR_MS;
 /** Rows of one step: a second or two of one backend, on a small and busy server (test/bench/retention.ts). */
 const SUMMED = 50_000;
 const MOVED = 2_000;

@@ -5,7 +5,7 @@
  */
 import type { DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
-import type { Clock } from "../lib/clock.ts";
+import { DAY_MS, HOUR_MS, type Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
 import {
   abandonFile,
@@ -29,11 +29,11 @@ import { requireStorage, Room, type StorageLimits } from "./storage.ts";
 /** A writer that stored nothing for this long is dead. */
 const SILENT_MS = 15 * 60_000;
 /** So long a file that expired is answered with `file_expired` instead of a plain 404. */
-const REMEMBER_EXPIRED_MS = 30 * 24 * 3_600_000;
+const REMEMBER_EXPIRED_MS = 30 * DAY_MS;
 /** So long lists go on from the place of a file that was deleted: rows of those may be made as fast as files are. */
-const REMEMBER_DELETED_MS = 3_600_000;
+const REMEMBER_DELETED_MS = HOUR_MS;
 /** A batch lives a day; a hidden file of its that is older will never be shown. */
-const HIDDEN_MS = 72 * 3_600_000;
+const HIDDEN_MS = 72 * HOUR_MS;
 /** At most so many files of each place a sweep, and so long: a place that answers nothing takes a minute for each. */
 const SWEEP_MOST = 500;
 const SWEEP_MS = 60_000;

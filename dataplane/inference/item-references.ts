@@ -8,6 +8,7 @@
 import type { KeepItem } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT, bodyLimits } from "../lib/body-limits.ts";
+import { HOUR_MS } from "../lib/clock.ts";
 import type { JsonReader } from "../lib/json-reader.ts";
 import type { Edit } from "../lib/json-splice.ts";
 import type { ToolCache } from "../tools/cache.ts";
@@ -15,7 +16,7 @@ import type { InferenceCall, OutputItems } from "./call.ts";
 import type { Facts } from "./inspect-body.ts";
 import { type AnswerSeal, sealedItem } from "./seal-answer.ts";
 
-const KEPT_MS = 60 * 60 * 1000;
+const KEPT_MS = HOUR_MS;
 /** A client may be back before its items have arrived in Redis. */
 const SECOND_LOOK_MS = 100;
 const REFERENCES_MAX = 1000;

@@ -9,4 +9,7 @@ export const systemClock: Clock = { now: () => Date.now() };
 /** For ages alone: milliseconds since the process began, whatever steps the machine's clock takes (rule 12.8). */
 export const steadyClock: Clock = { now: () => performance.now() };
 
-export const DAY_MS = 86_400_000;
+export const HOUR_MS = 3_600_000;
+export const DAY_MS = 24 * HOUR_MS;
+/** Unix seconds of the last one in the year 9999: what RFC 3339, a database's time and a JavaScript date all hold. */
+export const LATEST_SECOND = 253_402_300_799;

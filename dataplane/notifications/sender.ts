@@ -5,7 +5,7 @@
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Snapshot } from "../config/snapshot.ts";
-import type { Clock } from "../lib/clock.ts";
+import { DAY_MS, HOUR_MS, type Clock } from "../lib/clock.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -22,13 +22,13 @@ import { sendMessage, type SendDeps } from "./send.ts";
 
 /** The first try comes within 10 s of the charge. */
 const LOOK_MS = 1_000;
-const FORGET_MS = 3_600_000;
+const FORGET_MS = HOUR_MS;
 /** Tries of this process at once, and of them those of one organization. */
 const PLACES = 64;
 const OF_ONE = 8;
-const GIVEN_UP_MS = 24 * 3_600_000;
+const GIVEN_UP_MS = DAY_MS;
 const FIRST_PAUSE_MS = 10_000;
-const LONGEST_PAUSE_MS = 2 * 3_600_000;
+const LONGEST_PAUSE_MS = 2 * HOUR_MS;
 /** What is wrong here may be mended at any time, and costs the receiver nothing. */
 const OWN_PAUSE_MS = 60_000;
 

@@ -1,10 +1,9 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ApiError } from "../lib/api-error.ts";
-import { DAY_MS } from "../lib/clock.ts";
+import { DAY_MS, HOUR_MS } from "../lib/clock.ts";
 import { readFilters, readTagFilter } from "./filters.ts";
 import {
-  HOUR_MS,
   parseMoment,
   readGroups,
   readList,

@@ -3,14 +3,13 @@
  * an argument. Every parameter that cannot be read is a 400 that names it as the client wrote it.
  */
 import { ApiError } from "../lib/api-error.ts";
-import { DAY_MS } from "../lib/clock.ts";
+import { DAY_MS, HOUR_MS, LATEST_SECOND } from "../lib/clock.ts";
 import { namesOfList } from "../lib/query-names.ts";
 import { isTagName } from "../lib/tags.ts";
 
-export const HOUR_MS = 3_600_000;
 const DEFAULT_RANGE_MS = 7 * DAY_MS;
 /** The last midnight of the year 9999: whatever a bucket around it ends at still has four digits. */
-const LATEST_MS = 253_402_214_400_000;
+const LATEST_MS = (LATEST_SECOND + 1) * 1000 - DAY_MS;
 const MAX_VALUES = 1000;
 
 /** A decoded query: a parameter that was given several times is a list. */

@@ -2,6 +2,7 @@
 import { creditsText } from "../../billing/credits.ts";
 import { projectIdOf } from "../../identity/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
+import { LATEST_SECOND } from "../../lib/clock.ts";
 import { tagsOf } from "../../lib/tags.ts";
 import { unixSeconds } from "../../lib/unix-time.ts";
 import { storedModel } from "../../requests/stored-form.ts";
@@ -19,8 +20,6 @@ import { callerOf, type Routes } from "../route.ts";
 import { pathId, readOne } from "./requests.ts";
 
 const REQUEST_FILTERS = ["api_key_id", "model", "project_id", "code", "status", "from", "to"];
-/** The year 9999: what a database's time and a JavaScript date both hold. */
-const LAST_SECOND = 253_402_300_799;
 
 export interface RecordNeeds {
   readonly reads: Reads;
@@ -43,8 +42,8 @@ export const requestRecordRoutes =
       const project = readOne(asked, "project_id");
       const code = readOne(asked, "code");
       const status = readInteger(asked, "status", 100, 599);
-      const from = readInteger(asked, "from", 0, LAST_SECOND);
-      const to = readInteger(asked, "to", 0, LAST_SECOND);
+      const from = readInteger(asked, "from", 0, LATEST_SECOND);
+      const to = readInteger(asked, "to", 0, LATEST_SECOND);
       if (from !== null && to !== null && to <= from)
         throw new ApiError("invalid_value", "to must be after from.", { param: "to" });
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);

@@ -13,6 +13,7 @@ import { readLimits } from "./limits.ts";
 import type { Actor } from "../../identity/audit-log.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { ApiError } from "../../lib/api-error.ts";
+import { LATEST_SECOND } from "../../lib/clock.ts";
 import { MOST_NAME } from "../../lib/names.ts";
 import { limits } from "../limits.ts";
 import type { Query } from "../list-query.ts";
@@ -95,8 +96,6 @@ const momentSchema = z.union([
   z.iso.datetime({ offset: true }).transform((text) => Date.parse(text)),
   z.int().transform((seconds) => seconds * 1000),
 ]);
-/** The last second of the year 9999: what RFC 3339 can say. */
-const LATEST_MS = 253_402_300_799_000;
 
 /** Unix milliseconds; null: never. @throws ApiError 400 */
 function readExpiry(value: unknown, now: number): number | null {
@@ -108,7 +107,7 @@ function readExpiry(value: unknown, now: number): number | null {
       'expires_at must be a moment such as "2027-12-31T00:00:00Z", Unix seconds, or null.',
       { param: "expires_at" },
     );
-  if (read.data > LATEST_MS)
+  if (read.data > LATEST_SECOND * 1000)
     throw new ApiError(
       "invalid_value",
       "expires_at must lie in the year 9999 or before; as a number it is Unix seconds.",
