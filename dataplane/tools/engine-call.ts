@@ -1,6 +1,6 @@
 /** One bounded HTTP call to a search engine. The address comes from the ToolPolicy, so it is not judged. */
 import { request, type Dispatcher } from "undici";
-import { readPageBody } from "./web-fetch/body.ts";
+import { discardBody, readPageBody } from "./web-fetch/body.ts";
 
 export interface EngineRequest {
   readonly method: "GET" | "POST";
@@ -34,6 +34,8 @@ export async function callEngine(
     });
     const encoding = headers["content-encoding"];
     const read = await readPageBody(body, typeof encoding === "string" ? encoding : "", MAX_ANSWER_BYTES);
+    // It may not have been read: then it would keep its connection until the search's time is over.
+    if (read.kind === "failed") discardBody(body);
     if (statusCode < 200 || statusCode > 299) {
       return { kind: "failed", status: statusCode, detail: `status ${statusCode}` };
     }

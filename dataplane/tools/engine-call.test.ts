@@ -1,0 +1,31 @@
+import { once } from "node:events";
+import { createServer } from "node:http";
+import type { AddressInfo } from "node:net";
+import { Agent } from "undici";
+import { expect, test } from "vitest";
+import { callEngine } from "./engine-call.ts";
+
+test("an answer that cannot be read keeps no connection", async () => {
+  const engine = createServer((_, response) => {
+    response.writeHead(200, { "content-encoding": "gzip, br, gzip" });
+    response.end("x".repeat(1_000_000));
+  });
+  engine.listen(0, "127.0.0.1");
+  await once(engine, "listening");
+  const { port } = engine.address() as AddressInfo;
+  const dispatcher = new Agent({ connections: 1 });
+  try {
+    const call = { method: "GET", url: `http://127.0.0.1:${port}/`, headers: {} } as const;
+    // The second finds the one connection that there may be, long before the first one's time is over.
+    for (const timeoutMs of [60_000, 3_000])
+      expect(await callEngine(call, dispatcher, AbortSignal.timeout(timeoutMs))).toEqual({
+        kind: "failed",
+        status: 200,
+        detail: "too many content codings",
+      });
+  } finally {
+    await dispatcher.destroy();
+    engine.closeAllConnections();
+    engine.close();
+  }
+});
