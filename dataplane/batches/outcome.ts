@@ -25,8 +25,7 @@ export interface RunEnd {
 }
 
 export type RunVerdict =
-  /** `corrupt`: an answer came that cannot be read; where nothing was charged for it yet, an estimate is. */
-  | { readonly kind: "errored"; readonly corrupt: boolean }
+  | { readonly kind: "errored" }
   /** Not the item's fault: it waits its turn again. */
   | {
       readonly kind: "again";
@@ -47,7 +46,7 @@ const LIMIT_LOOK_MS = 30_000;
 /** `random`: 0 to 1, spreads items that failed together. */
 export function judgeRun(end: RunEnd, random: number): RunVerdict {
   const { error, charged, admitted, faults } = end;
-  const errored = { kind: "errored", corrupt: false } as const;
+  const errored = { kind: "errored" } as const;
   if (charged) return errored;
   const waitMs = Math.max((error.retryAfterSeconds ?? 0) * 1000, 0);
   switch (error.code) {
@@ -90,16 +89,15 @@ function judgeLimit({ error, now, expiresAt }: RunEnd): RunVerdict | null {
 
 function judgeUpstreamError(end: RunEnd, random: number): RunVerdict {
   const { error, faults, othersSucceed } = end;
-  const { corrupt, upstreamStatus } = (error.cause ?? {}) as { corrupt?: unknown; upstreamStatus?: unknown };
-  if (corrupt === "garbage") return { kind: "errored", corrupt: true };
+  const { upstreamStatus } = (error.cause ?? {}) as { upstreamStatus?: unknown };
   // 401, 402, 403, 404 and the like are faults of the route's configuration: another try would not help (rule 4.8).
-  if (typeof upstreamStatus === "number" && upstreamStatus < 500) return { kind: "errored", corrupt: false };
+  if (typeof upstreamStatus === "number" && upstreamStatus < 500) return { kind: "errored" };
   // Of the first nobody can tell. Those of a time in which the upstream was away for everybody do not count.
   return judgeFault(end, faults === 0 || othersSucceed ? 1 : 0, random);
 }
 
 function judgeFault({ faults, ownFaults }: RunEnd, own: number, random: number): RunVerdict {
-  if (ownFaults + own >= MOST_OWN_FAULTS) return { kind: "errored", corrupt: false };
+  if (ownFaults + own >= MOST_OWN_FAULTS) return { kind: "errored" };
   return { kind: "fault", waitMs: backOff(faults, random), own };
 }
 

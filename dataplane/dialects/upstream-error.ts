@@ -82,8 +82,13 @@ export const corruptAnswer = (what: string): ApiError =>
   });
 
 /** Whether an error is of an answer that cannot be read, not one that an upstream tells. */
-export const isCorrupt = ({ cause }: ApiError): boolean =>
-  typeof cause === "object" && cause !== null && "corrupt" in cause;
+export const isCorrupt = (error: ApiError): boolean => corruptionOf(error) !== undefined;
+
+/** Whether all of an answer came, and it was empty or none: not one that broke off before anything came. */
+export const isGarbage = (error: ApiError): boolean => corruptionOf(error) === "garbage";
+
+const corruptionOf = ({ cause }: ApiError): unknown =>
+  typeof cause === "object" && cause !== null && "corrupt" in cause ? cause.corrupt : undefined;
 
 /** A stream that stopped before its terminal event. */
 export const cutAnswer = (): ApiError =>

@@ -3,7 +3,7 @@ import type { UsageContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { tokensOfBytes } from "../dialects/output-estimate.ts";
-import { corruptAnswer, cutAnswer, isCorrupt } from "../dialects/upstream-error.ts";
+import { corruptAnswer, cutAnswer, isGarbage } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -63,7 +63,8 @@ export const isOwed = ({ sent, received }: UpstreamCall, fault: CallFault): bool
 
 /**
  * Whether a call of whose answer nothing came costs its prompt: where its client left, the upstream has the prompt and charges it
- * (rule 1.11); in a batch each corrupt answer is charged, also an empty one (rule 4.3).
+ * (rule 1.11); in a batch each answer that is none is charged, also an empty one (rule 4.3), but not one that broke off before
+ * anything came, as it is asked for again.
  */
 export const costsPrompt = (
   error: unknown,
@@ -71,7 +72,7 @@ export const costsPrompt = (
 ): error is ApiError =>
   error instanceof ClientLeft
     ? error.sent
-    : batchId !== null && error instanceof ApiError && isCorrupt(error);
+    : batchId !== null && error instanceof ApiError && isGarbage(error);
 
 /** What an answer cost that cannot be read: the prompt, and what was received (rule 1.6). */
 export const usageOfBytes = (context: UsageContext, received: number): MessagesUsage =>

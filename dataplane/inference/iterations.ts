@@ -3,7 +3,7 @@ import type { Span } from "@opentelemetry/api";
 import type { Upstream } from "../config/schema.ts";
 import type { CodecContext } from "../dialects/codecs.ts";
 import type { MessagesEvent } from "../dialects/messages/types.ts";
-import { isCorrupt, withoutForeignPaths } from "../dialects/upstream-error.ts";
+import { isGarbage, withoutForeignPaths } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
@@ -126,7 +126,7 @@ export class Iterations {
     return new BrokenAnswer(error, {
       upstream: call.summary.upstream ?? "",
       usage: countedUsage(null, context, () => ({ tokens: 0 })),
-      corrupt: isCorrupt(error),
+      corrupt: isGarbage(error),
     });
   }
 }

@@ -472,6 +472,19 @@ describe("rules 4.3 and 10.2: an empty answer to a batch's request costs its pro
     expect(charged(item)).toMatchObject({ total: BigInt(prompt) * times.priority, serviceTier: "priority" });
   });
 
+  test.each(cells)(
+    "one that breaks off before anything came is free, and may be asked for again: %s, %s",
+    async (client, way) => {
+      // At its retries, too.
+      fake.next(
+        ...Array.from({ length: 5 }, () => withFaults(hello(), { cutAtByte: 0, delayFirstByteMs: 30 })),
+      );
+      const call = { ...asked(client, client, way, {}), batchId: "batch_1" };
+      expect(await refusal(call)).toMatchObject({ code: "upstream_error" });
+      expect(call.meter).toMatchObject({ settled: [], released: 1 });
+    },
+  );
+
   test.each(dialects)("%s, in a later iteration, which fails the request", async (client) => {
     const search = { type: "tool", name: "web_search", input: { query: "gates" } } as const;
     fake.next({ answer: { parts: [search], usage, tiers: { service_tier: "priority" } } }, empty);
