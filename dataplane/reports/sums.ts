@@ -8,6 +8,7 @@ import { summedColumns } from "../billing/ledger.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import type { Tag } from "../lib/tags.ts";
+import { timestamp } from "../store/timestamp.ts";
 import type { Filters } from "./filters.ts";
 import type { BucketRange } from "./parameters.ts";
 
@@ -136,7 +137,7 @@ export function statement({
       comma,
     )}
     from usage_sums
-    where organization_id = ${organizationId} and hour >= ${moment(range.from)} and hour < ${moment(range.to)}
+    where organization_id = ${organizationId} and hour >= ${timestamp(range.from)} and hour < ${timestamp(range.to)}
       ${anyOf("model", filters.models)} ${anyOf("key_id", filters.keyIds)}
       ${anyOf("key_id", filters.userIds)}
       ${inProjects(organizationId, filters.projectIds)} ${inTiers(filters.serviceTiers)}
@@ -170,8 +171,6 @@ export async function checkHours(
     { param },
   );
 }
-
-const moment = (unixMs: number) => sql.fragment`${new Date(unixMs).toISOString()}::timestamptz`;
 
 /** The text after `NAME=`, up to the next comma; null where there is none (no tag has an empty value). */
 const valueOfTag = (name: string) =>

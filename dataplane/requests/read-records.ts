@@ -1,6 +1,7 @@
 /** Looks for requests that were kept (rule 14.2). */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { timestamp } from "../store/timestamp.ts";
 
 const trySchema = z.object({
   upstream: z.string(),
@@ -107,7 +108,7 @@ export async function listRequests(
   const backwards = cursor?.side === "before";
   const ascending = (order === "asc") !== backwards;
   const direction = ascending ? sql.fragment`asc` : sql.fragment`desc`;
-  const place = at === null ? null : sql.fragment`(${moment(at.acceptedAt)}, ${at.id})`;
+  const place = at === null ? null : sql.fragment`(${timestamp(at.acceptedAt)}, ${at.id})`;
   const beyond =
     place === null
       ? sql.fragment``
@@ -120,8 +121,8 @@ export async function listRequests(
   const rows = await pool.any(sql.type(rowSchema)`
     select ${columns} from request_records
     where organization_id = ${filter.organizationId} and dialect is not null
-      and accepted_at >= ${moment(from)}
-      ${to === null ? sql.fragment`` : sql.fragment`and accepted_at < ${moment(to)}`}
+      and accepted_at >= ${timestamp(from)}
+      ${to === null ? sql.fragment`` : sql.fragment`and accepted_at < ${timestamp(to)}`}
       ${only("key_id", filter.keyId)} ${only("project_id", filter.projectId)} ${only("model", filter.model)}
       ${only("status", filter.status)} ${only("error_code", filter.code)}
       ${beyond}
@@ -131,6 +132,3 @@ export async function listRequests(
   const page = rows.slice(0, limit);
   return { items: backwards ? page.toReversed() : page, hasMore: rows.length > limit };
 }
-
-/** As a constant, so that the planner leaves out the days that are not asked for. */
-const moment = (unixMs: number) => sql.fragment`${new Date(unixMs).toISOString()}::timestamptz`;

@@ -5,6 +5,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { DAY_MS } from "../../lib/clock.ts";
+import { timestamp } from "../../store/timestamp.ts";
 import { lines } from "../charges.ts";
 import type { SumColumn } from "../sums.ts";
 
@@ -73,7 +74,7 @@ async function dayPage(
     with groups as (
       select ${key}, ${sums} from usage_sums
       where organization_id = ${organizationId}
-        and hour >= ${moment(day)} and hour < ${moment(day + DAY_MS)} ${beyond}
+        and hour >= ${timestamp(day)} and hour < ${timestamp(day + DAY_MS)} ${beyond}
       group by ${key}
       -- Sums of a provisional row that was taken back may be left as zeros.
       having sum(requests) > 0
@@ -88,5 +89,3 @@ async function dayPage(
   `);
   return rows.map((row) => ({ day, ...row }));
 }
-
-const moment = (unixMs: number) => sql.fragment`${new Date(unixMs).toISOString()}::timestamptz`;
