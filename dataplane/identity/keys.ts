@@ -16,6 +16,7 @@ import type { Holds } from "../billing/holds.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
 import { keyPrefixes, limitsSchema, type Limits } from "../config/schema.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
+import { lockOrganization } from "./lock-organization.ts";
 import type { Principal } from "./principal.ts";
 import { tellKeyEpoch } from "./tell-key-epoch.ts";
 import { writeAuditLog, type Actor, type FieldChanges } from "./audit-log.ts";
@@ -246,9 +247,7 @@ export class Keys {
     await reads.changing(actor.organizationId);
     const done = await pool.transaction(async (transaction) => {
       // In the order that copying a snapshot locks: the organization, its keys, its account.
-      await transaction.query(sql.unsafe`
-        select 1 from organizations where id = ${actor.organizationId} for no key update
-      `);
+      await lockOrganization(transaction, actor.organizationId);
       const before = await transaction.maybeOne(sql.type(keySchema.extend({ sha256: z.string().nullable() }))`
         select ${columns}, sha256 from api_keys where id = ${id} and ${inScope(scope)} for update
       `);
@@ -274,9 +273,7 @@ export class Keys {
 
 /** One at a time for an organization, so that no two take the last place. */
 async function leaveRoom(transaction: DatabaseTransactionConnection, organizationId: string): Promise<void> {
-  await transaction.query(
-    sql.unsafe`select 1 from organizations where id = ${organizationId} for no key update`,
-  );
+  await lockOrganization(transaction, organizationId);
   const made = await transaction.oneFirst(sql.type(z.object({ count: z.bigint() }))`
     select count(*) as count from api_keys
     where organization_id = ${organizationId} and source = 'created' and ${shown}

@@ -5,6 +5,7 @@ import { z } from "zod";
 import type { IdentityRule, Limits, OrganizationEntry, Role } from "../config/schema.ts";
 import { BASE62 } from "../lib/ids.ts";
 import { jsonb } from "./limits.ts";
+import { lockOrganization } from "./lock-organization.ts";
 import type { Principal } from "./principal.ts";
 
 export interface Person {
@@ -106,10 +107,7 @@ export async function writePerson(
   const { id, sha256, organizationId, namespace, kind, project, limits, name } = person;
   return await pool.transaction(async (transaction) => {
     // One at a time for an organization, so that no two take the last place.
-    const { rowCount: owned } = await transaction.query(sql.unsafe`
-      select 1 from organizations where id = ${organizationId} and namespace = ${namespace} for no key update
-    `);
-    if (owned === 0) return "absent";
+    if (!(await lockOrganization(transaction, organizationId, namespace))) return "absent";
     // Another of their tokens may have come meanwhile.
     if (await updatePerson(transaction, person)) return "written";
     if (!(await hasRoom(transaction, organizationId))) return "full";

@@ -4,6 +4,7 @@ import { bumpKeyEpoch } from "../billing/accounts.ts";
 import type { Holds } from "../billing/holds.ts";
 import { writeAuditLog, type Actor } from "./audit-log.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
+import { lockOrganization } from "./lock-organization.ts";
 import { findProject, type Project } from "./projects.ts";
 import { tellKeyEpoch } from "./tell-key-epoch.ts";
 
@@ -17,9 +18,7 @@ export async function changeProjectLimits(
 ): Promise<Project | "declared" | null> {
   const { organizationId } = actor;
   const outcome = await pool.transaction(async (transaction) => {
-    await transaction.query(
-      sql.unsafe`select 1 from organizations where id = ${organizationId} for no key update`,
-    );
+    await lockOrganization(transaction, organizationId);
     const before = await findProject(transaction, organizationId, id);
     if (before === null) return null;
     if (before.limitsDeclared) return "declared";
