@@ -16,6 +16,7 @@ import {
   QUOTE,
 } from "../lib/json-bytes.ts";
 import { JsonPiece } from "../lib/json-piece.ts";
+import { emptyBody } from "../lib/json-read.ts";
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { MAX_ITEM_BYTES } from "./batch.ts";
 
@@ -90,8 +91,7 @@ class Scanner {
   }
 
   end(): void {
-    if (this.#before === 0)
-      throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
+    if (this.#before === 0) throw emptyBody();
     if (this.#place !== "done") throw this.#invalid("it ends too early", 0);
     if (!this.#found) {
       throw new ApiError("missing_parameter", "requests: Field required", { param: "requests" });

@@ -11,7 +11,7 @@ import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import { withoutMark } from "../lib/byte-order-mark.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import { OPEN_OBJECT } from "../lib/json-bytes.ts";
-import { unreadable } from "../lib/json-read.ts";
+import { emptyBody, unreadable } from "../lib/json-read.ts";
 import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-reader.ts";
 import { readMessageContent } from "./inspect-blocks.ts";
 import { FieldChecks, fieldNames, type LimitField } from "./inspect-fields.ts";
@@ -83,8 +83,7 @@ export type AnyInspection = Inspection | RemoteInspection;
 /** @throws ApiError 400 when the body is not a JSON object of the dialect's basic shape (rules 1.4, 1.17). */
 export function inspectBody(dialect: Dialect, body: Buffer): Inspection {
   const bytes = withoutMark(body);
-  if (isBlank(bytes))
-    throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
+  if (isBlank(bytes)) throw emptyBody();
   try {
     return JsonReader.whole(bytes, (reader) => new BodyInspector(dialect, reader).inspect());
   } catch (fault) {

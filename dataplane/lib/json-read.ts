@@ -15,7 +15,7 @@ export type JsonObjectRead = Record<string, unknown>;
 export function readJsonObject(body: Buffer): JsonObjectRead {
   const bytes = withoutMark(body);
   if (isBlank(bytes)) {
-    throw new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
+    throw emptyBody();
   }
   try {
     const kind = JsonReader.whole(bytes, (reader) => {
@@ -31,6 +31,9 @@ export function readJsonObject(body: Buffer): JsonObjectRead {
   }
   return JSON.parse(bytes.toString("utf8")) as JsonObjectRead;
 }
+
+export const emptyBody = (): ApiError =>
+  new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
 
 const isBlank = (bytes: Buffer) => bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
 
