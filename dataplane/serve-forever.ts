@@ -35,7 +35,7 @@ import { Pressure, processProbe } from "./http/pressure.ts";
 import { createOpsServer, type OpsNeeds, type ProcessPhase } from "./http/ops-server.ts";
 import { createServer } from "./http/server.ts";
 import { UnknownCallers } from "./http/unknown-callers.ts";
-import { withFiles } from "./inference/file-references.ts";
+import { withFileReferences } from "./inference/file-references.ts";
 import { withItemReferences } from "./inference/item-references.ts";
 import { newLargePool } from "./inference/large/large-body.ts";
 import { createServe } from "./inference/serve.ts";
@@ -182,7 +182,7 @@ export async function serveForever(environment: Environment): Promise<void> {
       posts: { dispatcher, clock },
     });
     const serveOpened = createServe(upstreams, sealerOf, runTool, large);
-    return withFiles(withItemReferences(serveOpened, cache), files, large);
+    return withFileReferences(withItemReferences(serveOpened, cache), files, large);
   };
   const serve = serveWith(admit);
   const sweeper = new Recurring(log, "files", FILES_SWEEP_MS, () => files.sweep());

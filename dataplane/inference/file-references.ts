@@ -25,7 +25,7 @@ type Serve = (call: InferenceCall) => Promise<void>;
  * `serve`, with the organization's files in place of their ids.
  * @param pool where large bodies are worked on; null: here.
  */
-export const withFiles =
+export const withFileReferences =
   (serve: Serve, files: FileReader, pool: WorkerPool | null = null): Serve =>
   (call) =>
     // A large body is not searched here: that would hold the event loop; the worker's look finds references anyway.

@@ -21,7 +21,7 @@ import type { StorageLimits } from "../../dataplane/files/storage.ts";
 import { batchRoutes } from "../../dataplane/http/routes/batches.ts";
 import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { messageBatchRoutes } from "../../dataplane/http/routes/message-batches.ts";
-import { withFiles } from "../../dataplane/inference/file-references.ts";
+import { withFileReferences } from "../../dataplane/inference/file-references.ts";
 import { TokenPeople } from "../../dataplane/identity/people.ts";
 import type { FetchJson } from "../../dataplane/identity/tokens/fetch-json.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
@@ -150,7 +150,7 @@ export class BatchPlane {
     });
     const dispatcher = newUpstreamDispatcher();
     const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
-    const serve = withFiles(
+    const serve = withFileReferences(
       createServe(new Upstreams(dispatcher, { clock }), sealerOf, options.runTool ?? noTools),
       files,
     );

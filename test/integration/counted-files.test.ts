@@ -1,7 +1,7 @@
 /** Rules 2.10 and 2.18: `count_tokens` takes ids of files as an inference of the same body does. */
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { withFiles } from "../../dataplane/inference/file-references.ts";
+import { withFileReferences } from "../../dataplane/inference/file-references.ts";
 import { newLargePool } from "../../dataplane/inference/large/large-body.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
 import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
@@ -51,7 +51,7 @@ beforeAll(async () => {
     }),
   );
   const upstreams = new Upstreams(dispatcher);
-  const serve = withFiles(createServe(upstreams, sealer, noTools, large), world.store, large);
+  const serve = withFileReferences(createServe(upstreams, sealer, noTools, large), world.store, large);
   const ask = (question: CountRequest) => {
     asked.push(question);
     return Promise.resolve(42);

@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
-import { withFiles } from "../../dataplane/inference/file-references.ts";
+import { withFileReferences } from "../../dataplane/inference/file-references.ts";
 import { createServe, type Serve } from "../../dataplane/inference/serve.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
@@ -58,7 +58,7 @@ beforeAll(async () => {
   });
   fake = await startUpstream();
   dispatcher = newUpstreamDispatcher();
-  serve = withFiles(
+  serve = withFileReferences(
     createServe(new Upstreams(dispatcher), sealing([{ id: "test", key: Buffer.alloc(32) }]), noTools),
     files,
   );
