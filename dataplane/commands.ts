@@ -37,7 +37,7 @@ async function postgresOf(url: string): Promise<DatabasePool> {
   return await openPostgres(url, { maxConnections: 1, onError: () => {}, onAway });
 }
 
-/** Prints what comes of a look into Postgres. */
+/** Prints what comes of work on Postgres, which may change what is there: looking, granting, releasing. */
 async function printFrom(
   environment: NodeJS.ProcessEnv,
   work: (postgres: DatabasePool) => Promise<readonly string[]>,

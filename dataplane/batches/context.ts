@@ -1,3 +1,4 @@
+/** What the code of batches is given by the process that runs it. */
 import type { DatabasePool } from "slonik";
 import type { Logger } from "pino";
 import type { Micros } from "../billing/meter.ts";
@@ -8,7 +9,6 @@ import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
 
-/** What the code of batches depends on. */
 export interface BatchContext {
   readonly pool: DatabasePool;
   readonly files: FileStore;

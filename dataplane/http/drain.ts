@@ -1,3 +1,4 @@
+/** Ends the connections of a server that is asked to stop, once their answers are out. */
 import type { Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Shutdown } from "../lib/shutdown.ts";

@@ -2,7 +2,10 @@ import { MAX_BATCH_BYTES } from "../batches/batch.ts";
 import { HELD_BYTES } from "../files/contents.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 
-/** Every limit of the HTTP side, in one place. Bytes and milliseconds. */
+/**
+ * Limits of the HTTP side, in bytes and milliseconds. How long uploads may live stands in upload-form.ts, what an answer
+ * sends in one piece in answer-sink.ts, how many addresses are known in unknown-callers.ts.
+ */
 export const limits = {
   /** An inference body after its content encoding is removed (rule 1.17). */
   inferenceBodyBytes: bodyLimits.bytes,

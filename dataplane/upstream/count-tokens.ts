@@ -7,7 +7,7 @@ import { UpstreamCall } from "./send.ts";
 
 /** Counting here takes milliseconds, so that nobody waits long for an upstream's answer. */
 const TIMEOUT_MS = 5_000;
-const MAX_ANSWER_BYTES = 64 * 1024;
+const MAX_COUNT_BYTES = 64 * 1024;
 
 const answerSchema = z.object({ input_tokens: z.number().int().nonnegative() });
 
@@ -48,7 +48,7 @@ export const countUpstream =
     signal.addEventListener("abort", stop, { once: true });
     try {
       const { status } = await call.start(dispatcher).head;
-      const answer = await call.whole(MAX_ANSWER_BYTES);
+      const answer = await call.whole(MAX_COUNT_BYTES);
       if (status !== 200) return null;
       const parsed = answerSchema.safeParse(JSON.parse(answer.toString("utf8")));
       return parsed.success ? parsed.data.input_tokens : null;

@@ -1,4 +1,7 @@
-/** Every limit of the way to and from upstreams, in one place. */
+/**
+ * Limits of the way to and from upstreams. Those of a mechanism of its own stand with it: ejections in health.ts, waits
+ * between tries in pick.ts, counts in count-tokens.ts.
+ */
 
 /** Connections to one origin; a stream occupies one for its whole life (design.md §8: 10,000 open streams). */
 export const MAX_CONNECTIONS_PER_ORIGIN = 20_000;
