@@ -29,3 +29,19 @@ test("an answer that cannot be read keeps no connection", async () => {
     engine.close();
   }
 });
+
+test("the time of a search is over also while no connection to its engine stands", async () => {
+  const dispatcher = new Agent({
+    connect: () => {
+      // As where a firewall drops what is sent there.
+    },
+  });
+  try {
+    const call = { method: "GET", url: "http://127.0.0.1:9/", headers: {} } as const;
+    const asked = performance.now();
+    await expect(callEngine(call, dispatcher, AbortSignal.timeout(200))).rejects.toThrow("timeout");
+    expect(performance.now() - asked).toBeLessThan(5_000);
+  } finally {
+    await dispatcher.destroy();
+  }
+}, 10_000);

@@ -1,5 +1,6 @@
 /** One bounded HTTP call to a search engine. The address comes from the ToolPolicy, so it is not judged. */
 import { request, type Dispatcher } from "undici";
+import { unlessAborted } from "../lib/unless-aborted.ts";
 import { discardBody, readPageBody } from "./web-fetch/body.ts";
 
 export interface EngineRequest {
@@ -25,13 +26,15 @@ export async function callEngine(
   signal: AbortSignal,
 ): Promise<EngineAnswer> {
   try {
-    const { statusCode, headers, body } = await request(call.url, {
-      dispatcher,
-      signal,
-      method: call.method,
-      headers: { accept: "application/json", "accept-encoding": "gzip, br", ...call.headers },
-      body: call.body ?? null,
-    });
+    const ask = () =>
+      request(call.url, {
+        dispatcher,
+        signal,
+        method: call.method,
+        headers: { accept: "application/json", "accept-encoding": "gzip, br", ...call.headers },
+        body: call.body ?? null,
+      });
+    const { statusCode, headers, body } = await unlessAborted(ask, signal);
     const encoding = headers["content-encoding"];
     const read = await readPageBody(body, typeof encoding === "string" ? encoding : "", MAX_ANSWER_BYTES);
     // It may not have been read: then it would keep its connection until the search's time is over.

@@ -3,6 +3,7 @@
  * everything else that keeps us from reading it deny. Answers are kept for a while; failures are not.
  */
 import { request, type Dispatcher } from "undici";
+import { unlessAborted } from "../../lib/unless-aborted.ts";
 import { judgeUrl } from "../url-guard/judge-url.ts";
 import type { EgressRules } from "../url-guard/address.ts";
 import { discardBody, readPageBody } from "./body.ts";
@@ -68,11 +69,13 @@ async function readRobots(start: string, options: GateOptions, signal: AbortSign
   for (let hop = 0; hop <= MAX_REDIRECTS; hop += 1) {
     const verdict = judgeUrl(text, options.egress);
     if (!verdict.allowed) return null;
-    const { statusCode, headers, body } = await request(verdict.url, {
-      dispatcher: options.dispatcher,
-      signal,
-      headers: { "user-agent": USER_AGENT, accept: "text/plain, */*;q=0.1", "accept-encoding": "identity" },
-    });
+    const ask = () =>
+      request(verdict.url, {
+        dispatcher: options.dispatcher,
+        signal,
+        headers: { "user-agent": USER_AGENT, accept: "text/plain, */*;q=0.1", "accept-encoding": "identity" },
+      });
+    const { statusCode, headers, body } = await unlessAborted(ask, signal);
     if (statusCode >= 200 && statusCode <= 299) {
       const encoding = headers["content-encoding"];
       const read = await readPageBody(
