@@ -7,6 +7,7 @@ import { keyStatuses, type ApiKey, type Keys } from "../../identity/keys.ts";
 import { findProject, projectIdOf, readOrganizationName } from "../../identity/projects.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";
+import { declaredIn, keyNotFound, projectNotFound, requireDone } from "../key-outcomes.ts";
 import {
   listEnvelope,
   MAX_SHORT_LIMIT,
@@ -17,18 +18,7 @@ import {
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { limitsObject, showKeys, type StandingNeeds } from "./limits.ts";
-import {
-  actorOf,
-  declaredIn,
-  keyNotFound,
-  pathId,
-  projectNotFound,
-  readChoice,
-  readKeyChange,
-  readNewKey,
-  readOne,
-  requireDone,
-} from "./requests.ts";
+import { actorOf, pathId, readChoice, readKeyChange, readNewKey, readOne } from "./requests.ts";
 import { isoSeconds } from "../../lib/unix-time.ts";
 
 export interface AdminNeeds {

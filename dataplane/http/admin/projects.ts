@@ -13,6 +13,7 @@ import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { isoSeconds, unixSeconds } from "../../lib/unix-time.ts";
+import { declaredIn, keyNotFound, projectNotFound, resourceOf, requireDone } from "../key-outcomes.ts";
 import {
   listEnvelope,
   MAX_LIMIT,
@@ -25,19 +26,7 @@ import {
 import { callerOf, type Routes } from "../route.ts";
 import { changeProjectLimits } from "../../identity/project-limits.ts";
 import { limitsObject, showKeys, standingsOfProjects } from "./limits.ts";
-import {
-  actorOf,
-  declaredIn,
-  keyNotFound,
-  pathId,
-  projectNotFound,
-  readChoice,
-  readKeyChange,
-  readNewKey,
-  readProjectChange,
-  resourceOf,
-  requireDone,
-} from "./requests.ts";
+import { actorOf, pathId, readChoice, readKeyChange, readNewKey, readProjectChange } from "./requests.ts";
 
 export interface ProjectNeeds {
   readonly pool: DatabasePool;

@@ -1,17 +1,10 @@
 /** What the routes of the admin API read from a request in the same way. */
 import type { FastifyRequest } from "fastify";
 import { z } from "zod";
-import {
-  keyStatuses,
-  type ApiKey,
-  type KeyChange,
-  type KeyOutcome,
-  type NewKey,
-} from "../../identity/keys.ts";
+import { keyStatuses, type KeyChange, type NewKey } from "../../identity/keys.ts";
 import { changedLimits, type LimitsChange } from "../../identity/limits.ts";
 import { readLimits } from "./limits.ts";
 import type { Actor } from "../../identity/audit-log.ts";
-import type { Snapshot } from "../../config/snapshot.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { LATEST_SECOND } from "../../lib/clock.ts";
 import { MOST_NAME } from "../../lib/names.ts";
@@ -158,39 +151,4 @@ export function readOne(query: Query, name: string): string | null {
   const value = query[name];
   if (value === undefined || typeof value === "string") return value ?? null;
   throw new ApiError("invalid_value", `${name} must be given once.`, { param: name });
-}
-
-/** The same words for a foreign, an unknown and a malformed id. */
-export const keyNotFound = () => new ApiError("not_found", "There is no such API key.");
-export const projectNotFound = () => new ApiError("not_found", "There is no such project.");
-
-/** @throws ApiError 404 for an unknown key, 400 for one that is or was declared, naming its Organization resource (rule 5.3). */
-export function requireDone(outcome: KeyOutcome, organizationId: string, snapshot: Snapshot): ApiKey {
-  switch (outcome.kind) {
-    case "done":
-      return outcome.key;
-    case "unknown":
-      throw keyNotFound();
-    case "declared":
-    case "removed": {
-      const resource = resourceOf(organizationId, snapshot);
-      throw new ApiError(
-        "invalid_request",
-        outcome.kind === "declared"
-          ? `This key is declared in the Organization resource ${resource}; it can be changed or removed only there.`
-          : `This key was removed from the Organization resource ${resource}, so it is revoked; it can only be deleted.`,
-      );
-    }
-  }
-}
-
-/** Where a declared key stands, and is changed (rule 11.7); null for one that was made through the API. */
-export function declaredIn(key: ApiKey, organizationId: string, snapshot: Snapshot): string | null {
-  return key.source === "declared" ? `Organization ${resourceOf(organizationId, snapshot)}` : null;
-}
-
-/** `namespace/name` of the resource; its id once nobody declares it. */
-export function resourceOf(organizationId: string, snapshot: Snapshot): string {
-  const source = snapshot.organization(organizationId)?.source;
-  return source === undefined ? organizationId : `${source.namespace}/${source.name}`;
 }

@@ -2,7 +2,7 @@
 import type { Keys } from "../../identity/keys.ts";
 import { isoSeconds } from "../../lib/unix-time.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "../admin/limits.ts";
-import { keyNotFound } from "../admin/requests.ts";
+import { keyNotFound } from "../key-outcomes.ts";
 import { callerOf, type Routes } from "../route.ts";
 
 export const keyRoutes =
