@@ -62,6 +62,24 @@ test("they are waited for when copying has failed, which is told", async () => {
   expect([error.mock.calls.length, fine.error.mock.calls.length]).toEqual([0, 1]);
 });
 
+test.each(["loader", "helper", "dispatcher", "pool", "records"])(
+  "what fails of the %s keeps no charge from being moved",
+  async (name) => {
+    const { parts, steps, error } = partsOf();
+    const fails = () => Promise.reject(new Error("refused"));
+    const failing = {
+      loader: { loader: { stop: fails } },
+      helper: { helpers: [{ stop: fails }] },
+      dispatcher: { dispatchers: [{ destroy: fails }] },
+      pool: { pools: [{ close: fails }] },
+      records: { records: { stop: fails } },
+    }[name];
+    await endedIn({ ...parts, ...failing });
+    expect(steps.slice(-4)).toEqual(["sync", "money", "stores", "telemetry"]);
+    expect(error).toHaveBeenCalledTimes(1);
+  },
+);
+
 test("stores that answer nothing keep the end for no longer than its bounds", async () => {
   const { parts } = partsOf("helper", "sync", "money", "stores", "telemetry");
   expect(await endedIn(parts)).toBe(40_000);

@@ -32,21 +32,22 @@ export interface EndingParts {
 }
 
 export async function endServing(parts: EndingParts): Promise<void> {
-  const { log, holds, loader, records, sync, money, stores } = parts;
+  const { log, holds, loader, helpers, dispatchers, pools, records, sync, money, stores } = parts;
+  /** What fails is told, and keeps nothing that comes after it from ending. */
+  const all = async (...ends: readonly Promise<unknown>[]): Promise<void> => {
+    for (const end of await Promise.allSettled(ends))
+      if (end.status === "rejected") log.error({ err: end.reason as unknown }, "not everything ended well");
+  };
   const clean = await parts.drain();
   log.info({ clean }, "drained");
   // Answers whose clients have left are still read for their usage reports.
-  await holds.idle(UNSEEN_MS + 1_000);
-  await loader.stop();
-  await within(GOODBYE_MS, () => Promise.all(parts.helpers.map((helper) => helper.stop())));
-  await Promise.all(parts.dispatchers.map((dispatcher) => dispatcher.destroy()));
-  await Promise.all(parts.pools.map((pool) => pool.close()));
-  await records.stop();
-  await within(LAST_CHARGES_MS, async () => {
-    // Beside one another: with a Postgres that is frozen, charges go where they can while copying waits.
-    for (const end of await Promise.allSettled([sync.stop(), money.stop()]))
-      if (end.status === "rejected") log.error({ err: end.reason as unknown }, "not everything ended well");
-  });
+  await all(holds.idle(UNSEEN_MS + 1_000));
+  await all(loader.stop());
+  await within(GOODBYE_MS, () => all(...helpers.map((helper) => helper.stop())));
+  await all(...dispatchers.map((dispatcher) => dispatcher.destroy()), ...pools.map((pool) => pool.close()));
+  await all(records.stop());
+  // Beside one another: with a Postgres that is frozen, charges go where they can while copying waits.
+  await within(LAST_CHARGES_MS, () => all(sync.stop(), money.stop()));
   // The stores go last: until here running requests were settling their charges.
-  await within(GOODBYE_MS, () => Promise.allSettled([stores.close(), parts.stopTelemetry()]));
+  await within(GOODBYE_MS, () => all(stores.close(), parts.stopTelemetry()));
 }

@@ -6,7 +6,6 @@ import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Snapshot } from "../config/snapshot.ts";
 import { DAY_MS, HOUR_MS, type Clock } from "../lib/clock.ts";
-import { inBackground } from "../lib/in-background.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import {
@@ -68,11 +67,11 @@ export class NotificationSender {
     for (const loop of this.#loops) loop.start();
   }
 
-  /** Takes nothing more, and waits for the tries under way; what these throw was logged. */
+  /** Takes nothing more, and waits for the tries under way. */
   async stop(): Promise<void> {
     this.#stopped = true;
     await Promise.all(this.#loops.map((loop) => loop.stop()));
-    await Promise.allSettled(this.#running);
+    await Promise.all(this.#running);
   }
 
   async #look(): Promise<void> {
@@ -82,9 +81,11 @@ export class NotificationSender {
       const free = PLACES - this.#running.size;
       const taken = free <= 0 ? [] : await claimDeliveries(pool, { most: free, ofOne: OF_ONE, busy });
       for (const delivery of taken) {
-        const trying = this.#try(delivery).finally(() => this.#running.delete(trying));
+        // What fails is told once, and neither breaks off this look nor the end of the process.
+        const trying = this.#try(delivery)
+          .catch((error: unknown) => log.error({ err: error, message: delivery.id }, "a notification failed"))
+          .finally(() => this.#running.delete(trying));
         this.#running.add(trying);
-        inBackground(trying, log, "sending a notification");
       }
       if (taken.length === 0) return;
       // More may be due than an organization gets at once.
