@@ -2,6 +2,7 @@
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { pageFrom, type PageAsked } from "../store/list-page.ts";
+import { timestamp } from "../store/timestamp.ts";
 import type { FileContents } from "./contents.ts";
 import { countStorage, givingBack, takeStorage, type StorageLimits } from "./storage.ts";
 
@@ -34,7 +35,6 @@ const columns = sql.fragment`
   id, organization_id as "organizationId", filename, mime_type as "mimeType", purpose, size_bytes as "sizeBytes",
   storage, created_at as "createdAt", expires_at as "expiresAt"
 `;
-const at = (ms: number) => sql.fragment`to_timestamp(${ms / 1000})`;
 
 export interface NewFile {
   readonly id: string;
@@ -69,7 +69,7 @@ export async function beginFile(
       insert into files (
         id, organization_id, state, filename, mime_type, purpose, storage, created_at, touched_at, stored_bytes
       ) values (
-        ${id}, ${organizationId}, 'writing', '', '', '', ${storage}, ${at(now)}, ${at(now)}, ${reservedBytes}
+        ${id}, ${organizationId}, 'writing', '', '', '', ${storage}, ${timestamp(now)}, ${timestamp(now)}, ${reservedBytes}
       )
     `);
     const more = { bytes: reservedBytes, files: 1 };
@@ -81,7 +81,7 @@ export async function beginFile(
 /** A sign of life of whoever writes the file. False: it was silent for too long, and is not the writer any more. */
 export async function touchFile(db: CommonQueryMethods, id: string, now: number): Promise<boolean> {
   const { rowCount } = await db.query(sql.unsafe`
-    update files set touched_at = ${at(now)} where id = ${id} and state = 'writing'
+    update files set touched_at = ${timestamp(now)} where id = ${id} and state = 'writing'
   `);
   return rowCount > 0;
 }
@@ -110,7 +110,7 @@ export async function completeFile(
   now: number,
 ): Promise<StoredFile> {
   const position = visibility === "ready" ? sql.fragment`nextval('files_position')` : sql.fragment`null`;
-  const expires = description.expiresAt === null ? sql.fragment`null` : at(description.expiresAt);
+  const expires = description.expiresAt === null ? sql.fragment`null` : timestamp(description.expiresAt);
   return pool.transaction(async (transaction) => {
     const reserved = await transaction.oneFirst(sql.type(z.object({ bytes: z.bigint() }))`
       select stored_bytes as bytes from files where id = ${id} and state = 'writing' for update
@@ -119,7 +119,7 @@ export async function completeFile(
       update files set
         state = ${visibility}, position = ${position}, filename = ${description.filename},
         mime_type = ${description.mimeType}, purpose = ${description.purpose}, size_bytes = ${sizeBytes},
-        stored_bytes = ${sizeBytes}, created_at = ${at(now)}, touched_at = ${at(now)}, expires_at = ${expires}
+        stored_bytes = ${sizeBytes}, created_at = ${timestamp(now)}, touched_at = ${timestamp(now)}, expires_at = ${expires}
       where id = ${id} and state = 'writing'
       returning ${columns}
     `);
@@ -145,7 +145,7 @@ export async function markRemoved(
 ): Promise<boolean> {
   const { rowCount } = await db.query(sql.unsafe`
     with gone as (
-      update files set state = 'removed', touched_at = ${at(now)}
+      update files set state = 'removed', touched_at = ${timestamp(now)}
       where id = ${id} and organization_id = ${organizationId} and state in ('ready', 'hidden')
       returning organization_id, stored_bytes
     ), ${givingBack(sql.fragment`gone`, 1)}
@@ -162,7 +162,7 @@ export async function findFiles(
   now: number,
 ): Promise<ReadonlyMap<string, StoredFile | "expired">> {
   const rows = await db.any(sql.type(fileSchema.extend({ gone: z.boolean() }))`
-    select ${columns}, (expired or coalesce(expires_at <= ${at(now)}, false)) as gone
+    select ${columns}, (expired or coalesce(expires_at <= ${timestamp(now)}, false)) as gone
     from files
     where id = any(${sql.array([...ids], "text")}) and organization_id = ${organizationId}
       and (state = 'ready' or expired)
@@ -192,7 +192,7 @@ export async function listFiles(
   const rows = await db.any(sql.type(fileSchema)`
     select ${columns} from files
     where organization_id = ${query.organizationId} and state = 'ready'
-      and (expires_at is null or expires_at > ${at(now)})
+      and (expires_at is null or expires_at > ${timestamp(now)})
       ${query.purpose === null ? sql.fragment`` : sql.fragment`and purpose = ${query.purpose}`}
       ${query.ids === null ? sql.fragment`` : sql.fragment`and id = any(${sql.array([...query.ids], "text")})`}
       ${page.beyond}
@@ -218,10 +218,10 @@ async function positionOf(
 export async function expireFiles(db: CommonQueryMethods, now: number, most: number): Promise<void> {
   await db.query(sql.unsafe`
     with gone as (
-      update files set state = 'removed', expired = true, touched_at = ${at(now)}
+      update files set state = 'removed', expired = true, touched_at = ${timestamp(now)}
       where id in (
         select id from files
-        where state = 'ready' and expires_at <= ${at(now)}
+        where state = 'ready' and expires_at <= ${timestamp(now)}
         order by expires_at limit ${most} for update skip locked
       )
       returning organization_id, stored_bytes
@@ -254,8 +254,8 @@ export async function takeAbandoned(
     with found as (
       select id, state from files
       where state <> 'ready' and not emptied and storage = ${storage} and (
-        state = 'removed' or (state = 'writing' and touched_at < ${at(silentSince)})
-        or (state = 'hidden' and touched_at < ${at(hiddenSince)})
+        state = 'removed' or (state = 'writing' and touched_at < ${timestamp(silentSince)})
+        or (state = 'hidden' and touched_at < ${timestamp(hiddenSince)})
       )
       order by touched_at limit ${most} for update skip locked
     ), taken as (
@@ -290,7 +290,7 @@ export async function forgetGone(
     delete from files where id in (
       select id from files
       where emptied and (
-        (expired and touched_at < ${at(expiredBefore)}) or (not expired and touched_at < ${at(deletedBefore)})
+        (expired and touched_at < ${timestamp(expiredBefore)}) or (not expired and touched_at < ${timestamp(deletedBefore)})
       )
       order by touched_at limit ${most} for update skip locked
     )
