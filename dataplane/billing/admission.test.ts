@@ -219,6 +219,37 @@ test("nobody's time is up later because another's answer takes long", async () =
   expect(await first).toEqual(["held", "1"]);
 });
 
+test("those who come meanwhile put nothing off: what another pod gave back is found while they come", async () => {
+  const admission = new Admission(2_000);
+  const purse = new Purse();
+  const replies = [];
+  for (let visitor = 0; visitor < 100; visitor += 1) {
+    replies.push(...standInLine(admission, purse, 1));
+    await pass(5);
+    if (visitor === 60) purse.free = 1_000;
+  }
+  // Within the longest pause of a tenth of a second.
+  expect(purse.held.length).toBeGreaterThan(15);
+  await pass(200);
+  expect((await Promise.all(replies)).map(([word]) => word)).toEqual(Array<string>(100).fill("held"));
+});
+
+test("of a crowd whose time is up one has a last try", async () => {
+  const admission = new Admission(50);
+  const purse = new Purse();
+  const first = admission.admit(ORGANIZATION, ORGANIZATION, () => purse.ask(-1));
+  await until(() => admission.hasLine(ORGANIZATION));
+  const replies = standInLine(admission, purse);
+  await pass(49);
+  const before = purse.calls.length;
+  await pass(5);
+  expect(purse.calls.slice(before)).toEqual([1]);
+  expect(new Set((await Promise.all([first, ...replies])).map((reply) => reply.join()))).toEqual(
+    new Set(["busy,"]),
+  );
+  expect(admission.hasLines).toBe(false);
+});
+
 test("where there is no room, an answer to one that asked before hurries nobody", async () => {
   const { admission, purse, free, all } = await waitingCrowd();
   const slow = Promise.withResolvers<Reply>();

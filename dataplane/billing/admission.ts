@@ -23,6 +23,8 @@ interface Visitor {
   readonly deadline: number;
   /** Where one belongs whom nothing but the organization's credit keeps waiting. */
   readonly organizationId: string;
+  /** It asked when its time was up. */
+  isOver: boolean;
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: unknown) => void;
 }
@@ -40,8 +42,10 @@ interface Line {
   asking: number;
   /** So many may. */
   atOnce: number;
-  /** Before the first asks again; 0: there was room. */
+  /** Before the first asks again, since somebody was last told that there is no room; 0: there was room. */
   pauseMs: number;
+  /** `performance.now()` milliseconds. */
+  toldAt: number;
   /** Grows when there is no room: what those find who began to ask before says nothing any more. */
   round: number;
   /** Of this round, those that nothing was made of yet. */
@@ -85,7 +89,7 @@ export class Admission {
     return await new Promise((resolve, reject) => {
       const deadline = performance.now() + this.#waitMs;
       const ticket = (this.#tickets += 1);
-      this.#join(own, { attempt, ticket, deadline, organizationId, resolve, reject });
+      this.#join(own, { attempt, ticket, deadline, organizationId, isOver: false, resolve, reject });
     });
   }
 
@@ -114,34 +118,43 @@ export class Admission {
     line.isLookedAt = true;
     process.nextTick(() => {
       line.isLookedAt = false;
-      this.#look(name, line, false);
+      this.#look(name, line);
     });
   }
 
-  /** Lets ask whoever may. `due`: the time of the timer has come, which the first of the line may spend on a last try. */
-  #look(name: string, line: Line, due: boolean): void {
+  /** Lets ask whoever may. The first whose time is up has a last try, if nobody else's answer is waited for. */
+  #look(name: string, line: Line): void {
     clearTimeout(line.timer);
     learn(line);
-    const hasTurn = due && line.asking < line.atOnce;
+    const { visitors } = line;
     const now = performance.now();
-    if (!hasTurn) endOverdue(name, line, now);
-    if (hasTurn || line.freed || line.pauseMs === 0)
-      while (line.asking < line.atOnce && line.visitors.length > 0) this.#askNext(name, line);
-    const [first] = line.visitors;
+    const isFree = () => line.asking < line.atOnce && visitors.length > 0;
+    if (isFree() && isOverdue(visitors[0], now) && visitors[0]?.isOver === false)
+      this.#askNext(name, line, now);
+    while (isOverdue(visitors[0], now)) {
+      const over = visitors.shift();
+      over?.resolve(busyIn(name, over));
+    }
+    const pauseMs = line.pauseMs === 0 ? 0 : line.toldAt + line.pauseMs - now;
+    if (line.freed || pauseMs <= 0) while (isFree()) this.#askNext(name, line, now);
+    const [first] = visitors;
     if (first !== undefined) {
       const leftMs = first.deadline - now;
-      const waitMs = line.asking === 0 ? Math.min(line.pauseMs, leftMs) : leftMs;
-      line.timer = setTimeout(() => this.#look(name, line, true), Math.max(0, waitMs));
+      // Others come meanwhile, which puts nothing off.
+      const waitMs = isFree() ? Math.min(pauseMs, leftMs) : leftMs;
+      line.timer = setTimeout(() => this.#look(name, line), Math.ceil(waitMs));
     } else if (line.asking === 0) this.#lines.delete(name);
   }
 
   /** The first of the line asks. */
-  #askNext(name: string, line: Line): void {
+  #askNext(name: string, line: Line, now: number): void {
     const visitor = line.visitors.shift();
     if (visitor === undefined) return;
+    visitor.isOver = isOverdue(visitor, now);
     const { round } = line;
     const end = (outcome: Outcome): void => {
       line.asking -= 1;
+      if (outcome === "busy") line.toldAt = performance.now();
       if (round === line.round) line.outcomes.push(outcome);
       this.#lookSoon(name, line);
     };
@@ -168,6 +181,7 @@ const newLine = (): Line => ({
   asking: 0,
   atOnce: 1,
   pauseMs: FIRST_PAUSE_MS,
+  toldAt: performance.now(),
   round: 0,
   outcomes: [],
   freed: false,
@@ -198,12 +212,8 @@ function learn(line: Line): void {
 }
 
 /** Deadlines stand in the order of the line, so nobody behind the first runs out of time before it does. */
-function endOverdue(name: string, { visitors }: Line, now: number): void {
-  for (let [first] = visitors; first !== undefined && now >= first.deadline; [first] = visitors) {
-    visitors.shift();
-    first.resolve(busyIn(name, first));
-  }
-}
+const isOverdue = (visitor: Visitor | undefined, now: number): boolean =>
+  visitor !== undefined && now >= visitor.deadline;
 
 const busyIn = (name: string, { organizationId }: Visitor): Reply =>
   name === organizationId ? ["busy", ""] : ["busy", name];
