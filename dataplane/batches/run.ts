@@ -7,7 +7,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { dialectPath } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 import { type AnswerBytes, joinedBytes } from "../inference/answer-bytes.ts";
-import type { AnswerSink, InferenceCall } from "../inference/call.ts";
+import type { AnswerSink, BodyLease, InferenceCall } from "../inference/call.ts";
 import type { Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { apiErrorOf } from "../store/store-away.ts";
@@ -56,7 +56,7 @@ export async function runItem(
   services: RunServices,
   item: ClaimedItem,
   body: Buffer,
-  bodyLease: InferenceCall["bodyLease"],
+  bodyLease: BodyLease,
 ): Promise<ItemEnd> {
   const charge = new ItemCharge(services.meterFor, item.claim);
   const sink = new KeptAnswer();

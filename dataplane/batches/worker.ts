@@ -15,6 +15,7 @@ import { Headroom, type LiveLoad } from "./headroom.ts";
 import { measureQueue } from "./queue-depth.ts";
 import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "./retention.ts";
+import { ItemLease } from "./item-lease.ts";
 import { runItem, type ItemEnd, type RunServices } from "./run.ts";
 import { createSettler, type Settler } from "./settle.ts";
 import { reachedBatchStep } from "./steps.ts";
@@ -169,13 +170,9 @@ export class BatchWorker {
 
   /** Never fails. */
   async #work(item: ClaimedItem): Promise<void> {
-    // Small bodies came with their items and are not counted: all of them together are as much as one large body. What a
-    // run puts into its body is not waited for, as others may wait for what this item holds: it is run again.
-    const { bodies } = this.#engine;
-    const large = item.bodyBytes > SMALL_BODY_BYTES;
-    const lease = large
-      ? await bodies.whenRoom(item.organizationId, item.bodyBytes)
-      : bodies.spareLease(item.organizationId);
+    // Small bodies came with their items and are not counted: all of them together are as much as one large body.
+    const lease = new ItemLease(this.#engine.bodies, item.organizationId);
+    if (item.bodyBytes > SMALL_BODY_BYTES) await lease.take(item.bodyBytes);
     const beganAt = this.#engine.clock.now();
     let end: ItemEnd;
     try {

@@ -9,7 +9,6 @@ import type { Principal } from "../identity/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { ToolCallLimits } from "../tools/call-limit.ts";
 import type { Dialect } from "../dialects/dialect.ts";
-import type { ByteLease } from "../lib/byte-budget.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Shutdown } from "../lib/shutdown.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
@@ -46,10 +45,15 @@ export function sendWhole(sink: AnswerSink, body: Buffer, headers: Readonly<Reco
 export interface OutputItems {
   keep(id: string, json: Buffer | string): void;
   /**
-   * Tells those that are known, as the bytes of their JSON, while few of them are read: who counts them ends the reading by
-   * throwing.
+   * Tells those that are known, as the bytes of their JSON, one after the other while few of them are read: who counts them ends
+   * the reading by throwing.
    */
-  find(ids: readonly string[], found: (id: string, item: Buffer) => void): Promise<void>;
+  find(ids: readonly string[], found: (id: string, item: Buffer) => Promise<void> | void): Promise<void>;
+}
+
+/** What is counted of a body beside its own bytes. @throws ApiError 429 or 503 without room; that of a batch's item may wait for it. */
+export interface BodyLease {
+  take(bytes: number): Promise<void> | void;
 }
 
 export interface InferenceCall {
@@ -61,7 +65,7 @@ export interface InferenceCall {
   /** The request body as it came, content encoding removed; at most 32 MiB. */
   readonly body: Buffer;
   /** Counts the bytes of the body: those of files and items are taken before they stand in it (rule 7.2). */
-  readonly bodyLease: Pick<ByteLease, "take">;
+  readonly bodyLease: BodyLease;
   /** The body as it was opened, where somebody has; then `body` may be empty. */
   readonly requestBody?: RequestBody;
   /** The client's headers that matter here, names in lower case and neutral names already folded. */

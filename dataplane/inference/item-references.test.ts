@@ -16,7 +16,7 @@ const known: OutputItems = {
   find: async (ids, found) => {
     for (const id of ids) {
       const item = items[id];
-      if (item !== undefined) found(id, Buffer.from(item));
+      if (item !== undefined) await found(id, Buffer.from(item));
     }
   },
 };

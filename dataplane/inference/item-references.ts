@@ -12,7 +12,7 @@ import { HOUR_MS } from "../lib/clock.ts";
 import type { JsonReader } from "../lib/json-reader.ts";
 import type { Edit } from "../lib/json-splice.ts";
 import type { ToolCache } from "../tools/cache.ts";
-import type { InferenceCall, OutputItems } from "./call.ts";
+import type { BodyLease, InferenceCall, OutputItems } from "./call.ts";
 import type { Facts } from "./inspect-body.ts";
 import { type AnswerSeal, sealedItem } from "./seal-answer.ts";
 
@@ -58,7 +58,10 @@ class OrganizationItems implements OutputItems {
     this.#cache.set(this.#key(id), Buffer.from(json), KEPT_MS).catch(() => undefined);
   }
 
-  async find(ids: readonly string[], found: (id: string, item: Buffer) => void): Promise<void> {
+  async find(
+    ids: readonly string[],
+    found: (id: string, item: Buffer) => Promise<void> | void,
+  ): Promise<void> {
     const missing = await this.#read(ids, found);
     if (missing.length === 0) return;
     await this.#pause(SECOND_LOOK_MS);
@@ -66,7 +69,10 @@ class OrganizationItems implements OutputItems {
   }
 
   /** @returns those that are not there. */
-  async #read(ids: readonly string[], found: (id: string, item: Buffer) => void): Promise<readonly string[]> {
+  async #read(
+    ids: readonly string[],
+    found: (id: string, item: Buffer) => Promise<void> | void,
+  ): Promise<readonly string[]> {
     const missing: string[] = [];
     const until = performance.now() + READ_MS;
     for (let from = 0; from < ids.length && performance.now() < until; from += READ_AT_ONCE) {
@@ -75,7 +81,7 @@ class OrganizationItems implements OutputItems {
       for (const [index, id] of portion.entries()) {
         const item = items[index] ?? null;
         if (item === null) missing.push(id);
-        else found(id, item);
+        else await found(id, item);
       }
     }
     return missing;
@@ -101,7 +107,7 @@ export const refersToItems = ({ content }: Facts): boolean =>
 export async function knownItems(
   { content, bodyBytes }: Facts,
   items: OutputItems,
-  bodyLease: InferenceCall["bodyLease"],
+  bodyLease: BodyLease,
 ): Promise<Edit[]> {
   const references = [
     ...content.references.filter(({ kind }) => kind === "item"),
@@ -112,7 +118,7 @@ export async function knownItems(
   for (const { id } of references) uses.set(id, (uses.get(id) ?? 0) + 1);
   const known = new Map<string, Buffer>();
   let size = bodyBytes;
-  await items.find([...uses.keys()], (id, item) => {
+  await items.find([...uses.keys()], async (id, item) => {
     const more = item.length * (uses.get(id) ?? 0);
     size += more;
     if (size > bodyLimits.bytes)
@@ -120,7 +126,7 @@ export async function knownItems(
         "too_large",
         `With the items that it names the request is larger than ${BODY_LIMIT}.`,
       );
-    bodyLease.take(more);
+    await bodyLease.take(more);
     known.set(id, item);
   });
   return references.flatMap(({ start, end, id }): Edit[] => {

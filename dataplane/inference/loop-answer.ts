@@ -6,6 +6,7 @@ import type { CodecContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
 import type { ApiError } from "../lib/api-error.ts";
+import { GatheredPieces } from "../lib/small-pieces.ts";
 import { wholeBlock } from "../loop/iteration-reader.ts";
 import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
 import { AttemptFailure } from "../upstream/failure.ts";
@@ -26,7 +27,7 @@ export type AnswerEvents = Pick<ModelAnswer, "usage"> & {
 /** How an iteration was asked for. */
 interface Asking {
   readonly stream: boolean;
-  /** It is not the request's first. */
+  /** It goes on: what tools found has come to what the client sent. */
   readonly later: boolean;
 }
 
@@ -72,11 +73,12 @@ function streamedEvents(
         else around.pass(events);
       }),
   );
+  stream.keeps = later;
   stream
     .run()
     .catch((error: unknown) =>
       queue.fail(
-        later && isGarbage(error) ? chargedGarbage(answer, context, error, stream.beginning) : error,
+        later && isCorruptTry(error) ? chargedGarbage(answer, context, error, stream.takeBeginning()) : error,
       ),
     );
   async function* events() {
@@ -95,12 +97,12 @@ function streamedEvents(
   };
 }
 
-const isGarbage = (error: unknown): error is AttemptFailure =>
+const isCorruptTry = (error: unknown): error is AttemptFailure =>
   error instanceof AttemptFailure && error.status === "garbage";
 
 /**
  * A corrupt answer to any iteration is charged (rule 1.6, service.md "Prices and billing rules"), also where no event of it came;
- * only a stream that a request begins with is free then. @returns `failure` itself where the body tells an error.
+ * only what the client sent is free then, as long as nothing was added to it. @returns `failure` itself where the body tells an error.
  */
 function chargedGarbage(
   answer: UpstreamAnswer,
@@ -115,24 +117,25 @@ function chargedGarbage(
   return new BrokenAnswer(failure.error, { upstream: upstream.name, usage, corrupt: true });
 }
 
-/** Keeps the bytes before the first event: what they cost stands in them where none comes. */
+/** May keep the bytes before the first event: what they cost stands in them where none comes. */
 class IterationStream extends ResponseStream<readonly MessagesEvent[]> {
-  #kept: Buffer[] = [];
-  #length = 0;
+  readonly #kept = new GatheredPieces();
+  /** The bytes before the first event are wanted. */
+  keeps = false;
 
-  get beginning(): Buffer {
-    return Buffer.concat(this.#kept);
+  /** Forgotten here. */
+  takeBeginning(): Buffer {
+    return Buffer.concat(this.#kept.take());
   }
 
   override data(chunks: readonly Buffer[]): void {
-    for (const chunk of this.isOpening ? chunks : []) {
+    for (const chunk of this.keeps && this.isOpening ? chunks : []) {
       // Of more than models write nothing is read (`usageOfNoStream`).
-      if (this.#length > MOST_BEGUN_BYTES) break;
-      this.#kept.push(chunk);
-      this.#length += chunk.length;
+      if (this.#kept.length > MOST_BEGUN_BYTES) break;
+      this.#kept.add(chunk);
     }
     super.data(chunks);
-    if (!this.isOpening && !this.isOver) this.#kept = [];
+    if (this.keeps && !this.isOpening && !this.isOver) this.#kept.take();
   }
 }
 

@@ -123,26 +123,6 @@ test("work that can wait gets what live requests leave, in its order, and never 
   expect(got.slice(-2)).toEqual(["huge", "one"]);
 });
 
-test("work that can wait may also look whether there is something left, and is refused where it would wait", () => {
-  const budget = new ByteBudget(1000);
-  const live = budget.lease("live");
-  live.take(450);
-  const [one, other] = [budget.spareLease("a"), budget.spareLease("b")];
-  one.take(50);
-  expect(refusal(() => other.take(1))).toBe("503 1");
-  expect(refusal(() => other.expect(1))).toBe("503 1");
-  // It alone never stands still.
-  expect(refusal(() => one.take(600))).toBe("taken");
-  one.release();
-  one.release();
-  expect(refusal(() => other.take(200))).toBe("taken");
-  expect(refusal(() => one.take(1))).toBe("503 1");
-  live.release();
-  expect(refusal(() => one.take(300))).toBe("taken");
-  expect(refusal(() => one.take(1))).toBe("503 1");
-  expect(budget.used).toBe(500);
-});
-
 test("what is admitted from the line may take more of what is left", async () => {
   const budget = new ByteBudget(1000);
   const [one, other] = await Promise.all([budget.whenRoom("a", 200), budget.whenRoom("b", 200)]);

@@ -70,17 +70,13 @@ export class ByteBudget {
   /**
    * For work that nobody waits for: resolves, in the order of asking, once at most half of the budget is in use with
    * it. Where no such work holds anything it gets its bytes at once, and so never stands still behind live requests.
+   * Who has its lease must not wait for more: what it takes then is judged the same, and refused with 503.
    */
   whenRoom(organizationId: string, bytes: number): Promise<ByteLease> {
     return new Promise((admitted) => {
       this.#line.push({ organizationId, bytes, admitted });
       this.#admit();
     });
-  }
-
-  /** Holds nothing yet. What it takes is judged as `whenRoom` does, and refused with 503 where that would wait. */
-  spareLease(organizationId: string): ByteLease {
-    return new Lease(this, organizationId, true);
   }
 
   // What a lease asks of its budget.

@@ -1,6 +1,6 @@
 /** Batches of an organization that is suspended or deleted, whose keys are deleted, and whose files are its own. */
 import { sql } from "slonik";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { measureQueue } from "../../dataplane/batches/queue-depth.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
@@ -76,8 +76,10 @@ describe("what workers do with an organization", () => {
   test("rule 7.2: files are put into requests only while live requests and other items leave room", async () => {
     upstream.model("upstream-messages", text("fine"));
     const { bodies } = plane.context;
-    const others = [bodies.lease("org_live"), bodies.spareLease("org_other")];
-    for (const lease of others) lease.take(bodies.total / 4);
+    const live = bodies.lease("org_live");
+    live.take(bodies.total / 4);
+    const others = [live, await bodies.whenRoom("org_other", bodies.total / 4)];
+    const waits = vi.spyOn(bodies, "whenRoom");
     const id = await plane.upload("what the file says", "in.txt", {}, "text/plain");
     const source = { type: "file", file_id: id };
     const messages = [{ role: "user", content: [{ type: "document", source }] }];
@@ -86,9 +88,10 @@ describe("what workers do with an organization", () => {
       { custom_id: "without", params: bodyOf.messages() },
     ];
     const { body } = await plane.json("POST", "/v1/messages/batches", { requests });
-    await begun();
-    await new Promise((done) => setTimeout(done, 300));
-    expect(upstream.requests.map((asked) => asked.text.includes("what the file says"))).toEqual([false]);
+    await expect.poll(() => waits.mock.calls.length).toBe(1);
+    await expect.poll(() => upstream.requests.length).toBe(1);
+    waits.mockRestore();
+    expect(upstream.requests[0]?.text).not.toContain("what the file says");
     for (const lease of others) lease.release();
     const path = `/v1/messages/batches/${String(body["id"])}`;
     expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: 2 } });
