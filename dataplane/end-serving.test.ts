@@ -62,12 +62,14 @@ test("they are waited for when copying has failed, which is told", async () => {
   expect([error.mock.calls.length, fine.error.mock.calls.length]).toEqual([0, 1]);
 });
 
-test.each(["loader", "helper", "dispatcher", "pool", "records"])(
+test.each(["drain", "holds", "loader", "helper", "dispatcher", "pool", "records"])(
   "what fails of the %s keeps no charge from being moved",
   async (name) => {
     const { parts, steps, error } = partsOf();
     const fails = () => Promise.reject(new Error("refused"));
     const failing = {
+      drain: { drain: fails },
+      holds: { holds: { idle: fails } },
       loader: { loader: { stop: fails } },
       helper: { helpers: [{ stop: fails }] },
       dispatcher: { dispatchers: [{ destroy: fails }] },

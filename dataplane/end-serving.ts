@@ -38,8 +38,7 @@ export async function endServing(parts: EndingParts): Promise<void> {
     for (const end of await Promise.allSettled(ends))
       if (end.status === "rejected") log.error({ err: end.reason as unknown }, "not everything ended well");
   };
-  const clean = await parts.drain();
-  log.info({ clean }, "drained");
+  await all(parts.drain().then((clean) => log.info({ clean }, "drained")));
   // Answers whose clients have left are still read for their usage reports.
   await all(holds.idle(UNSEEN_MS + 1_000));
   await all(loader.stop());

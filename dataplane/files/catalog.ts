@@ -268,6 +268,14 @@ export async function takeAbandoned(
   `);
 }
 
+/** What could not be cleared stands behind all others from here on. */
+export async function putLast(db: CommonQueryMethods, ids: readonly string[], now: number): Promise<void> {
+  await db.query(sql.unsafe`
+    update files set touched_at = ${timestamp(now)}
+    where id = any(${sql.array([...ids], "text")}) and state = 'removed' and not emptied
+  `);
+}
+
 /** The contents are gone: the row goes too, save that of a file that lists have shown. */
 export async function forgetFile(db: CommonQueryMethods, id: string): Promise<void> {
   const wasListed = sql.fragment`position is not null`;

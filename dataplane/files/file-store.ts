@@ -17,6 +17,7 @@ import {
   forgetGone,
   listFiles,
   markRemoved,
+  putLast,
   takeAbandoned,
   touchFile,
   type FileDescription,
@@ -195,6 +196,7 @@ export class FileStore {
   /** @returns what could not be cleared, and why; never fails. */
   async #sweepPlace(place: FileContents, now: number): Promise<readonly unknown[]> {
     const failures: unknown[] = [];
+    const failed: string[] = [];
     try {
       const abandoned = await takeAbandoned(this.#postgres, {
         storage: place.storage,
@@ -204,8 +206,12 @@ export class FileStore {
       });
       for (const { id } of abandoned) {
         if (this.#clock.now() - now >= SWEEP_MS) break;
-        await this.#clear(id, place).catch((error: unknown) => failures.push(error));
+        await this.#clear(id, place).catch((error: unknown) => {
+          failures.push(error);
+          failed.push(id);
+        });
       }
+      if (failed.length > 0) await putLast(this.#postgres, failed, this.#clock.now());
     } catch (error) {
       failures.push(error);
     }

@@ -417,19 +417,24 @@ describe("uploads", () => {
         return timedOut.promise;
       },
     });
-    const swept = new FileStore({
+    const store = new FileStore({
       postgres: world.postgres,
       contents: place,
       others: [s3],
       clock: { now: () => Date.now() + skew },
       newId,
       limitsOf: () => sampleStorage,
-    }).sweep();
+    });
+    const swept = store.sweep();
     await expect.poll(() => world.chunks(near)).toBe(0);
     skew = 60_000;
     timedOut.reject(new Error("away"));
     await expect(swept).rejects.toThrow("away");
     expect(asked).toHaveLength(1);
+    // The next sweep begins with another, however that one fares.
+    skew += 1;
+    await expect(store.sweep()).rejects.toThrow("away");
+    expect(new Set(asked.slice(0, 2))).toEqual(new Set(far));
     await world.postgres.query(sql.unsafe`delete from files where storage = 's3'`);
   });
 

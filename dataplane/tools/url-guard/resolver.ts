@@ -1,4 +1,5 @@
 import { lookup, Resolver as DnsResolver } from "node:dns/promises";
+import { unlessAborted } from "../../lib/unless-aborted.ts";
 
 /** Turns a name into addresses; an argument wherever names are resolved, so that tests never ask a real server. */
 export interface Resolver {
@@ -72,15 +73,10 @@ export function resolverAsSystem(lookUp: LookUp = systemLookUp): Resolver {
   return {
     async resolve(name, signal) {
       signal.throwIfAborted();
-      const { promise, reject } = Promise.withResolvers<never>();
-      const cancel = () => reject(new UnresolvedName(signal.reason));
-      signal.addEventListener("abort", cancel, { once: true });
       try {
-        return await Promise.race([ask(name), promise]);
+        return await unlessAborted(() => ask(name), signal);
       } catch (error) {
         throw error instanceof UnresolvedName ? error : new UnresolvedName(error);
-      } finally {
-        signal.removeEventListener("abort", cancel);
       }
     },
   };
