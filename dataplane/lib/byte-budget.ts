@@ -48,7 +48,7 @@ export class ByteBudget {
   /** Entries stay when they are empty: a Map whose entries come and go with each request leaves garbage (roster.ts). */
   readonly #shares = new Map<string, Share>();
   readonly #line: Patient[] = [];
-  /** Leases of work that nobody waits for, those that hold something. */
+  /** Leases of patient work, which nobody waits for: those that hold something. */
   #patient = 0;
 
   /** `total` in bytes. */
@@ -68,7 +68,7 @@ export class ByteBudget {
   }
 
   /**
-   * For work that nobody waits for: resolves, in the order of asking, once at most half of the budget is in use with
+   * For patient work, which nobody waits for: resolves, in the order of asking, once at most half of the budget is in use with
    * it. Where no such work holds anything it gets its bytes at once, and so never stands still behind live requests.
    * Who has its lease must not wait for more: what it takes then is judged the same, and refused with 503.
    */
@@ -99,8 +99,8 @@ export class ByteBudget {
     if (this.#used > this.total / 2 && share.bytes >= this.total / 4) throw this.#refused("organization");
   }
 
-  /** Whether work that nobody waits for, and that holds `held`, may have `more` now. */
-  hasSpare(held: number, more: number): boolean {
+  /** Whether patient work that holds `held` may have `more` now. */
+  hasSpareRoom(held: number, more: number): boolean {
     const others = this.#patient - (held > 0 ? 1 : 0);
     return others === 0 || this.#used + more <= this.total / 2;
   }
@@ -112,7 +112,7 @@ export class ByteBudget {
     if (difference < 0) this.#admit();
   }
 
-  /** So many leases more of work that nobody waits for hold something. */
+  /** So many leases more of patient work hold something. */
   patient(difference: 1 | -1): void {
     this.#patient += difference;
   }
@@ -128,7 +128,7 @@ export class ByteBudget {
 
   #admit(): void {
     for (let [first] = this.#line; first !== undefined; [first] = this.#line) {
-      if (!this.hasSpare(0, first.bytes)) return;
+      if (!this.hasSpareRoom(0, first.bytes)) return;
       this.#line.shift();
       const lease = new Lease(this, first.organizationId, true);
       lease.takeAdmitted(first.bytes);
@@ -191,7 +191,7 @@ class Lease implements ByteLease {
   #judge(share: Share, bytes: number): void {
     if (!this.#isPatient) this.#budget.check(share, this.#bytes, bytes);
     // Not counted as a refusal: no client gets it.
-    else if (!this.#budget.hasSpare(this.#bytes, bytes)) throw noRoom();
+    else if (!this.#budget.hasSpareRoom(this.#bytes, bytes)) throw noRoom();
   }
 
   #add(share: Share, bytes: number): void {
