@@ -5,17 +5,22 @@
  */
 import { LRUCache } from "lru-cache";
 import { sql, type DatabasePool } from "slonik";
-import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import type { Clock } from "../lib/clock.ts";
 import { Gathered } from "../lib/gathered.ts";
 import { SharedCache } from "../lib/shared-cache.ts";
-import { limitsSchema } from "../config/schema.ts";
 import type { CurrentKey } from "../billing/held-bill.ts";
-import { effectiveScopes, NO_LIMITS } from "../billing/scopes.ts";
+import { NO_LIMITS } from "../billing/scopes.ts";
 import { lookedUpInTime } from "../store/lookup-time.ts";
 import { KeyLookupQueue } from "./key-lookup-queue.ts";
 import { MOST_PEOPLE, type Person, UNSEEN_DAYS, updatePerson, writePerson } from "./person.ts";
+import {
+  foundSchema,
+  inProjectSchema,
+  isValidKey,
+  principalSchema,
+  selectPrincipals,
+} from "./principal-rows.ts";
 import type { Directory, Principal } from "./principal.ts";
 
 const MOST_REMEMBERED = 50_000;
@@ -43,41 +48,6 @@ const inText = ({ keyId, projectId }: KeyInProject): string => `${keyId} ${proje
 const FULL_MS = 5_000;
 /** Whoever accepts entries this old accepts the answer of a look-up that is under way. */
 const SHARED_MS = 5_000;
-
-const rowSchema = z.object({
-  kind: z.enum(["inference", "admin", "viewer"]),
-  keyId: z.string(),
-  keyName: z.string(),
-  organizationId: z.string(),
-  projectId: z.string().nullable(),
-  keyEpoch: z.bigint().transform(Number),
-  expiresAt: z.number().nullable(),
-  keyLimits: limitsSchema.nullable(),
-  keyDefaults: limitsSchema.nullable(),
-  projectLimits: limitsSchema.nullable(),
-});
-const principalSchema = rowSchema.transform(withScopes);
-const inProjectSchema = rowSchema
-  .extend({ askedProjectId: z.string() })
-  .transform(({ askedProjectId, ...row }) => ({ projectId: askedProjectId, principal: withScopes(row) }));
-const foundSchema = rowSchema
-  .extend({ sha256: z.string() })
-  .transform(({ sha256, ...row }) => ({ sha256, principal: withScopes(row) }));
-
-function withScopes({
-  keyLimits,
-  keyDefaults,
-  projectLimits,
-  ...principal
-}: z.output<typeof rowSchema>): Principal {
-  // Admin keys spend nothing.
-  const defaults = principal.kind === "inference" ? keyDefaults : null;
-  const limits = effectiveScopes(
-    { id: principal.keyId, limits: keyLimits, defaults },
-    { id: principal.projectId, limits: projectLimits },
-  );
-  return { ...principal, limits };
-}
 
 interface Remembered {
   readonly principal: Principal;
@@ -236,7 +206,7 @@ export class KeyDirectory implements Directory {
   async recheck(keyId: string): Promise<CurrentKey | null> {
     const member = this.#members.get(keyId);
     if (member !== undefined) {
-      // Not as any token of theirs said last, which may have been for another role.
+      // As Postgres has them now: the newest token of theirs that came here may have been for another role.
       const known = (await this.#personRechecks.ask(member.sha256)).get(member.sha256);
       const principal = known !== undefined && isNamed(member, known) ? known : await this.#introduce(member);
       return principal && { ...principal, projectId: principal.projectId ?? "" };
@@ -249,7 +219,7 @@ export class KeyDirectory implements Directory {
   async #recheckTogether(keyIds: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
     const at = this.#options.clock.now();
     const rows = await this.#options.pool.any(sql.type(foundSchema)`
-      ${principals(sql.fragment`, key.sha256`)} where key.id = any(${sql.array([...new Set(keyIds)], "text")}) and ${valid}
+      ${selectPrincipals(sql.fragment`, key.sha256`)} where key.id = any(${sql.array([...new Set(keyIds)], "text")}) and ${isValidKey}
     `);
     for (const { sha256, principal } of rows)
       if (this.#remembered.has(sha256)) this.#remember(sha256, principal, at);
@@ -282,7 +252,7 @@ export class KeyDirectory implements Directory {
     `;
     const rows = await this.#options.pool.any(
       sql.type(inProjectSchema)`
-        ${principals(sql.fragment`, asked.project_id as "askedProjectId"`, sql.fragment`asked.project_id`, joined)}
+        ${selectPrincipals(sql.fragment`, asked.project_id as "askedProjectId"`, sql.fragment`asked.project_id`, joined)}
       `,
     );
     return new Map(
@@ -339,7 +309,7 @@ export class KeyDirectory implements Directory {
     const at = this.#options.clock.now();
     const rows = await lookedUpInTime(
       this.#options.pool.any(sql.type(foundSchema)`
-        ${principals(sql.fragment`, key.sha256`)} where key.sha256 = any(${sql.array([...sha256s], "text")}) and ${valid}
+        ${selectPrincipals(sql.fragment`, key.sha256`)} where key.sha256 = any(${sql.array([...sha256s], "text")}) and ${isValidKey}
       `),
     );
     const found = new Map(rows.map(({ sha256, principal }) => [sha256, principal]));
@@ -368,7 +338,7 @@ export class KeyDirectory implements Directory {
     try {
       principal = await lookedUpInTime(
         this.#options.pool.maybeOne(sql.type(principalSchema)`
-          ${principals()} where key.sha256 = ${sha256} and ${valid}
+          ${selectPrincipals()} where key.sha256 = ${sha256} and ${isValidKey}
         `),
       );
       this.#isAway = false;
@@ -403,23 +373,3 @@ const tooManyPeople = () =>
     "people_limit_reached",
     `Your organization has as many people as it may (${MOST_PEOPLE}), and you are not among them yet. Whoever did not come for ${UNSEEN_DAYS} days makes room.`,
   );
-
-const principals = (
-  more = sql.fragment``,
-  projectId = sql.fragment`key.project_id`,
-  joined = sql.fragment``,
-) => sql.fragment`
-  select key.kind, key.id as "keyId", key.name as "keyName", key.organization_id as "organizationId",
-    project.id as "projectId", key.expires_at as "expiresAt", organization.key_epoch as "keyEpoch",
-    key.limits as "keyLimits", organization.key_limits as "keyDefaults", project.limits as "projectLimits" ${more}
-  from api_keys key join organizations organization on organization.id = key.organization_id
-  ${joined}
-  left join projects project on project.id = ${projectId} and project.organization_id = organization.id
-`;
-/** Whose project is archived has no key any more; people are where their identity provider's rules say, and end by these. */
-const valid = sql.fragment`
-  key.status = 'active' and key.deleted_at is null
-  and (key.expires_at is null or key.expires_at > clock_timestamp())
-  and not organization.suspended and organization.deleted_at is null
-  and (project.archived_at is null or key.source = 'identity')
-`;
