@@ -61,7 +61,7 @@ export const limits = {
   unknownKeysPerSecond: 200,
   /** A client that takes nothing of its answer for this long is cut (design.md §4.7). */
   stalledClientMs: 60_000,
-  /** The event loop's mean delay over half a second beyond which new inference is refused. */
+  /** The event loop's mean delay, over half a second twice in a row, beyond which new inference is refused. */
   loopDelayMs: 250,
   /** Part of the heap's limit beyond which new inference is refused. */
   heapShare: 0.92,

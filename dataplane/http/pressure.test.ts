@@ -43,6 +43,7 @@ test("an overloaded process refuses inference with 503 and retry-after, and serv
   };
   expect(await ask()).toEqual([200, null]);
   state.delay = 10_000;
+  pressure.sample();
   expect(await ask()).toEqual([503, "1"]);
   expect((await server.fetch("/v1/models")).status).toBe(200);
   Object.assign(state, { delay: 0, heap: 0.99 });
@@ -51,6 +52,21 @@ test("an overloaded process refuses inference with 503 and retry-after, and serv
   expect(await ask()).toEqual([503, "1"]);
   state.resident = 0.1;
   expect(await ask()).toEqual([200, null]);
+});
+
+test("one pause of the event loop, as of a process that starts, refuses nobody", () => {
+  const state = { delay: 10_000, heap: 0.1, resident: 0.1 };
+  const pressure = new Pressure(probeOf(state));
+  pressure.sample();
+  expect(pressure.overloaded).toBe(false);
+  state.delay = 0;
+  pressure.sample();
+  state.delay = 10_000;
+  pressure.sample();
+  expect(pressure.overloaded).toBe(false);
+  pressure.sample();
+  expect(pressure.overloaded).toBe(true);
+  expect(() => pressure.shed()).toThrow("overloaded");
 });
 
 test("resident memory that is nearly used up is collected, at once and every five seconds, and its label tells", async () => {

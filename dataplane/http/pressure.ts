@@ -24,6 +24,8 @@ const SAMPLE_MS = 500;
 const RESOLUTION_MS = 10;
 /** Looks between two collections of the whole heap. */
 const COLLECT_EVERY = 10;
+/** Looks in a row that must find the event loop late: one alone may have seen a single pause, of a start or of the machine. */
+const LATE_LOOKS = 2;
 
 /** Measures this process. `memoryLimit` in bytes. */
 export function processProbe(memoryLimit: number): PressureProbe & { stop(): void } {
@@ -55,6 +57,8 @@ export class Pressure {
   #overload: Overload | null = null;
   /** Looks in a row that found too much resident memory. */
   #fullLooks = 0;
+  /** Looks in a row that found the event loop late. */
+  #lateLooks = 0;
 
   constructor(probe: PressureProbe) {
     this.#probe = probe;
@@ -71,7 +75,8 @@ export class Pressure {
     const full = this.#probe.residentShare() > limits.residentShare;
     const delayMs = this.#probe.loopDelayMs();
     metrics.loopLag.set(Math.max(0, delayMs) / 1000);
-    if (delayMs > limits.loopDelayMs) this.#overload = "loop";
+    this.#lateLooks = delayMs > limits.loopDelayMs ? this.#lateLooks + 1 : 0;
+    if (this.#lateLooks >= LATE_LOOKS) this.#overload = "loop";
     else if (this.#probe.heapShare() > limits.heapShare) this.#overload = "heap";
     else this.#overload = full ? "resident" : null;
     // Where all is refused nothing is allocated, so that V8 would never free the bodies that are over.
