@@ -78,6 +78,3 @@ export const batchColumns = sql.fragment`
   batch.finalizing_at as "finalizingAt", batch.cancel_initiated_at as "cancelInitiatedAt", batch.overdue,
   batch.ended_at as "endedAt", batch.archived_at as "archivedAt", batch.claim
 `;
-
-/** A moment as SQL. */
-export const at = (unixMs: number) => sql.fragment`to_timestamp(${unixMs / 1000})`;

@@ -1,7 +1,8 @@
 /** Cancels a batch: what has not begun never will; calls under way finish and count (rule 4.5). */
 import { sql } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
-import { at, batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
+import { batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
 import { findBatch } from "./find.ts";
 import { reachedBatchStep } from "./steps.ts";
@@ -16,7 +17,7 @@ export async function cancelBatch(
   await findBatch(pool, organizationId, form, id);
   const batch = await pool.transaction(async (transaction) => {
     const cancelled = await transaction.maybeOne(sql.type(batchSchema)`
-      update batches batch set cancel_initiated_at = coalesce(cancel_initiated_at, ${at(clock.now())})
+      update batches batch set cancel_initiated_at = coalesce(cancel_initiated_at, ${timestamp(clock.now())})
       where id = ${id} and state <> 'ended'
       returning ${batchColumns}
     `);

@@ -2,7 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { dialects } from "../dialects/dialect.ts";
-import { at } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
 
 /** So many batches of one organization stand in line at once; the others follow as these end. */
 const BATCHES_EACH = 8;
@@ -56,7 +56,7 @@ const ready = sql.fragment`
   item.state = 'waiting' and (item.not_before is null or item.not_before <= clock_timestamp())
 `;
 const runnable = (now: number) => sql.fragment`
-  batch.state = 'in_progress' and batch.cancel_initiated_at is null and batch.expires_at > ${at(now)}
+  batch.state = 'in_progress' and batch.cancel_initiated_at is null and batch.expires_at > ${timestamp(now)}
 `;
 const unblocked = (models: readonly string[]) =>
   sql.fragment`(item.model is null or not item.model = any(${sql.array([...models], "text")}))`;

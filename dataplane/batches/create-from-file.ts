@@ -5,7 +5,8 @@ import { dialectPath, type Dialect } from "../dialects/dialect.ts";
 import { takeStorage } from "../files/storage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { JsonObjectRead } from "../lib/json-read.ts";
-import { at, batchColumns, batchSchema, WINDOW_MS, type Batch } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
+import { batchColumns, batchSchema, WINDOW_MS, type Batch } from "./batch.ts";
 import { requireBalance, type BatchContext } from "./context.ts";
 
 const MAX_METADATA_PAIRS = 16;
@@ -53,8 +54,8 @@ export async function createFromFile(
         output_seconds, created_at, expires_at, stored_bytes
       ) values (
         ${newId("batch")}, ${organizationId}, ${projectId ?? ""}, ${keyId}, 'openai', ${request.dialect}, 'validating',
-        ${JSON.stringify(headers)}, ${metadata}, ${request.inputFileId}, ${request.outputSeconds}, ${at(now)},
-        ${at(now + WINDOW_MS)}, ${bytes}
+        ${JSON.stringify(headers)}, ${metadata}, ${request.inputFileId}, ${request.outputSeconds}, ${timestamp(now)},
+        ${timestamp(now + WINDOW_MS)}, ${bytes}
       )
       returning ${batchColumns}
     `);

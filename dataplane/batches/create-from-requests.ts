@@ -5,7 +5,8 @@ import { countStorage, givingBack, requireStorage, Room } from "../files/storage
 import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import { readJsonFields, type FieldsRead } from "../lib/json-fields.ts";
-import { at, batchColumns, batchSchema, MAX_REQUESTS, WINDOW_MS, type Batch } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
+import { batchColumns, batchSchema, MAX_REQUESTS, WINDOW_MS, type Batch } from "./batch.ts";
 import { CustomIds, isMessagesCustomId } from "./custom-ids.ts";
 import { requireBalance, type BatchContext } from "./context.ts";
 import { ItemWriter, removeItems, type NewItem } from "./items.ts";
@@ -37,7 +38,7 @@ export async function createFromRequests(
   await pool.query(sql.unsafe`
     insert into batches (id, organization_id, project_id, key_id, form, dialect, state, headers, created_at, expires_at, worker)
     values (${id}, ${principal.organizationId}, ${principal.projectId ?? ""}, ${principal.keyId}, 'messages', 'messages',
-      'creating', ${JSON.stringify(headers)}, ${at(begun)}, ${at(begun + WINDOW_MS)}, ${workerId})
+      'creating', ${JSON.stringify(headers)}, ${timestamp(begun)}, ${timestamp(begun + WINDOW_MS)}, ${workerId})
   `);
   try {
     const room = new Room(pool, { kind: "batch", id, organizationId }, limits);
@@ -49,8 +50,8 @@ export async function createFromRequests(
       const begunBatch = await transaction.one(sql.type(batchSchema)`
         update batches batch
         set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, worker = null,
-          position = nextval('batches_position'), created_at = ${at(now)}, expires_at = ${at(now + WINDOW_MS)},
-          in_progress_at = ${at(now)}, stored_bytes = ${writer.bytes}
+          position = nextval('batches_position'), created_at = ${timestamp(now)}, expires_at = ${timestamp(now + WINDOW_MS)},
+          in_progress_at = ${timestamp(now)}, stored_bytes = ${writer.bytes}
         where id = ${id} and state = 'creating'
         returning ${batchColumns}
       `);

@@ -1,6 +1,7 @@
 import { sql } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
-import { at, type Batch } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
+import { type Batch } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
 import { batchNotFound, findBatch } from "./find.ts";
 
@@ -15,7 +16,7 @@ export async function deleteBatch(
     throw new ApiError("invalid_request", "The batch is still in progress: cancel it, or wait for its end.");
   }
   const { rowCount } = await pool.query(sql.unsafe`
-    update batches set deleted_at = ${at(clock.now())} where id = ${id} and deleted_at is null
+    update batches set deleted_at = ${timestamp(clock.now())} where id = ${id} and deleted_at is null
   `);
   // Another request has deleted it since.
   if (rowCount === 0) throw batchNotFound(id);

@@ -1,7 +1,7 @@
 /** At `expires_at` nothing new starts: what waits becomes `expired`, what runs finishes and counts (rule 4.5). */
 import { sql } from "slonik";
 import { z } from "zod";
-import { at } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
 import type { BatchContext } from "./context.ts";
 import { Counts } from "./counts.ts";
 import { reachedBatchStep } from "./steps.ts";
@@ -10,13 +10,13 @@ export async function expireOverdue({ pool, clock }: BatchContext): Promise<void
   const now = clock.now();
   // Its input could not be read in all that time: what it asks for is not known.
   await pool.query(sql.unsafe`
-    update batches set state = 'ended', worker = null, claim = null, ended_at = ${at(now)}, overdue = true,
+    update batches set state = 'ended', worker = null, claim = null, ended_at = ${timestamp(now)}, overdue = true,
       outcome = case when cancel_initiated_at is null then 'expired' else 'cancelled' end
-    where state = 'validating' and expires_at <= ${at(now)}
+    where state = 'validating' and expires_at <= ${timestamp(now)}
   `);
   const overdue = await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
     select id from batches batch
-    where state = 'in_progress' and expires_at <= ${at(now)}
+    where state = 'in_progress' and expires_at <= ${timestamp(now)}
       and exists (select from batch_items where batch_id = batch.id and state = 'waiting')
   `);
   for (const id of overdue) {

@@ -7,7 +7,8 @@ import { z } from "zod";
 import { showFile, type StoredFile } from "../files/catalog.ts";
 import { countStorage } from "../files/storage.ts";
 import { allCounted, correctCounts, nothingLeft } from "./counts.ts";
-import { at, batchColumns, batchSchema, RETENTION_MS, type Batch } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
+import { batchColumns, batchSchema, RETENTION_MS, type Batch } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
 import type { BatchBackOff } from "./back-off.ts";
 import { resultLines } from "./results.ts";
@@ -18,7 +19,7 @@ import { validate } from "./validate.ts";
 /** Batches with nothing left to run get ready for their end. */
 export async function closeFinished({ pool, clock }: BatchContext): Promise<void> {
   const { rowCount } = await pool.query(sql.unsafe`
-    update batches batch set state = 'finalizing', finalizing_at = ${at(clock.now())}
+    update batches batch set state = 'finalizing', finalizing_at = ${timestamp(clock.now())}
     where state = 'in_progress' and ${allCounted} and ${nothingLeft}
   `);
   if (rowCount > 0) reachedBatchStep("close.done");
@@ -77,7 +78,7 @@ async function finish(context: BatchContext, batch: Batch): Promise<void> {
   reachedBatchStep("finish.files");
   await pool.transaction(async (transaction) => {
     const { rowCount } = await transaction.query(sql.unsafe`
-      update batches set state = 'ended', worker = null, claim = null, ended_at = ${at(clock.now())},
+      update batches set state = 'ended', worker = null, claim = null, ended_at = ${timestamp(clock.now())},
         output_file_id = ${output?.id ?? null}, error_file_id = ${errors?.id ?? null},
         outcome = case
           when cancel_initiated_at is not null then 'cancelled' when overdue then 'expired' else 'completed' end

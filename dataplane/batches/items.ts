@@ -4,7 +4,7 @@ import type { Room } from "../files/storage.ts";
 import type { NewId } from "../lib/ids.ts";
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { MOST_MODEL_NAME } from "../lib/names.ts";
-import { at } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
 
 const ROWS_AT_ONCE = 1_000;
 const BYTES_AT_ONCE = 4 * 1024 * 1024;
@@ -71,7 +71,7 @@ export class ItemWriter {
     const array = (values: readonly (string | number | null)[], type: string) => sql.array([...values], type);
     await this.#db.query(sql.unsafe`
       insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, model, body)
-      select ${this.#batchId}, item.number, item.custom_id, item.request_id, ${at(this.#now)}, item.model,
+      select ${this.#batchId}, item.number, item.custom_id, item.request_id, ${timestamp(this.#now)}, item.model,
         substring(${blob}::bytea from item.start for item.length)
       from unnest(
         ${array(

@@ -1,7 +1,7 @@
 /** What becomes of an item that would run again: a batch that was cancelled or is overdue runs nothing more. */
 import { sql, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
-import { at } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
 
 export type NextState = "waiting" | "canceled" | "expired";
 
@@ -13,7 +13,7 @@ export async function nextStatesOf(
 ): Promise<ReadonlyMap<string, NextState>> {
   const schema = z.object({ id: z.string(), cancelled: z.boolean(), overdue: z.boolean() });
   const rows = await transaction.any(sql.type(schema)`
-    select id, cancel_initiated_at is not null as cancelled, expires_at <= ${at(now)} as overdue
+    select id, cancel_initiated_at is not null as cancelled, expires_at <= ${timestamp(now)} as overdue
     from batches where id = any(${sql.array([...batchIds], "text")})
     order by id for update
   `);

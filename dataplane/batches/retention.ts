@@ -5,7 +5,8 @@
 import { sql } from "slonik";
 import { z } from "zod";
 import { givingBack } from "../files/storage.ts";
-import { at, RETENTION_MS } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
+import { RETENTION_MS } from "./batch.ts";
 import { correctStuck } from "./counts.ts";
 import { discardBatch } from "./create-from-requests.ts";
 import type { BatchContext } from "./context.ts";
@@ -22,7 +23,7 @@ export async function sweepBatches(context: BatchContext): Promise<void> {
   await pool.query(sql.unsafe`
     update batches set archived_at = ended_at + ${RETENTION_MS} * interval '1 millisecond'
     where state = 'ended' and not emptied and form = 'messages' and archived_at is null
-      and ended_at <= ${at(now - RETENTION_MS)}
+      and ended_at <= ${timestamp(now - RETENTION_MS)}
   `);
   const idSchema = z.object({ id: z.string() });
   const unreadable = await pool.anyFirst(sql.type(idSchema)`
@@ -42,7 +43,7 @@ export async function sweepBatches(context: BatchContext): Promise<void> {
   }
   const abandoned = await pool.anyFirst(sql.type(idSchema)`
     select id from batches
-    where state = 'creating' and created_at < ${at(now - CREATING_MS)}
+    where state = 'creating' and created_at < ${timestamp(now - CREATING_MS)}
       and worker not in (select id from batch_workers)
     limit ${BATCHES_AT_ONCE}
   `);

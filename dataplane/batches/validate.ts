@@ -6,7 +6,8 @@ import { sql } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT } from "../lib/body-limits.ts";
-import { at, MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
+import { MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "./batch.ts";
 import { checkLine, lineFields, lineText, type InputError } from "./check-line.ts";
 import { CustomIds } from "./custom-ids.ts";
 import type { BatchContext } from "./context.ts";
@@ -52,7 +53,7 @@ async function begin(
   await pool.transaction(async (transaction) => {
     const cancelled = await transaction.maybeOneFirst(sql.type(z.object({ cancelled: z.boolean() }))`
       update batches set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, worker = null,
-        claim = null, in_progress_at = ${at(clock.now())}
+        claim = null, in_progress_at = ${timestamp(clock.now())}
       where id = ${id} and state = 'validating' and claim = ${claim}
       returning cancel_initiated_at is not null as cancelled
     `);
@@ -71,7 +72,7 @@ async function fail(
   errors: InputError[],
 ): Promise<void> {
   await pool.query(sql.unsafe`
-    update batches set state = 'ended', worker = null, claim = null, ended_at = ${at(clock.now())}, errors = ${JSON.stringify(errors)},
+    update batches set state = 'ended', worker = null, claim = null, ended_at = ${timestamp(clock.now())}, errors = ${JSON.stringify(errors)},
       outcome = case when cancel_initiated_at is null then 'failed' else 'cancelled' end
     where id = ${id} and state = 'validating' and claim = ${claim}
   `);
