@@ -6,11 +6,11 @@ import { engineOf, insertBatch, organizationId } from "../../test/integration/ba
 import { makeOrganization } from "../../test/integration/money-world.ts";
 import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
 import { openPostgres } from "../store/postgres.ts";
-import { batchesInLine, claimItems, type Blocked } from "./claim.ts";
+import { batchesInLine, claimItems, type Blocked, type Claim } from "./claim.ts";
 import { beat } from "./workers.ts";
 
 const ITEMS = 5_000;
-const NOTHING: Blocked = { models: [], batches: [] };
+const NOTHING: Blocked = { models: [], silent: [], batches: [] };
 
 let database: TestDatabase;
 let pool: DatabasePool;
@@ -54,8 +54,10 @@ const look = (blocked: Blocked) =>
   countRows(async (db) => (await batchesInLine(db, Date.now(), blocked)).map((batch) => batch.id));
 
 /** Claims items of the batch. @returns their numbers. */
-async function take(db: CommonQueryMethods, count: number, blockedModels: readonly string[] = []) {
-  const claim = { shares: new Map([[id, count]]), blockedModels, modelRooms: new Map<string, number>() };
+async function take(db: CommonQueryMethods, count: number, more: Partial<Blocked & Claim> = {}) {
+  const blocked = { ...NOTHING, ...more };
+  const rooms = { modelRooms: new Map<string, number>(), silentRooms: [], ...more };
+  const claim = { shares: new Map([[id, count]]), blocked, ...rooms };
   return (await claimItems(db, "worker_1", Date.now(), claim)).map(({ number }) => number);
 }
 
@@ -69,9 +71,9 @@ test("thousands of items that wait for their next try are not read one by one", 
 
 test("nor thousands of a model that refuses more, and what is behind them is found", async () => {
   await vacuum();
-  expect(await look({ models: ["m"], batches: [] })).toMatchObject({ found: [] });
+  expect(await look({ ...NOTHING, models: ["m"] })).toMatchObject({ found: [] });
   await pool.query(sql.unsafe`update batch_items set model = 'other' where number = ${ITEMS - 1}`);
-  const { found, rows } = await look({ models: ["m"], batches: [] });
+  const { found, rows } = await look({ ...NOTHING, models: ["m"] });
   expect(found).toEqual([id]);
   expect(rows).toBeLessThan(100);
 });
@@ -98,9 +100,31 @@ test("a claim reads no row of those before and between the ones that it takes", 
 test("nor of a model that refuses more", async () => {
   await pool.query(sql.unsafe`update batch_items set model = 'other' where number % 1000 = 999`);
   await vacuum();
-  const { found, rows } = await countRows((db) => take(db, 3, ["m"]));
+  const { found, rows } = await countRows((db) => take(db, 3, { models: ["m"] }));
   expect(found).toEqual([999, 1_999, 2_999]);
   expect(rows).toBeLessThan(100);
+});
+
+test("nor of a model that answers its organization no more; another organization's are taken", async () => {
+  const silent = [{ organizationId, model: "m" }];
+  await vacuum();
+  expect(await look({ ...NOTHING, silent })).toMatchObject({ found: [] });
+  await pool.query(sql.unsafe`update batch_items set model = 'other' where number % 1000 = 999`);
+  await vacuum();
+  expect(await look({ ...NOTHING, silent })).toMatchObject({ found: [id] });
+  const { found, rows } = await countRows((db) => take(db, 3, { silent }));
+  expect(found).toEqual([999, 1_999, 2_999]);
+  expect(rows).toBeLessThan(100);
+  expect(await take(pool, 2, { silent: [{ organizationId: "org_else", model: "m" }] })).toEqual([0, 1]);
+});
+
+test("of a model that may be back one item finds out, beside as many others as there is room for", async () => {
+  await pool.query(sql.unsafe`update batch_items set model = 'other' where number >= 3`);
+  const silentRooms = [
+    { organizationId, model: "m", room: 1 },
+    { organizationId: "org_else", model: "other", room: 1 },
+  ];
+  expect(await take(pool, 6, { silentRooms })).toEqual([0, 3, 4, 5]);
 });
 
 test("a claim locks no more than it takes, and waits for nobody", async () => {

@@ -39,9 +39,23 @@ const claimedSchema = z.object({
 });
 export type ClaimedItem = Readonly<z.infer<typeof claimedSchema>>;
 
+/** Whose items of which model, by the name that they ask for it. */
+export interface ModelAsked {
+  readonly organizationId: string;
+  readonly model: string;
+}
+
+/** How many more of them may begin. */
+export interface ModelRoom extends ModelAsked {
+  readonly room: number;
+}
+
 /** Models and batches of which no more items may begin for now. */
 export interface Blocked {
+  /** Of all organizations. */
   readonly models: readonly string[];
+  /** Of one organization each. */
+  readonly silent: readonly ModelAsked[];
   readonly batches: readonly string[];
 }
 
@@ -58,8 +72,22 @@ const ready = sql.fragment`
 const runnable = (now: number) => sql.fragment`
   batch.state = 'in_progress' and batch.cancel_initiated_at is null and batch.expires_at > ${timestamp(now)}
 `;
-const unblocked = (models: readonly string[]) =>
-  sql.fragment`(item.model is null or not item.model = any(${sql.array([...models], "text")}))`;
+const unblocked = ({ models, silent }: Pick<Blocked, "models" | "silent">) => sql.fragment`
+  (item.model is null or not (
+    item.model = any(${sql.array([...models], "text")})
+    or (batch.organization_id, item.model) in (select * from unnest(${organizationsOf(silent)}, ${modelsOf(silent)}))
+  ))
+`;
+const organizationsOf = (asked: readonly ModelAsked[]) =>
+  sql.array(
+    asked.map(({ organizationId }) => organizationId),
+    "text",
+  );
+const modelsOf = (asked: readonly ModelAsked[]) =>
+  sql.array(
+    asked.map(({ model }) => model),
+    "text",
+  );
 
 /**
  * The batches in line: the oldest of each organization, then the second of each, and so on. Those of suspended and
@@ -80,7 +108,7 @@ export async function batchesInLine(
         and not coalesce(organization.suspended or organization.deleted_at is not null, false)
         and (
           -- An order and a limit make Postgres read the index. An exists() ignores both, and where it expects many it reads the whole table.
-          select true from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blocked.models)}
+          select true from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blocked)}
           order by item.number limit 1
         )
     ) as line
@@ -93,9 +121,10 @@ export async function batchesInLine(
 export interface Claim {
   /** So many items at most of each batch. */
   readonly shares: ReadonlyMap<string, number>;
-  readonly blockedModels: readonly string[];
+  readonly blocked: Pick<Blocked, "models" | "silent">;
   /** So many at most of each of these models, over all batches. */
   readonly modelRooms: ReadonlyMap<string, number>;
+  readonly silentRooms: readonly ModelRoom[];
 }
 
 /**
@@ -107,19 +136,20 @@ export async function claimItems(
   db: CommonQueryMethods,
   workerId: string,
   now: number,
-  { shares, blockedModels, modelRooms }: Claim,
+  { shares, blocked, modelRooms, silentRooms }: Claim,
 ): Promise<readonly ClaimedItem[]> {
   const claimed = await db.any(sql.type(claimedSchema)`
     with locked as (
       select item.batch_id, item.number, item.model
       from unnest(${sql.array([...shares.keys()], "text")}, ${sql.array([...shares.values()], "int4")})
         as share (batch_id, count)
+      join batches batch on batch.id = share.batch_id
       cross join lateral (
         select item.batch_id, item.number, item.model
         from (
           -- First through the index alone: where rows are locked, Postgres fetches each, also of the thousands that may not begin yet.
           select item.batch_id, item.number from batch_items item
-          where item.batch_id = share.batch_id and ${ready} and ${unblocked(blockedModels)}
+          where item.batch_id = share.batch_id and ${ready} and ${unblocked(blocked)}
             and exists (select from batch_workers where id = ${workerId})
           order by item.number limit ${MOST_CANDIDATES}
         ) as candidate
@@ -138,8 +168,16 @@ export async function claimItems(
       select *, row_number() over (partition by model, organization_id order by turn, random()) as turn_of_all
       from within_batches
     ), counted as (
-      select *, row_number() over (partition by model order by turn_of_all, random()) as place
-      from within_organizations
+      select within_organizations.*, row_number() over (partition by model order by turn_of_all, random()) as place
+      from within_organizations left join unnest(
+        ${organizationsOf(silentRooms)},
+        ${modelsOf(silentRooms)},
+        ${sql.array(
+          silentRooms.map(({ room }) => room),
+          "int4",
+        )}
+      ) as silent (organization_id, model, count) using (organization_id, model)
+      where silent.count is null or turn_of_all <= silent.count
     ), picked as (
       select counted.batch_id, counted.number
       from counted left join unnest(${sql.array([...modelRooms.keys()], "text")}, ${sql.array([...modelRooms.values()], "int4")})

@@ -1,6 +1,7 @@
 import { expect, test } from "vitest";
 import { creditReserved, limitReserved } from "../billing/rate-limits.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { NoAnswer } from "../upstream/failure.ts";
 import { backOff, judgeRun, type RunEnd } from "./outcome.ts";
 import { TOOLS_IN_USE } from "./tool-room.ts";
 
@@ -74,6 +75,7 @@ test("rule 4.4: faults are tried for as long as the upstream fails for everybody
     kind: "fault",
     waitMs: 30_000,
     own: 0,
+    restMs: 30_000,
   });
 });
 
@@ -87,6 +89,28 @@ test("and what it failed while the upstream was away for everybody is not counte
   const away = times(500, failed(500), false);
   expect(tries([...away, ...times(100, failed(500), true)])).toEqual({ fault: 510, errored: 1 });
   expect(tries([...away, ...times(100, timeout, true)])).toEqual({ fault: 502, errored: 1 });
+});
+
+test("rule 4.4: only where nobody serves any others of its model are held back", () => {
+  const rest = (error: ApiError) => {
+    const verdict = judgeRun(end(error), 0);
+    return verdict.kind === "fault" ? verdict.restMs : verdict.kind;
+  };
+  expect(rest(new NoAnswer("upstream_error", "x"))).toBe(0);
+  expect(rest(new NoAnswer("timeout", "x"))).toBe(0);
+  expect([500, 502, 504].map((status) => rest(failed(status)))).toEqual([0, 0, 0]);
+  expect(rest(new ApiError("unavailable", "x", { retryAfterSeconds: 5 }))).toBe(5_000);
+  expect(rest(new ApiError("overloaded", "x", { retryAfterSeconds: 7 }))).toBe(7_000);
+  // One that broke off in the middle, one that had begun when its time was over, a bug of ours: the next may fare better.
+  expect(rest(new ApiError("upstream_error", "x", { cause: { corrupt: "cut" } }))).toBeNull();
+  expect([timeout, new ApiError("internal", "x")].map(rest)).toEqual([null, null]);
+});
+
+test("an item waits no longer than ten seconds for who is away for everybody, and back off beside others that go well", () => {
+  const away = new NoAnswer("upstream_error", "x");
+  const wait = (othersSucceed: boolean) => judgeRun(end(away, { faults: 20, othersSucceed }), 0);
+  expect(wait(false)).toMatchObject({ kind: "fault", waitMs: 10_000, own: 0 });
+  expect(wait(true)).toMatchObject({ kind: "fault", waitMs: 60_000, own: 1 });
 });
 
 test("rule 4.8: what is ours to mend is not tried again", () => {

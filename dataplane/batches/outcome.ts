@@ -4,6 +4,7 @@
  */
 import { RESERVED_LIMIT } from "../billing/rate-limits.ts";
 import type { ApiError } from "../lib/api-error.ts";
+import { NoAnswer } from "../upstream/failure.ts";
 import { TOOLS_IN_USE } from "./tool-room.ts";
 
 /** What is known when a run ended. */
@@ -32,20 +33,30 @@ export type RunVerdict =
       readonly waitMs: number;
       readonly because: "credit" | "model" | "stores" | "limit" | "tools";
     }
-  /** The upstream failed: tried again, later and later. `own`: what speaks against the item itself. */
-  | { readonly kind: "fault"; readonly waitMs: number; readonly own: number };
+  /**
+   * The upstream failed: tried again, later and later. `own`: what speaks against the item itself. `restMs`: null where
+   * others may fare better; else nobody serves any, and is to be left alone for so long at the least.
+   */
+  | {
+      readonly kind: "fault";
+      readonly waitMs: number;
+      readonly own: number;
+      readonly restMs: number | null;
+    };
 
 /** Tries of an item that fail while others of its model succeed: then the fault is its own. About six minutes. */
 const MOST_OWN_FAULTS = 12;
 /** Tries that may time out: each may take the route's whole request time-out. */
 const MOST_TIMEOUTS = 3;
 const LONGEST_WAIT_MS = 60_000;
+/** Where nobody is there for anybody, the worker holds the others back, and this one need not wait long beside them. */
+const LONGEST_AWAY_MS = 10_000;
 /** A limit may be raised before it begins anew. Few items look: their batch's room is halved when one is refused. */
 const LIMIT_LOOK_MS = 30_000;
 
 /** `random`: 0 to 1, spreads items that failed together. */
 export function judgeRun(end: RunEnd, random: number): RunVerdict {
-  const { error, charged, admitted, faults } = end;
+  const { error, charged, admitted } = end;
   const errored = { kind: "errored" } as const;
   if (charged) return errored;
   const waitMs = Math.max((error.retryAfterSeconds ?? 0) * 1000, 0);
@@ -56,7 +67,7 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
     case "unavailable":
     case "overloaded":
       if (!admitted) return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: "stores" };
-      return { kind: "fault", waitMs: Math.max(waitMs, backOff(faults, random)), own: 0 };
+      return judgeFault(end, 0, random);
     case "key_limit_reached":
     case "project_limit_reached":
       return judgeLimit(end) ?? errored;
@@ -89,16 +100,33 @@ function judgeLimit({ error, now, expiresAt }: RunEnd): RunVerdict | null {
 
 function judgeUpstreamError(end: RunEnd, random: number): RunVerdict {
   const { error, faults, othersSucceed } = end;
-  const { upstreamStatus } = (error.cause ?? {}) as { upstreamStatus?: unknown };
+  const status = upstreamStatus(error);
   // 401, 402, 403, 404 and the like are faults of the route's configuration: another try would not help (rule 4.8).
-  if (typeof upstreamStatus === "number" && upstreamStatus < 500) return { kind: "errored" };
+  if (status !== null && status < 500) return { kind: "errored" };
   // Of the first nobody can tell. Those of a time in which the upstream was away for everybody do not count.
   return judgeFault(end, faults === 0 || othersSucceed ? 1 : 0, random);
 }
 
-function judgeFault({ faults, ownFaults }: RunEnd, own: number, random: number): RunVerdict {
+function judgeFault(end: RunEnd, own: number, random: number): RunVerdict {
+  const { error, faults, ownFaults, othersSucceed } = end;
   if (ownFaults + own >= MOST_OWN_FAULTS) return { kind: "errored" };
-  return { kind: "fault", waitMs: backOff(faults, random), own };
+  const namedMs = (error.retryAfterSeconds ?? 0) * 1_000;
+  const waitMs = backOff(faults, random);
+  if (!isAway(error)) return { kind: "fault", waitMs: Math.max(namedMs, waitMs), own, restMs: null };
+  const soon = othersSucceed ? waitMs : Math.min(LONGEST_AWAY_MS, waitMs);
+  return { kind: "fault", waitMs: Math.max(namedMs, soon), own, restMs: namedMs };
+}
+
+/** Whether the next request may well fare the same: nobody was reached, or who was reached serves none for now. */
+const isAway = (error: ApiError): boolean =>
+  error instanceof NoAnswer ||
+  error.code === "unavailable" ||
+  error.code === "overloaded" ||
+  (upstreamStatus(error) ?? 0) >= 500;
+
+function upstreamStatus({ cause }: ApiError): number | null {
+  const { upstreamStatus: status } = (cause ?? {}) as { upstreamStatus?: unknown };
+  return typeof status === "number" ? status : null;
 }
 
 /** 0.5 s, 1 s, 2 s … 60 s, each up to half as long again. */

@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { BatchScheduler, type RunningItem } from "./scheduler.ts";
 
 const running = (organizationId: string, batchId: string, model = "m"): RunningItem => ({
@@ -85,4 +85,106 @@ test("a batch that was held back is remembered for ten minutes, and for as long 
   expect([roomAt(601_000, "a1"), roomAt(601_000, "a2")]).toEqual([0, 1]);
   scheduler.limitRefused(running("a", "a4"), 601_001, 1_000);
   expect([roomAt(601_001, "a1"), roomAt(601_001, "a2")]).toEqual([0, 7]);
+});
+
+describe("a model that answers an organization no more", () => {
+  const places = 8;
+  const asked = { organizationId: "a", model: "m" };
+  const scheduling = () => new BatchScheduler({ places, placesOfOne: places });
+  /** Begins so many items at once, none of which is answered. */
+  function unanswered(scheduler: BatchScheduler, count: number, now: number, leastMs = 0): void {
+    const items = Array.from({ length: count }, () => running("a", "a1"));
+    for (const item of items) scheduler.begin(item);
+    for (const item of items) scheduler.unanswered(item, now, leastMs);
+    for (const item of items) scheduler.end(item);
+  }
+  const room = (scheduler: BatchScheduler, now: number) => scheduler.silentRooms(now)[0]?.room;
+
+  test("is asked by one item at a time after five in a row, with rests that grow to ten seconds", () => {
+    const scheduler = scheduling();
+    unanswered(scheduler, 4, 0);
+    expect(scheduler.silentRooms(0)).toEqual([]);
+    unanswered(scheduler, 1, 0);
+    expect(scheduler.silentRooms(999)).toEqual([{ ...asked, room: 0 }]);
+    expect(scheduler.silentRooms(1_000)).toEqual([{ ...asked, room: 1 }]);
+    const rests: number[] = [];
+    for (let now = 1_000; rests.length < 6;) {
+      unanswered(scheduler, 1, now);
+      const rest = [1_000, 2_000, 4_000, 8_000, 10_000].find((ms) => room(scheduler, now + ms) === 1) ?? 0;
+      expect(room(scheduler, now + rest - 1)).toBe(0);
+      rests.push(rest);
+      now += rest;
+    }
+    expect(rests).toEqual([2_000, 4_000, 8_000, 10_000, 10_000, 10_000]);
+  });
+
+  test("rests for as long as it asks", () => {
+    const scheduler = scheduling();
+    unanswered(scheduler, 5, 0, 30_000);
+    expect([room(scheduler, 29_999), room(scheduler, 30_000)]).toEqual([0, 1]);
+  });
+
+  test("holds up no other organization's, and no other model", () => {
+    const scheduler = scheduling();
+    unanswered(scheduler, places, 0);
+    expect(scheduler.silentRooms(0)).toEqual([{ ...asked, room: 0 }]);
+    expect([scheduler.blockedModels(0), scheduler.blockedBatches(0)]).toEqual([[], []]);
+    expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 0))).toEqual({ a1: 4, b1: 4 });
+  });
+
+  test("is not taken for that while some go well", () => {
+    const scheduler = scheduling();
+    for (let time = 0; time < 10; time += 1) {
+      unanswered(scheduler, 4, 0);
+      scheduler.succeeded(running("a", "a1"), 0);
+    }
+    expect(scheduler.silentRooms(0)).toEqual([]);
+  });
+
+  test("has one more at once with each that goes well, until there is no limit any more", () => {
+    const scheduler = scheduling();
+    unanswered(scheduler, places, 0);
+    const rooms: (number | undefined)[] = [];
+    for (let time = 0; time < places; time += 1) {
+      rooms.push(room(scheduler, 1_000));
+      scheduler.succeeded(running("a", "a1"), 1_000);
+    }
+    expect(rooms).toEqual([1, 2, 3, 4, 5, 6, 7, undefined]);
+  });
+
+  test("has one more for each ten seconds in which those that ask are still waiting", () => {
+    const scheduler = scheduling();
+    unanswered(scheduler, 5, 0);
+    for (let began = 1; began <= 3; began += 1) {
+      const now = 1_000 + 10_000 * (began - 1);
+      expect([room(scheduler, now - 1), room(scheduler, now)]).toEqual([0, 1]);
+      scheduler.begin(running("a", "a1"));
+    }
+  });
+
+  test("is asked again though some hang that began before, and the ends of these say nothing new", () => {
+    const scheduler = scheduling();
+    const hanging = Array.from({ length: 3 }, () => running("a", "a1"));
+    for (const item of hanging) scheduler.begin(item);
+    unanswered(scheduler, 5, 0);
+    expect(room(scheduler, 1_000)).toBe(1);
+    const probe = running("a", "a1");
+    scheduler.begin(probe);
+    expect(room(scheduler, 1_000)).toBe(0);
+    for (const item of hanging) scheduler.unanswered(item, 1_000, 0);
+    scheduler.end(probe);
+    expect(room(scheduler, 1_000)).toBe(1);
+  });
+});
+
+test("while a store is away that an organization needs one of its items at a time finds out whether it is back", () => {
+  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 });
+  const items = Array.from({ length: 6 }, () => running("a", "a1"));
+  for (const item of items) scheduler.begin(item);
+  for (const item of items) scheduler.storesAway(item, 0, 1_000);
+  for (const item of items) scheduler.end(item);
+  expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 999))).toEqual({ b1: 8 });
+  expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 1_000))).toEqual({ a1: 1, b1: 7 });
+  for (let time = 0; time < 8; time += 1) scheduler.succeeded(running("a", "a1"), 1_000);
+  expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 1_000))).toEqual({ a1: 4, b1: 4 });
 });

@@ -1,6 +1,7 @@
 /** Who gets the next free places of a worker, and how many run at once (rule 4.5). Pure but for what it remembers. */
-import type { BatchInLine } from "./claim.ts";
+import type { BatchInLine, ModelRoom } from "./claim.ts";
 import { Pace } from "./pace.ts";
+import { Silences } from "./silences.ts";
 
 /** What counts as running: every item that this worker has claimed. */
 export interface RunningItem {
@@ -25,13 +26,21 @@ type NameOf = (item: RunningItem) => string | null;
 const modelOf: NameOf = ({ model }) => model;
 const organizationOf: NameOf = ({ organizationId }) => organizationId;
 const batchOf: NameOf = ({ batchId }) => batchId;
+/** Organizations may have upstreams of their own under one model's name: no other's is slowed by one that is away. */
+const askedOf: NameOf = ({ organizationId, model }) =>
+  model === null ? null : `${organizationId}\n${model}`;
 
 export class BatchScheduler {
   readonly #limits: SchedulerLimits;
-  readonly #running = new Set<RunningItem>();
+  /** With the number that each has among all that began. */
+  readonly #running = new Map<RunningItem, number>();
+  #begun = 0;
   readonly #models = new Map<string, Pace>();
   readonly #organizations = new Map<string, Pace>();
   readonly #batches = new Map<string, Pace>();
+  /** Upstreams, by `askedOf`, and stores, by organization, as one of several may be away. */
+  readonly #upstreams: Silences<RunningItem>;
+  readonly #stores: Silences<RunningItem>;
   /** When the newest of a model's runs that went well began, Unix milliseconds. */
   readonly #successBegan = new Map<string, number>();
 
@@ -40,6 +49,8 @@ export class BatchScheduler {
 
   constructor(limits: SchedulerLimits) {
     this.#limits = limits;
+    this.#upstreams = new Silences(askedOf, limits.places);
+    this.#stores = new Silences(organizationOf, limits.places);
     this.places = limits.places;
   }
 
@@ -48,11 +59,12 @@ export class BatchScheduler {
   }
 
   get running(): ReadonlySet<RunningItem> {
-    return this.#running;
+    return new Set(this.#running.keys());
   }
 
   begin(item: RunningItem): void {
-    this.#running.add(item);
+    this.#begun += 1;
+    this.#running.set(item, this.#begun);
   }
 
   end(item: RunningItem): void {
@@ -60,7 +72,10 @@ export class BatchScheduler {
   }
 
   /** `beganAt`: when its run did, Unix milliseconds. */
-  succeeded({ model, organizationId, batchId }: RunningItem, beganAt: number): void {
+  succeeded(item: RunningItem, beganAt: number): void {
+    const { model, organizationId, batchId } = item;
+    this.#upstreams.answered(item);
+    this.#stores.answered(item);
     this.#models.get(model ?? "")?.succeeded();
     this.#organizations.get(organizationId)?.succeeded();
     this.#batches.get(batchId)?.succeeded();
@@ -76,8 +91,32 @@ export class BatchScheduler {
     return this.#successBegan.get(model) ?? Number.NEGATIVE_INFINITY;
   }
 
+  /**
+   * No upstream of the model answered.
+   * @param leastMs how long these asked to be left alone.
+   */
+  unanswered(item: RunningItem, now: number, leastMs: number): void {
+    this.#stores.answered(item);
+    this.#upstreams.unanswered(item, this.#running, this.#begun, now, leastMs);
+  }
+
+  /** A store that the item needs is away. */
+  storesAway(item: RunningItem, now: number, waitMs: number): void {
+    this.#stores.unanswered(item, this.#running, this.#begun, now, waitMs);
+  }
+
+  /** How many more items of each organization and model may begin where nobody answered; 0 or less: none for now. */
+  silentRooms(now: number): ModelRoom[] {
+    return Array.from(this.#upstreams.rooms(this.#running, now), ([name, room]) => {
+      const [organizationId = "", model = ""] = name.split("\n");
+      return { organizationId, model, room };
+    });
+  }
+
   /** The upstreams of a model ask for less. */
   modelRefused(item: RunningItem, now: number, waitMs: number): void {
+    this.#upstreams.answered(item);
+    this.#stores.answered(item);
     this.#refuse(this.#models, modelOf, item, now, waitMs);
   }
 
@@ -114,7 +153,7 @@ export class BatchScheduler {
 
   #runningBy(nameOf: NameOf): ReadonlyMap<string | null, number> {
     const counts = new Map<string | null, number>();
-    for (const item of this.#running) {
+    for (const item of this.#running.keys()) {
       const name = nameOf(item);
       counts.set(name, (counts.get(name) ?? 0) + 1);
     }
@@ -129,11 +168,16 @@ export class BatchScheduler {
     const byOrganization = new Map<string, { running: number; room: number; batches: Map<string, number> }>();
     const rooms = new Map<string, number>();
     const [ofOrganizations, ofBatches] = [this.#runningBy(organizationOf), this.#runningBy(batchOf)];
+    const ofStores = this.#stores.rooms(this.#running, now);
     for (const { id, organizationId } of open) {
       let entry = byOrganization.get(organizationId);
       if (entry === undefined) {
         const running = ofOrganizations.get(organizationId) ?? 0;
-        entry = { running, room: this.#roomOf(organizationId, running, now), batches: new Map() };
+        const room = Math.min(
+          this.#roomOf(organizationId, running, now),
+          ofStores.get(organizationId) ?? Infinity,
+        );
+        entry = { running, room, batches: new Map() };
         byOrganization.set(organizationId, entry);
       }
       const own = ofBatches.get(id) ?? 0;

@@ -127,7 +127,7 @@ describe("an item that ran twice in one worker", () => {
   test("the late one would run again: that counts for nothing", async () => {
     const { store } = settlerOf(one);
     await Promise.all([
-      store(late.item, { kind: "fault", waitMs: 60_000, own: 1 }),
+      store(late.item, { kind: "fault", waitMs: 60_000, own: 1, restMs: null }),
       store(wanted.item, wanted.end),
     ]);
     expect(await outcome(id)).toEqual(ofRun(222));
@@ -141,8 +141,8 @@ describe("an item that ran twice in one worker", () => {
   test("faults are counted, and those that speak against the item by what they weigh", async () => {
     const schema = z.object({ faults: z.number(), ownFaults: z.number() });
     const { store } = settlerOf(other);
-    await store(wanted.item, { kind: "fault", waitMs: 0, own: 4 });
-    await store(await firstOf(other, id), { kind: "fault", waitMs: 0, own: 0 });
+    await store(wanted.item, { kind: "fault", waitMs: 0, own: 4, restMs: null });
+    await store(await firstOf(other, id), { kind: "fault", waitMs: 0, own: 0, restMs: null });
     expect(
       await pool.one(sql.type(schema)`
       select faults, own_faults as "ownFaults" from batch_items where batch_id = ${id}

@@ -133,12 +133,19 @@ export class BatchWorker {
     this.#scheduler.places = this.#headroom.places(performance.now(), this.#scheduler.running.size);
     if (this.#scheduler.free <= 0 || this.#options.busy?.() === true) return false;
     const now = clock.now();
-    const blockedModels = this.#scheduler.blockedModels(now);
-    const blocked = { models: blockedModels, batches: this.#scheduler.blockedBatches(now) };
+    const silent = this.#scheduler.silentRooms(now);
+    const blocked = {
+      models: this.#scheduler.blockedModels(now),
+      silent: silent.filter(({ room }) => room <= 0),
+      batches: this.#scheduler.blockedBatches(now),
+    };
     const shares = this.#scheduler.share(await batchesInLine(pool, now, blocked), now);
     if (shares.size === 0) return false;
-    const modelRooms = this.#scheduler.modelRooms(now);
-    const items = await claimItems(pool, workerId, now, { shares, blockedModels, modelRooms });
+    const rooms = {
+      modelRooms: this.#scheduler.modelRooms(now),
+      silentRooms: silent.filter(({ room }) => room > 0),
+    };
+    const items = await claimItems(pool, workerId, now, { shares, blocked, ...rooms });
     if (items.length > 0) reachedBatchStep("claim.done");
     for (const item of items) this.#start(item);
     return items.length > 0 && this.#scheduler.free > 0;
@@ -204,6 +211,9 @@ export class BatchWorker {
       this.#scheduler.creditRefused(item, now, end.waitMs);
     else if (end.kind === "again" && end.because === "limit")
       this.#scheduler.limitRefused(item, now, end.waitMs);
+    else if (end.kind === "again" && end.because === "stores")
+      this.#scheduler.storesAway(item, now, end.waitMs);
+    else if (end.kind === "fault" && end.restMs !== null) this.#scheduler.unanswered(item, now, end.restMs);
   }
 
   async #takeFromDead(leaseMs: number): Promise<void> {

@@ -5,8 +5,10 @@ import {
   failureOfCall,
   failureOfErrorBody,
   failureOfStatus,
+  NoAnswer,
   wordOf,
 } from "./failure.ts";
+import type { CallFault } from "./send.ts";
 
 const upstream = upstreamOf("http://up.example", "messages");
 const now = Date.parse("2027-03-03T10:00:00Z");
@@ -48,6 +50,22 @@ describe("rule 1.14: what a status says of the upstream, and whether another one
     expect([429, 500, 503, 499, 400, 302].map(wait)).toEqual([7000, 7000, 7000, null, null, null]);
     expect(answered(503).retryAfterMs).toBeNull();
   });
+});
+
+test("that nothing came of an answer is another failure than one that broke off, or was none", () => {
+  const isNoAnswer = (fault: CallFault) => failureOfCall(fault, undefined, true).error instanceof NoAnswer;
+  const none: CallFault[] = ["connect", "stale", "first_byte_timeout", "deadline"];
+  expect(none.filter((fault) => !isNoAnswer(fault))).toEqual([]);
+  const others: CallFault[] = [
+    "cut",
+    "garbage",
+    "too_large",
+    "shutdown",
+    "cancelled",
+    "exhausted",
+    "unsendable",
+  ];
+  expect(others.filter(isNoAnswer)).toEqual([]);
 });
 
 test.each([

@@ -121,6 +121,12 @@ export class ClientLeft extends ApiError {
   }
 }
 
+/**
+ * Nothing at all came of an answer: the connection could not be made, or ended or stayed silent before the first byte. One
+ * that broke off in the middle is another matter, as somebody is there.
+ */
+export class NoAnswer extends ApiError {}
+
 const unreachable = "The model's provider could not be reached.";
 export const timedOut = "The request took longer than this model allows.";
 
@@ -140,15 +146,18 @@ export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): 
   const reason = reasonOf(fault, cause);
   switch (fault) {
     case "connect":
-    case "cut":
-      return new AttemptFailure(new ApiError("upstream_error", unreachable, { cause }), {
+    case "cut": {
+      // Of what was cut, the head of an answer had come.
+      const Unreachable = fault === "cut" ? ApiError : NoAnswer;
+      return new AttemptFailure(new Unreachable("upstream_error", unreachable, { cause }), {
         retry: "connect",
         status: "connect",
         reason,
         unhealthy: true,
       });
+    }
     case "stale":
-      return new AttemptFailure(new ApiError("upstream_error", unreachable, { cause }), {
+      return new AttemptFailure(new NoAnswer("upstream_error", unreachable, { cause }), {
         retry: "connect",
         status,
         reason,
@@ -156,7 +165,7 @@ export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): 
       });
     case "first_byte_timeout":
       return new AttemptFailure(
-        new ApiError("timeout", "The model's provider did not begin to answer in time.", { cause }),
+        new NoAnswer("timeout", "The model's provider did not begin to answer in time.", { cause }),
         { retry: "first_byte_timeout", status, reason, unhealthy: true },
       );
     // A corrupt answer never ejects, wherever it is found out (rule 1.14).
@@ -164,7 +173,7 @@ export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): 
       return new AttemptFailure(corruptAnswer(fault), { retry: "connect", status, reason });
     case "deadline":
     case "idle":
-      return new AttemptFailure(new ApiError("timeout", timedOut, { cause }), {
+      return new AttemptFailure(new NoAnswer("timeout", timedOut, { cause }), {
         retry: null,
         status,
         reason,

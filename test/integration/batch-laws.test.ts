@@ -72,7 +72,7 @@ class Worker {
     if (some.length === 0) return;
     const ends = some.map(({ item, output }): Ended => ({
       item,
-      end: how === "answers" ? answer(item, output) : { kind: "fault", waitMs: 0, own: 0 },
+      end: how === "answers" ? answer(item, output) : { kind: "fault", waitMs: 0, own: 0, restMs: null },
     }));
     const storing = () => pool.transaction((transaction) => storeEnds(transaction, ends, Date.now()));
     if (!heard) await storing();

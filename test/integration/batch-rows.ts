@@ -54,12 +54,14 @@ export async function claim(
 ): Promise<readonly ClaimedItem[]> {
   await beat(context);
   const now = context.clock.now();
-  const open = await batchesInLine(context.pool, now, { models: [], batches: [] });
+  const blocked = { models: [], silent: [], batches: [] };
+  const open = await batchesInLine(context.pool, now, blocked);
   if (!open.some(({ id }) => id === batchId)) return [];
   return await claimItems(context.pool, context.workerId, now, {
     shares: new Map([[batchId, most]]),
-    blockedModels: [],
+    blocked,
     modelRooms: new Map(),
+    silentRooms: [],
   });
 }
 

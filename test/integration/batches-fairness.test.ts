@@ -22,6 +22,8 @@ let plane: BatchPlane;
 /** How many requests each model's upstream works on at the moment, and did at most. */
 let working: Map<string, { now: number; most: number }>;
 const THINK_MS = 40;
+/** No model is held back. */
+const nothing = { models: [], silent: [] };
 const RETRY_AFTER_S = 60;
 /** Where the gateway's clock stands; null: it goes. */
 let stoppedAt: number | null;
@@ -150,7 +152,7 @@ describe("turns", () => {
       select id, 0, '"a"', 'req_' || id, now(), '{}' from batches
     `);
     const inLine = new Set(
-      (await batchesInLine(plane.pool, Date.now(), { models: [], batches: [] })).map(
+      (await batchesInLine(plane.pool, Date.now(), { ...nothing, batches: [] })).map(
         (one) => one.organizationId,
       ),
     );
@@ -177,8 +179,9 @@ test("the few places of a model that refuses some go to organizations in turn, h
     const shares = new Map(["far", "new", "newer"].map((id) => [id, 20]));
     const items = await claimItems(plane.pool, plane.context.workerId, Date.now(), {
       shares,
-      blockedModels: [],
+      blocked: nothing,
       modelRooms: new Map([["m", room]]),
+      silentRooms: [],
     });
     return items.map(({ batchId }) => batchId).toSorted();
   };

@@ -1,0 +1,112 @@
+/** Rule 4.4: what is away, an upstream or a store, is asked now and then, and holds up nobody else; batches go on soon after it is back. */
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { sql } from "slonik";
+import { ApiError } from "../../dataplane/lib/api-error.ts";
+import type { RequestRecord } from "../../dataplane/telemetry/request-record.ts";
+import { text } from "../fakes/upstream/script.ts";
+import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { openGround, type Ground } from "./batches-ground.ts";
+import { BatchPlane, bodyOf, messageRequests, type PlaneOptions, routesTo } from "./batches-world.ts";
+import { makeOrganization } from "./money-world.ts";
+
+const PLACES = 24;
+const ITEMS = 300;
+const AWAY_MS = 5_000;
+/** In that time a worker that rests for a second at least, and then for longer, finds out no more often whether somebody is back. */
+const PROBES = 3;
+
+let ground: Ground;
+/** Serves Chat; the ground's upstream serves Messages. */
+let away: FakeUpstream;
+let planes: BatchPlane[] = [];
+/** What was recorded of each run. */
+let told: RequestRecord[] = [];
+
+beforeEach(async () => {
+  ground = await openGround();
+  away = await startUpstream();
+  ground.upstream.model("upstream-messages", text("fine", { input: 10, output: 5 }));
+  told = [];
+});
+afterEach(async () => {
+  for (const plane of planes) await plane.close();
+  planes = [];
+  await away.close();
+  await ground.close();
+});
+
+async function open(count: number, more: Partial<PlaneOptions> = {}): Promise<BatchPlane> {
+  const routes = routesTo(ground.upstream.url).map((route) =>
+    route.model === "m-chat" ? (routesTo(away.url).find(({ model }) => model === "m-chat") ?? route) : route,
+  );
+  for (let index = 0; index < count; index += 1)
+    planes.push(
+      await BatchPlane.open(ground.stores, {
+        upstreamUrl: ground.upstream.url,
+        routes,
+        records: { add: (record) => void told.push(record) },
+        worker: { limits: { places: PLACES, placesOfOne: PLACES }, rhythm: { pollMs: 50 } },
+        ...more,
+      }),
+    );
+  const [plane] = planes;
+  if (plane === undefined) throw new Error("no plane");
+  await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
+  return plane;
+}
+
+const runsOf = (model: string) => told.filter((record) => record.model === model).length;
+const succeeded = (plane: BatchPlane, model: string) =>
+  plane.count(sql.fragment`from batch_items where model = ${model} and state = 'succeeded'`);
+
+test.each([
+  ["refuses connections", () => away.pause(), () => away.resume()],
+  [
+    "stands behind a proxy that says so",
+    async () => away.model("upstream-chat", { error: { status: 502 } }),
+    async () => away.model("upstream-chat", text("back", { input: 10, output: 5 })),
+  ],
+])("one that %s", async (_, leave, comeBack) => {
+  away.model("upstream-chat", text("back", { input: 10, output: 5 }));
+  await leave();
+  const plane = await open(2);
+  // In one batch, whose items for the other model are last in line.
+  const requests = [
+    ...Array.from({ length: ITEMS }, (__, n) => ({
+      custom_id: `away-${n}`,
+      params: { ...bodyOf.messages(), model: "m-chat" },
+    })),
+    ...messageRequests(ITEMS),
+  ];
+  const { body } = await plane.json("POST", "/v1/messages/batches", { requests });
+  const began = performance.now();
+  await expect.poll(() => succeeded(plane, "m-messages"), { timeout: 30_000 }).toBe(ITEMS);
+  // As many as there are places, before anything is known of it; then one a second at the most.
+  const seconds = Math.ceil((performance.now() - began) / 1_000);
+  expect(runsOf("m-chat")).toBeLessThanOrEqual(planes.length * (PLACES + seconds));
+  const before = runsOf("m-chat");
+  await new Promise((done) => setTimeout(done, AWAY_MS));
+  expect(runsOf("m-chat") - before).toBeLessThanOrEqual(planes.length * PROBES);
+  expect(await succeeded(plane, "m-chat")).toBe(0);
+  await comeBack();
+  await expect.poll(() => succeeded(plane, "m-chat"), { timeout: 20_000 }).toBe(ITEMS);
+  const ended = await plane.ended(`/v1/messages/batches/${String(body["id"])}`);
+  expect(ended["request_counts"]).toMatchObject({ succeeded: 2 * ITEMS });
+});
+
+test("a store that is away is asked now and then", async () => {
+  let isAway = true;
+  let asked = 0;
+  const plane = await open(1, {
+    limitsOf: async () => {
+      if (!isAway) return { limits: [], keyEpoch: 1 };
+      asked += 1;
+      throw new ApiError("unavailable", "The store is away.", { retryAfterSeconds: 1 });
+    },
+  });
+  const path = await plane.createMessages(ITEMS);
+  await new Promise((done) => setTimeout(done, AWAY_MS));
+  expect(asked).toBeLessThanOrEqual(PLACES + PROBES);
+  isAway = false;
+  expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: ITEMS } });
+});
