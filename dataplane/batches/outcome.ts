@@ -21,7 +21,7 @@ export interface RunEnd {
   /** When it ended, and when its batch does; Unix milliseconds. */
   readonly now: number;
   readonly expiresAt: number;
-  /** Of other items of the same model a run that began after this item's first fault went well. */
+  /** Of other items of the same route a run that began after this item's first fault went well. */
   readonly othersSucceed: boolean;
 }
 
@@ -44,7 +44,7 @@ export type RunVerdict =
       readonly restMs: number | null;
     };
 
-/** Tries of an item that fail while others of its model succeed: then the fault is its own. About six minutes. */
+/** Tries of an item that fail while others of its route succeed: then the fault is its own. About six minutes. */
 const MOST_OWN_FAULTS = 12;
 /** Tries that may time out: each may take the route's whole request time-out. */
 const MOST_TIMEOUTS = 3;

@@ -34,8 +34,8 @@ export interface RunServices {
   readonly random: () => number;
   /** Keeps what is known of each run; absent where none are kept. */
   readonly records?: RequestRecords;
-  /** Other items of the model went well since then, Unix milliseconds. */
-  readonly succeededSince: (model: string | null, since: number) => boolean;
+  /** Other items of the item's route went well since then, Unix milliseconds. */
+  readonly succeededSince: (item: ClaimedItem, since: number) => boolean;
 }
 
 /** What is to be stored of a run. */
@@ -127,7 +127,7 @@ const judge = (services: RunServices, item: ClaimedItem, charge: ItemCharge, err
       ownFaults: item.ownFaults,
       now: services.clock.now(),
       expiresAt: item.expiresAt,
-      othersSucceed: services.succeededSince(item.model, item.firstFaultAt ?? Number.POSITIVE_INFINITY),
+      othersSucceed: services.succeededSince(item, item.firstFaultAt ?? Number.POSITIVE_INFINITY),
     },
     services.random(),
   );

@@ -32,7 +32,7 @@ test("a model that is refused halves, rests, and comes back one by one", () => {
   expect([...scheduler.modelRooms(6_000)]).toEqual([["m", 4]]);
   for (let index = 0; index < 4; index += 1) scheduler.begin(running("a", "a1"));
   expect(scheduler.blockedModels(6_000)).toEqual(["m"]);
-  for (let index = 0; index < 4; index += 1) scheduler.succeeded(running("a", "a1"), 6_000);
+  for (let index = 0; index < 4; index += 1) scheduler.succeeded(running("a", "a1"), 6_000, "r");
   expect(scheduler.blockedModels(6_000)).toEqual([]);
   expect([...scheduler.modelRooms(6_000)]).toEqual([["m", 1]]);
 });
@@ -49,8 +49,8 @@ test("an organization whose credit is held rests; others go on", () => {
 
 test("a long answer that ends while its upstream is away does not say that others succeed", () => {
   const scheduler = new BatchScheduler({ places: 4, placesOfOne: 4 });
-  for (const beganAt of [2_000, 1_000]) scheduler.succeeded(running("a", "a1"), beganAt);
-  expect([1_999, 2_000].map((since) => scheduler.succeededSince("m", since))).toEqual([true, false]);
+  for (const beganAt of [2_000, 1_000]) scheduler.succeeded(running("a", "a1"), beganAt, "r");
+  expect([1_999, 2_000].map((since) => scheduler.succeededSince("r", since))).toEqual([true, false]);
   expect([scheduler.succeededSince(null, 0), scheduler.succeededSince("other", 0)]).toEqual([false, false]);
 });
 
@@ -65,7 +65,7 @@ test("rule 9.6: a key at its limit pauses its own batch, and no other of its org
   expect([scheduler.blockedBatches(500), scheduler.blockedBatches(1_000)]).toEqual([["a1"], []]);
   // Then half as many as before, and one more for each so many that go well.
   expect(Object.fromEntries(scheduler.share(open("a1", "a2"), 1_000))).toEqual({ a1: 2, a2: 6 });
-  for (let index = 0; index < 2; index += 1) scheduler.succeeded(running("a", "a1"), 1_000);
+  for (let index = 0; index < 2; index += 1) scheduler.succeeded(running("a", "a1"), 1_000, "r");
   expect(scheduler.share(open("a1"), 1_000).get("a1")).toBe(3);
 });
 
@@ -136,7 +136,7 @@ describe("a model that answers an organization no more", () => {
     const scheduler = scheduling();
     for (let time = 0; time < 10; time += 1) {
       unanswered(scheduler, 4, 0);
-      scheduler.succeeded(running("a", "a1"), 0);
+      scheduler.succeeded(running("a", "a1"), 0, "r");
     }
     expect(scheduler.silentRooms(0)).toEqual([]);
   });
@@ -147,7 +147,7 @@ describe("a model that answers an organization no more", () => {
     const rooms: (number | undefined)[] = [];
     for (let time = 0; time < places; time += 1) {
       rooms.push(room(scheduler, 1_000));
-      scheduler.succeeded(running("a", "a1"), 1_000);
+      scheduler.succeeded(running("a", "a1"), 1_000, "r");
     }
     expect(rooms).toEqual([1, 2, 3, 4, 5, 6, 7, undefined]);
   });
@@ -185,6 +185,6 @@ test("while a store is away that an organization needs one of its items at a tim
   for (const item of items) scheduler.end(item);
   expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 999))).toEqual({ b1: 8 });
   expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 1_000))).toEqual({ a1: 1, b1: 7 });
-  for (let time = 0; time < 8; time += 1) scheduler.succeeded(running("a", "a1"), 1_000);
+  for (let time = 0; time < 8; time += 1) scheduler.succeeded(running("a", "a1"), 1_000, "r");
   expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 1_000))).toEqual({ a1: 4, b1: 4 });
 });

@@ -41,7 +41,7 @@ export class BatchScheduler {
   /** Upstreams, by `askedOf`, and stores, by organization, as one of several may be away. */
   readonly #upstreams: Silences<RunningItem>;
   readonly #stores: Silences<RunningItem>;
-  /** When the newest of a model's runs that went well began, Unix milliseconds. */
+  /** When the newest of a route's runs that went well began, Unix milliseconds. */
   readonly #successBegan = new Map<string, number>();
 
   /** Items at once at the moment, at most as many as the limits say. */
@@ -71,24 +71,27 @@ export class BatchScheduler {
     this.#running.delete(item);
   }
 
-  /** `beganAt`: when its run did, Unix milliseconds. */
-  succeeded(item: RunningItem, beganAt: number): void {
+  /**
+   * @param beganAt when its run did, Unix milliseconds.
+   * @param route that served it, by any name; null: it is gone.
+   */
+  succeeded(item: RunningItem, beganAt: number, route: string | null): void {
     const { model, organizationId, batchId } = item;
     this.#upstreams.answered(item);
     this.#stores.answered(item);
     this.#models.get(model ?? "")?.succeeded();
     this.#organizations.get(organizationId)?.succeeded();
     this.#batches.get(batchId)?.succeeded();
-    if (model !== null) remember(this.#successBegan, model, Math.max(beganAt, this.#lastSuccessBegan(model)));
+    if (route !== null) remember(this.#successBegan, route, Math.max(beganAt, this.#lastSuccessBegan(route)));
   }
 
-  /** Whether a run of the model began after `since` and went well: a long answer may end well beside an upstream that is away. */
-  succeededSince(model: string | null, since: number): boolean {
-    return model !== null && this.#lastSuccessBegan(model) > since;
+  /** Whether a run of the route began after `since` and went well: a long answer may end well beside an upstream that is away. */
+  succeededSince(route: string | null, since: number): boolean {
+    return route !== null && this.#lastSuccessBegan(route) > since;
   }
 
-  #lastSuccessBegan(model: string): number {
-    return this.#successBegan.get(model) ?? Number.NEGATIVE_INFINITY;
+  #lastSuccessBegan(route: string): number {
+    return this.#successBegan.get(route) ?? Number.NEGATIVE_INFINITY;
   }
 
   /**

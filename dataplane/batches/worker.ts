@@ -4,6 +4,7 @@
  */
 import type { Account } from "../billing/accounts.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
+import { findRoute } from "../config/find-route.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { within } from "../lib/within.ts";
@@ -81,8 +82,8 @@ export class BatchWorker {
     this.#beatMs = rhythm.beatMs;
     this.#scheduler = new BatchScheduler(limits);
     this.#headroom = new Headroom(limits.places, options.liveLoad ?? (() => "none"));
-    const succeededSince: RunServices["succeededSince"] = (model, since) =>
-      this.#scheduler.succeededSince(model, since);
+    const succeededSince: RunServices["succeededSince"] = (item, since) =>
+      this.#scheduler.succeededSince(this.#routeOf(item), since);
     this.#run = { ...options.run, log: context.log, succeededSince };
     this.#settler = createSettler(context, options.charged, () => this.#ending.wake());
     const { log } = context;
@@ -204,7 +205,7 @@ export class BatchWorker {
   #learn(item: ClaimedItem, end: ItemEnd, beganAt: number): void {
     const now = this.#engine.clock.now();
     if (end.kind === "over") {
-      if (end.state === "succeeded") this.#scheduler.succeeded(item, beganAt);
+      if (end.state === "succeeded") this.#scheduler.succeeded(item, beganAt, this.#routeOf(item));
     } else if (end.kind === "again" && end.because === "model")
       this.#scheduler.modelRefused(item, now, end.waitMs);
     else if (end.kind === "again" && end.because === "credit")
@@ -214,6 +215,15 @@ export class BatchWorker {
     else if (end.kind === "again" && end.because === "stores")
       this.#scheduler.storesAway(item, now, end.waitMs);
     else if (end.kind === "fault" && end.restMs !== null) this.#scheduler.unanswered(item, now, end.restMs);
+  }
+
+  /** Which route serves it: organizations may have routes of their own under one name, or upstreams of a route. null: it is gone. */
+  #routeOf({ organizationId, model }: ClaimedItem): string | null {
+    const user = { organizationId, limits: [] };
+    const route = model === null ? undefined : findRoute(this.#run.snapshot(), user, model);
+    if (route === undefined) return null;
+    const isOwn = route.upstreams.some(({ dedicatedTo }) => dedicatedTo !== null);
+    return [route.source.uid, route.model, isOwn ? organizationId : ""].join("\n");
   }
 
   async #takeFromDead(leaseMs: number): Promise<void> {

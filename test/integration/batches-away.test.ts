@@ -1,10 +1,13 @@
 /** Rule 4.4: what is away, an upstream or a store, is asked now and then, and holds up nobody else; batches go on soon after it is back. */
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { sql } from "slonik";
+import { z } from "zod";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import type { RequestRecord } from "../../dataplane/telemetry/request-record.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { upstreamOf } from "../fakes/inference.ts";
+import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { openGround, type Ground } from "./batches-ground.ts";
 import { BatchPlane, bodyOf, messageRequests, type PlaneOptions, routesTo } from "./batches-world.ts";
 import { makeOrganization } from "./money-world.ts";
@@ -109,4 +112,37 @@ test("a store that is away is asked now and then", async () => {
   expect(asked).toBeLessThanOrEqual(PLACES + PROBES);
   isAway = false;
   expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: ITEMS } });
+});
+
+test("an item is not given up for what others have from upstreams of their own under the same name", async () => {
+  const chat = (url: string, dedicatedTo: string) =>
+    upstreamOf(url, "chat", { name: dedicatedTo, model: "upstream-chat", dedicatedTo });
+  const upstreams = [chat(away.url, "org_acme"), chat(ground.upstream.url, "org_narrow")];
+  // A model that either may use.
+  const [route] = routesTo(ground.upstream.url, { upstreams, model: "al-chat" });
+  if (route === undefined) throw new Error("no route");
+  const plane = await open(1, { routes: [route] });
+  await makeOrganization(plane.pool, "org_narrow", 10_000_000_000n);
+  const create = async (key: string) => {
+    const requests = [{ custom_id: "a", params: { ...bodyOf.messages(), model: "al-chat" } }];
+    const headers = { authorization: `Bearer ${key}` };
+    const { body } = await plane.json("POST", "/v1/messages/batches", { requests }, headers);
+    return String(body["id"]);
+  };
+  const stateOf = async (id: string) =>
+    await plane.pool.one(sql.type(z.object({ state: z.string(), faults: z.number() }))`
+      select state, faults from batch_items where batch_id = ${id}
+    `);
+  ground.upstream.model("upstream-chat", text("fine", { input: 10, output: 5 }));
+  away.model("upstream-chat", { error: { status: 500 } });
+  const mine = await create(sampleKeys.inference);
+  await expect.poll(async () => (await stateOf(mine)).faults, { timeout: 10_000 }).toBeGreaterThan(0);
+  // One more that speaks against it would be its last.
+  await plane.pool.query(sql.unsafe`update batch_items set own_faults = 11 where batch_id = ${mine}`);
+  const theirs = await create(sampleKeys.narrow);
+  await expect.poll(async () => (await stateOf(theirs)).state, { timeout: 10_000 }).toBe("succeeded");
+  const { faults } = await stateOf(mine);
+  await expect.poll(() => stateOf(mine), { timeout: 10_000 }).toMatchObject({ faults: faults + 1 });
+  away.model("upstream-chat", text("back", { input: 10, output: 5 }));
+  await expect.poll(async () => (await stateOf(mine)).state, { timeout: 20_000 }).toBe("succeeded");
 });
