@@ -85,6 +85,12 @@ test("an item that fails while others of its model succeed is given up after twe
   expect(tries(times(100, timeout, false))).toEqual({ fault: 2, errored: 1 });
 });
 
+test("rule 4.4: a proxy that waited in vain for its upstream says nothing against the item", () => {
+  const waited = new ApiError("timeout", "x", { cause: { upstreamStatus: 504 } });
+  expect(tries(times(100, waited, false))).toEqual({ fault: 100 });
+  expect(tries(times(100, waited, true))).toEqual({ fault: 11, errored: 1 });
+});
+
 test("and what it failed while the upstream was away for everybody is not counted against it afterwards", () => {
   const away = times(500, failed(500), false);
   expect(tries([...away, ...times(100, failed(500), true)])).toEqual({ fault: 510, errored: 1 });

@@ -74,6 +74,8 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
     case "upstream_error":
       return judgeUpstreamError(end, random);
     case "timeout":
+      if (upstreamStatus(error) === 504) return judgeUpstreamError(end, random);
+      return judgeFault(end, MOST_OWN_FAULTS / MOST_TIMEOUTS, random);
     case "internal":
       return judgeFault(end, MOST_OWN_FAULTS / MOST_TIMEOUTS, random);
     default:
