@@ -66,6 +66,9 @@ export async function runItem(
   let endTools = (_isWell: boolean): void => {};
   const startedAt = performance.now();
   try {
+    const snapshot = services.snapshot();
+    // It was taken from the snapshot a moment before Postgres knew, or is back in Postgres before it is here: it waits (rule 4.5).
+    if (snapshot.organization(item.organizationId) === undefined) throw organizationGone();
     await services.serve({
       id: item.requestId,
       acceptedAt: item.acceptedAt,
@@ -82,7 +85,7 @@ export async function runItem(
         projectId: item.projectId,
         ...(await services.limitsOf(item.keyId, item.projectId)),
       },
-      snapshot: services.snapshot(),
+      snapshot,
       meter: charge.meter,
       batchId: item.batchId,
       beginTools: (limits) => {
@@ -148,6 +151,9 @@ const endOf = (item: ClaimedItem) => ({
   firstByteMs: null,
   batchId: item.batchId,
 });
+
+const organizationGone = (): ApiError =>
+  new ApiError("unavailable", "This organization is not served at the moment.", { retryAfterSeconds: 1 });
 
 /** Nothing that a provider said enters a result (service.md "What becomes of an item"). */
 function inOwnWords(error: ApiError): ApiError {
