@@ -4,6 +4,7 @@ import { z } from "zod";
 import { promptOf } from "../billing/token-usage.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import type { BatchContext } from "./context.ts";
+import { eachBatch } from "./each-batch.ts";
 
 const counted = ["succeeded", "errored", "canceled", "expired"] as const;
 type Counted = (typeof counted)[number];
@@ -122,5 +123,5 @@ export async function correctStuck(context: BatchContext): Promise<void> {
   const stuck = await context.pool.anyFirst(sql.type(z.object({ id: z.string() }))`
     select id from batches batch where state = 'in_progress' and (${allCounted}) <> (${nothingLeft})
   `);
-  for (const id of stuck) await correctCounts(context, id);
+  await eachBatch(context, stuck, "counted anew", (id) => correctCounts(context, id));
 }

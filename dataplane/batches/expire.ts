@@ -4,9 +4,11 @@ import { z } from "zod";
 import { timestamp } from "../store/timestamp.ts";
 import type { BatchContext } from "./context.ts";
 import { Counts } from "./counts.ts";
+import { eachBatch } from "./each-batch.ts";
 import { reachedBatchStep } from "./steps.ts";
 
-export async function expireOverdue({ pool, clock }: BatchContext): Promise<void> {
+export async function expireOverdue(context: BatchContext): Promise<void> {
+  const { pool, clock } = context;
   const now = clock.now();
   // Its input could not be read in all that time: what it asks for is not known.
   await pool.query(sql.unsafe`
@@ -19,7 +21,7 @@ export async function expireOverdue({ pool, clock }: BatchContext): Promise<void
     where state = 'in_progress' and expires_at <= ${timestamp(now)}
       and exists (select from batch_items where batch_id = batch.id and state = 'waiting')
   `);
-  for (const id of overdue) {
+  await eachBatch(context, overdue, "expired", async (id) => {
     await pool.transaction(async (transaction) => {
       await transaction.query(sql.unsafe`select from batches where id = ${id} for update`);
       const { rowCount } = await transaction.query(sql.unsafe`
@@ -31,5 +33,5 @@ export async function expireOverdue({ pool, clock }: BatchContext): Promise<void
       reachedBatchStep("expire.written");
     });
     reachedBatchStep("expire.done");
-  }
+  });
 }

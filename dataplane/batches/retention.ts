@@ -10,6 +10,7 @@ import { RETENTION_MS } from "./batch.ts";
 import { correctStuck } from "./counts.ts";
 import { discardBatch } from "./create-from-requests.ts";
 import type { BatchContext } from "./context.ts";
+import { eachBatch } from "./each-batch.ts";
 import { removeItems } from "./items.ts";
 import { reachedBatchStep } from "./steps.ts";
 
@@ -31,7 +32,7 @@ export async function sweepBatches(context: BatchContext): Promise<void> {
     where state = 'ended' and not emptied and (form = 'openai' or archived_at is not null or deleted_at is not null)
     order by ended_at limit ${BATCHES_AT_ONCE}
   `);
-  for (const id of unreadable) {
+  await eachBatch(context, unreadable, "emptied", async (id) => {
     await removeItems(pool, id);
     reachedBatchStep("sweep.removed");
     await pool.query(sql.unsafe`
@@ -40,13 +41,13 @@ export async function sweepBatches(context: BatchContext): Promise<void> {
       ), ${givingBack(sql.fragment`gone`, 0)}
       select from gone
     `);
-  }
+  });
   const abandoned = await pool.anyFirst(sql.type(idSchema)`
     select id from batches
     where state = 'creating' and created_at < ${timestamp(now - CREATING_MS)}
       and worker not in (select id from batch_workers)
     limit ${BATCHES_AT_ONCE}
   `);
-  for (const id of abandoned) await discardBatch(context, id);
+  await eachBatch(context, abandoned, "discarded", (id) => discardBatch(context, id));
   await correctStuck(context);
 }

@@ -1,6 +1,6 @@
 /** Nothing of a batch stays for ever with a worker that does not know of it, or behind counters that are wrong. */
 import { sql, type DatabasePool } from "slonik";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { answer, claim, engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
 import { makeOrganization } from "../../test/integration/money-world.ts";
@@ -14,7 +14,8 @@ import { Turns } from "./turns.ts";
 import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "./retention.ts";
 import { createSettler } from "./settle.ts";
-import { beat } from "./workers.ts";
+import { expireOverdue } from "./expire.ts";
+import { beat, leave, takeFromDead } from "./workers.ts";
 
 let database: TestDatabase;
 let pool: DatabasePool;
@@ -109,4 +110,51 @@ test("a batch that began, though its maker did not hear of it, keeps its request
   await change(id, sql.fragment`state = 'creating'`);
   await discardBatch(context, id);
   expect(await pool.exists(sql.unsafe`select from batches where id = ${id}`)).toBe(false);
+});
+
+describe("one batch that Postgres does not let be changed", () => {
+  /** Refuses that rows of the batch are changed. */
+  async function refuse(id: string, done: "update" | "delete"): Promise<void> {
+    await pool.query(sql.unsafe`
+      create or replace function refuse() returns trigger language plpgsql as $$
+      begin raise exception 'refused'; end $$
+    `);
+    await pool.query(sql.unsafe`
+      create trigger refuse before ${done === "update" ? sql.fragment`update` : sql.fragment`delete`} on batch_items
+      for each row when (old.batch_id = ${sql.literalValue(id)}) execute function refuse()
+    `);
+  }
+  const two = async () => [await insertBatch(pool, 2), await insertBatch(pool, 2)] as const;
+  afterEach(() => pool.query(sql.unsafe`drop trigger if exists refuse on batch_items`));
+  const left = (id: string) =>
+    pool.oneFirst(sql.type(z.object({ n: z.bigint().transform(Number) }))`
+      select count(*) as n from batch_items where batch_id = ${id} and state = 'waiting'
+    `);
+
+  test("holds up the expiry of no other", async () => {
+    const [refused, other] = await two();
+    for (const id of [refused, other]) await change(id, sql.fragment`expires_at = now()`);
+    await refuse(refused, "update");
+    await expireOverdue(context);
+    expect([await left(refused), await left(other)]).toEqual([2, 0]);
+  });
+
+  test("and the sweep of no other", async () => {
+    const [refused, other] = await two();
+    await refuse(refused, "delete");
+    const ended = sql.fragment`state = 'ended', outcome = 'completed', ended_at = now(), deleted_at = now()`;
+    for (const id of [refused, other]) await change(id, ended);
+    await sweepBatches(context);
+    expect([await left(refused), await left(other)]).toEqual([2, 0]);
+  });
+
+  test("nor the leases of a dead worker's others", async () => {
+    const dead = engineOf(pool, "worker-dead");
+    const [refused, other] = await two();
+    for (const id of [refused, other]) await claim(dead, id, 2);
+    await leave(dead);
+    await refuse(refused, "update");
+    expect(await takeFromDead(context, 30_000)).toBe(2);
+    expect([await left(refused), await left(other)]).toEqual([0, 2]);
+  });
 });

@@ -3,6 +3,7 @@ import { sql, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
 import { Counts } from "./counts.ts";
 import type { BatchContext } from "./context.ts";
+import { eachBatch } from "./each-batch.ts";
 import { nextStatesOf } from "./next-state.ts";
 import { reachedBatchStep } from "./steps.ts";
 
@@ -37,12 +38,13 @@ export async function takeUnknown(context: BatchContext, known: readonly string[
 }
 
 /** `condition`: of the running items that shall wait again. */
-async function take({ pool, clock }: BatchContext, condition: FragmentSqlToken): Promise<number> {
+async function take(context: BatchContext, condition: FragmentSqlToken): Promise<number> {
+  const { pool, clock } = context;
   const batches = await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
     select distinct batch_id as id from batch_items where state = 'running' and ${condition}
   `);
   let taken = 0;
-  for (const id of batches) {
+  await eachBatch(context, batches, "taken from a worker", async (id) => {
     taken += await pool.transaction(async (transaction) => {
       const nextState = (await nextStatesOf(transaction, [id], clock.now())).get(id) ?? "waiting";
       const { rowCount } = await transaction.query(sql.unsafe`
@@ -59,6 +61,6 @@ async function take({ pool, clock }: BatchContext, condition: FragmentSqlToken):
       return rowCount;
     });
     reachedBatchStep("leases.done");
-  }
+  });
   return taken;
 }
