@@ -21,6 +21,8 @@ export interface BatchContext {
   readonly log: Logger;
   /** The id of this worker: one for each process. */
   readonly workerId: string;
+  /** Message batches whose bodies are coming in here. */
+  readonly creating: Set<string>;
   /** Tells the workers of every pod that there is something to do. Never fails: they look by themselves, too. */
   readonly wake: () => void;
   /** Grants − usage of an organization. @throws ApiError 503 */

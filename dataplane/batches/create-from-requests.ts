@@ -27,7 +27,7 @@ export async function createFromRequests(
   source: AsyncIterable<Buffer>,
   lease: Pick<ByteLease, "hold">,
 ): Promise<Batch> {
-  const { pool, files, clock, newId, workerId, wake } = context;
+  const { pool, files, clock, newId, workerId, creating, wake } = context;
   const { organizationId } = principal;
   await requireBalance(context, organizationId);
   const limits = files.limitsOf(organizationId);
@@ -35,12 +35,13 @@ export async function createFromRequests(
   await requireStorage(pool, organizationId, { bytes: 1, files: 0 }, limits);
   const id = newId("msgbatch");
   const begun = clock.now();
-  await pool.query(sql.unsafe`
-    insert into batches (id, organization_id, project_id, key_id, form, dialect, state, headers, created_at, expires_at, worker)
-    values (${id}, ${principal.organizationId}, ${principal.projectId ?? ""}, ${principal.keyId}, 'messages', 'messages',
-      'creating', ${JSON.stringify(headers)}, ${timestamp(begun)}, ${timestamp(begun + WINDOW_MS)}, ${workerId})
-  `);
+  creating.add(id);
   try {
+    await pool.query(sql.unsafe`
+      insert into batches (id, organization_id, project_id, key_id, form, dialect, state, headers, created_at, expires_at, worker)
+      values (${id}, ${principal.organizationId}, ${principal.projectId ?? ""}, ${principal.keyId}, 'messages', 'messages',
+        'creating', ${JSON.stringify(headers)}, ${timestamp(begun)}, ${timestamp(begun + WINDOW_MS)}, ${workerId})
+    `);
     const room = new Room(pool, { kind: "batch", id, organizationId }, limits);
     const writer = new ItemWriter(pool, id, newId, begun, room);
     await storeRequests(context, principal, source, writer, lease);
@@ -65,6 +66,8 @@ export async function createFromRequests(
     // What cannot be cleared now, because the store is away, is swept later.
     await discardBatch(context, id).catch(() => undefined);
     throw error;
+  } finally {
+    creating.delete(id);
   }
 }
 

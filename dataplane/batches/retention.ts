@@ -15,7 +15,7 @@ import { removeItems } from "./items.ts";
 import { reachedBatchStep } from "./steps.ts";
 
 const BATCHES_AT_ONCE = 50;
-/** A message batch whose body has been coming in for longer was left by a process that died. */
+/** A message batch whose body nobody takes in any more is swept when it is so old: its process died, or could not clear it. */
 const CREATING_MS = 30 * 60_000;
 
 export async function sweepBatches(context: BatchContext): Promise<void> {
@@ -45,7 +45,8 @@ export async function sweepBatches(context: BatchContext): Promise<void> {
   const abandoned = await pool.anyFirst(sql.type(idSchema)`
     select id from batches
     where state = 'creating' and created_at < ${timestamp(now - CREATING_MS)}
-      and worker not in (select id from batch_workers)
+      and (worker not in (select id from batch_workers)
+        or (worker = ${context.workerId} and not id = any(${sql.array([...context.creating], "text")})))
     limit ${BATCHES_AT_ONCE}
   `);
   await eachBatch(context, abandoned, "discarded", (id) => discardBatch(context, id));

@@ -8,7 +8,7 @@ import { BatchWorker, type WorkerOptions } from "./worker.ts";
 
 export interface BatchesOptions
   extends
-    Omit<BatchContext, "workerId" | "wake" | "balance">,
+    Omit<BatchContext, "workerId" | "creating" | "wake" | "balance">,
     Pick<RunServices, "serve" | "snapshot" | "random" | "records" | "limitsOf" | "toolRoom">,
     Pick<WorkerOptions, "busy" | "liveLoad" | "rhythm" | "limits"> {
   readonly redis: RedisStore;
@@ -37,6 +37,7 @@ export function openBatches(options: BatchesOptions): Batches {
     log,
     // As random as a request's id, and never shown to a client.
     workerId: newId("req"),
+    creating: new Set(),
     wake: () => wakeUps.send(),
     balance: async (organizationId) => {
       const { granted, used } = await holds.standing.credit(organizationId);

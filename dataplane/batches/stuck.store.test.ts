@@ -112,6 +112,24 @@ test("a batch that began, though its maker did not hear of it, keeps its request
   expect(await pool.exists(sql.unsafe`select from batches where id = ${id}`)).toBe(false);
 });
 
+test("a batch whose making failed while Postgres was away is taken away later, and none that is still made", async () => {
+  const [left, made, elsewhere] = [
+    await insertBatch(pool, 1),
+    await insertBatch(pool, 1),
+    await insertBatch(pool, 1),
+  ];
+  const old = sql.fragment`state = 'creating', created_at = now() - interval '1 hour'`;
+  for (const id of [left, made]) await change(id, sql.fragment`${old}, worker = ${context.workerId}`);
+  const other = engineOf(pool, "worker-other");
+  await beat(other);
+  await change(elsewhere, sql.fragment`${old}, worker = ${other.workerId}`);
+  context.creating.add(made);
+  await sweepBatches(context);
+  const exists = (id: string) => pool.exists(sql.unsafe`select from batches where id = ${id}`);
+  expect([await exists(left), await exists(made), await exists(elsewhere)]).toEqual([false, true, true]);
+  context.creating.delete(made);
+});
+
 describe("one batch that Postgres does not let be changed", () => {
   /** Refuses that rows of the batch are changed. */
   async function refuse(id: string, done: "update" | "delete"): Promise<void> {

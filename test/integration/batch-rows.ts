@@ -15,6 +15,7 @@ export function engineOf(pool: DatabasePool, workerId: string): BatchContext {
   return {
     pool,
     workerId,
+    creating: new Set(),
     clock: { now: () => Date.now() },
     newId,
     log: pino({ level: "silent" }),
