@@ -6,12 +6,12 @@ import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import { readJsonFields, type FieldsRead } from "../lib/json-fields.ts";
 import { timestamp } from "../store/timestamp.ts";
-import { batchColumns, batchSchema, MAX_REQUESTS, WINDOW_MS, type Batch } from "./batch.ts";
+import { batchColumns, batchSchema, MAX_ITEM_BYTES, MAX_REQUESTS, WINDOW_MS, type Batch } from "./batch.ts";
 import { CustomIds, isMessagesCustomId } from "./custom-ids.ts";
 import { requireBalance, type BatchContext } from "./context.ts";
 import { ItemWriter, removeItems, type NewItem } from "./items.ts";
 import { readEnvelope } from "./read-envelope.ts";
-import { scanRequests } from "./scan-requests.ts";
+import { requestTooLarge, scanRequests } from "./scan-requests.ts";
 import { reachedBatchStep } from "./steps.ts";
 
 /**
@@ -104,7 +104,7 @@ const requestFields = ["custom_id", "params"] as const;
 
 /**
  * @param read what `readJsonFields` finds of `requestFields`; long ones are read in another thread.
- * @throws ApiError 400 naming the field. What stands inside `params` is judged when it runs.
+ * @throws ApiError 400 naming the field; 413. What stands inside `params` is judged when it runs.
  */
 export function readBatchRequest(
   element: Buffer,
@@ -129,6 +129,7 @@ export function readBatchRequest(
   }
   if (params === undefined) throw fault("missing_parameter", `${path}.params`, "Field required");
   if (params.kind !== "object") throw fault("invalid_type", `${path}.params`, "Input should be an object");
+  if (params.end - params.start > MAX_ITEM_BYTES) throw requestTooLarge(index);
   if (!customIds.add(customId)) {
     throw fault(
       "invalid_value",

@@ -3,6 +3,8 @@ import { describe, expect, test } from "vitest";
 import { ApiError } from "../lib/api-error.ts";
 import { readBatchRequest } from "./create-from-requests.ts";
 import { CustomIds } from "./custom-ids.ts";
+import { MAX_ITEM_BYTES } from "./batch.ts";
+import { readJsonFields } from "../lib/json-fields.ts";
 import { scanRequests } from "./scan-requests.ts";
 import { runs } from "../../test/fakes/runs.ts";
 
@@ -162,4 +164,17 @@ test("it tells after each chunk how much of the element that has begun stands in
     elements.push(element.length);
   expect(elements).toEqual([1008, 7]);
   expect(told).toEqual([6, 1006, 1, 0, 0]);
+});
+
+test("rule 1.17: a request is judged by its own size, whatever stands around it", () => {
+  const element = Buffer.from('{"custom_id":"a","params":{}}');
+  const read = readJsonFields(element, ["custom_id", "params"]);
+  const judged = (bytes: number) => {
+    const params = read.fields["params"];
+    if (params === undefined) throw new Error("no params");
+    const fields = { ...read.fields, params: { ...params, end: params.start + bytes } };
+    return readBatchRequest(element, 3, new CustomIds(), { ...read, fields });
+  };
+  expect(judged(MAX_ITEM_BYTES).customId).toBe('"a"');
+  expect(() => judged(MAX_ITEM_BYTES + 1)).toThrow("requests.3: the request is larger than 32 MiB.");
 });

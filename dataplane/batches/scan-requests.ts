@@ -55,6 +55,10 @@ export async function* scanRequests(
   scanner.end();
 }
 
+/** `index` in the array. */
+export const requestTooLarge = (index: number): ApiError =>
+  new ApiError("too_large", `requests.${index}: the request is larger than ${BODY_LIMIT}.`);
+
 class Scanner {
   #place: Place = "start";
   #piece: JsonPiece | null = null;
@@ -195,12 +199,7 @@ class Scanner {
       if (length > MAX_OTHER_BYTES) {
         throw new ApiError("too_large", `${this.#key.slice(0, 100)}: the field is larger than 128 KiB.`);
       }
-    } else if (length > MAX_ELEMENT_BYTES) {
-      throw new ApiError(
-        "too_large",
-        `requests.${this.#elements}: the request is larger than ${BODY_LIMIT}.`,
-      );
-    }
+    } else if (length > MAX_ELEMENT_BYTES) throw requestTooLarge(this.#elements);
   }
 
   #invalid(what: string, at: number): ApiError {
