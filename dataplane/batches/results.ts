@@ -15,10 +15,15 @@ const lineSchema = z.object({
   line: z.instanceof(Buffer).nullable(),
 });
 
-/** `which`: everything; what went well; the rest. In the order of the input. */
+type WithLines = Pick<Batch, "id" | "form" | "total" | "succeeded">;
+
+/**
+ * Of a batch whose items are over, in the order of the input. `which`: everything; what went well; the rest.
+ * @throws Error at the end when some were taken away meanwhile, as those of a batch that is deleted are: what was read is not whole.
+ */
 export async function* resultLines(
   db: CommonQueryMethods,
-  { id, form }: Pick<Batch, "id" | "form">,
+  { id, form, total, succeeded }: WithLines,
   which: "all" | "output" | "errors",
 ): AsyncGenerator<Buffer> {
   const wanted = {
@@ -26,6 +31,7 @@ export async function* resultLines(
     output: sql.fragment`state = 'succeeded'`,
     errors: sql.fragment`state in ('errored', 'canceled', 'expired')`,
   }[which];
+  let missing = { all: total, output: succeeded, errors: total - succeeded }[which];
   for (let after = -1; ;) {
     // The first row always, further ones as long as they are small: one row may be as large as an answer.
     const rows = await db.any(sql.type(lineSchema)`
@@ -42,8 +48,10 @@ export async function* resultLines(
       order by number
     `);
     const last = rows.at(-1);
-    if (last === undefined) return;
+    if (last === undefined) break;
+    missing -= rows.length;
     yield Buffer.concat(rows.map((row) => row.line ?? neverRunLine(form, row)));
     after = last.number;
   }
+  if (missing !== 0) throw new Error(`results of ${id} were taken away while they were read`);
 }

@@ -140,6 +140,18 @@ describe("message batch: processing_status", () => {
     expect(await plane.count(sql.fragment`from batch_items where batch_id = ${id}`)).toBe(0);
   });
 
+  test("results of which some are taken away while they are read break off, and do not look whole", async () => {
+    upstream.model("upstream-messages", text("fine"));
+    const path = await plane.createMessages(3);
+    await plane.ended(path);
+    expect(await plane.lines(`${path}/results`)).toHaveLength(3);
+    const id = path.split("/").at(-1) ?? "";
+    await plane.pool.query(sql.unsafe`delete from batch_items where batch_id = ${id} and number > 0`);
+    const read = plane.server.fetch(`${path}/results`).then((answer) => answer.text());
+    await expect(read).rejects.toThrow("terminated");
+    await plane.json("DELETE", path);
+  });
+
   test("DELETE of an ended one answers the message batch, and it is gone with its results", async () => {
     upstream.model("upstream-messages", text("fine"));
     const path = await plane.createMessages(1);
