@@ -69,14 +69,32 @@ async function giveBack({ pool }: BatchContext, { id, claim }: Batch): Promise<v
 }
 
 async function finish(context: BatchContext, batch: Batch): Promise<void> {
-  const { pool, clock } = context;
   if (await correctCounts(context, batch.id)) throw new Error("its counts were not those of its requests");
+  const written: StoredFile[] = [];
+  let isEnded = false;
+  try {
+    isEnded = await writeEnd(context, batch, written);
+  } finally {
+    // Each try writes its own, and they count as kept: those of one that failed are not left for the sweep of days later.
+    if (!isEnded) await discard(context, written);
+  }
+  reachedBatchStep("finish.done");
+}
+
+/** @param written gets the hidden files as they are made. @returns false: somebody else took it for dead and ends it. */
+async function writeEnd(context: BatchContext, batch: Batch, written: StoredFile[]): Promise<boolean> {
+  const { pool, clock } = context;
   const wantsFiles = batch.form === "openai";
-  const output = wantsFiles && batch.succeeded > 0 ? await writeFile(context, batch, "output") : null;
+  const write = async (which: "output" | "errors") => {
+    const file = await writeFile(context, batch, which);
+    written.push(file);
+    return file;
+  };
+  const output = wantsFiles && batch.succeeded > 0 ? await write("output") : null;
   const hasErrors = batch.errored + batch.canceled + batch.expired > 0;
-  const errors = wantsFiles && hasErrors ? await writeFile(context, batch, "errors") : null;
+  const errors = wantsFiles && hasErrors ? await write("errors") : null;
   reachedBatchStep("finish.files");
-  await pool.transaction(async (transaction) => {
+  return await pool.transaction(async (transaction) => {
     const { rowCount } = await transaction.query(sql.unsafe`
       update batches set state = 'ended', worker = null, claim = null, ended_at = ${timestamp(clock.now())},
         output_file_id = ${output?.id ?? null}, error_file_id = ${errors?.id ?? null},
@@ -84,13 +102,20 @@ async function finish(context: BatchContext, batch: Batch): Promise<void> {
           when cancel_initiated_at is not null then 'cancelled' when overdue then 'expired' else 'completed' end
       where id = ${batch.id} and state = 'finalizing' and claim = ${batch.claim}
     `);
-    // Somebody else took it for dead and ends it; the hidden files are swept.
-    if (rowCount === 0) return;
-    for (const file of [output, errors]) if (file !== null) await showFile(transaction, file.id);
+    if (rowCount === 0) return false;
+    for (const file of written) await showFile(transaction, file.id);
     if (!wantsFiles) await countResults(transaction, batch);
     reachedBatchStep("finish.written");
+    return true;
   });
-  reachedBatchStep("finish.done");
+}
+
+/** An answer of the database may be lost after it showed them: then they stay. Never fails, as the sweep finds them, too. */
+async function discard({ files, log }: BatchContext, written: readonly StoredFile[]): Promise<void> {
+  for (const file of written)
+    await files.discardHidden(file).catch((error: unknown) => {
+      log.warn({ err: error, file: file.id }, "a file of a batch that did not end yet is left to the sweep");
+    });
 }
 
 /** From here on a message batch keeps its results and no requests any more. */

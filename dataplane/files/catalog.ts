@@ -86,15 +86,25 @@ export async function touchFile(db: CommonQueryMethods, id: string, now: number)
   return rowCount > 0;
 }
 
-/** Gives a file up, whatever state it is in: nobody sees it from now on, and its contents may be taken away. */
-export async function abandonFile(db: CommonQueryMethods, id: string): Promise<void> {
-  await db.query(sql.unsafe`
+/**
+ * Gives a file up, whatever state it is in, or only if it is hidden: nobody sees it from now on, and its contents may be taken
+ * away. False: there was none to give up.
+ */
+export async function abandonFile(
+  db: CommonQueryMethods,
+  id: string,
+  which: "any" | "hidden" = "any",
+): Promise<boolean> {
+  const states = which === "any" ? ["writing", "hidden", "ready"] : ["hidden"];
+  const { rowCount } = await db.query(sql.unsafe`
     with gone as (
-      update files set state = 'removed', position = null where id = ${id} and state <> 'removed'
+      update files set state = 'removed', position = null
+      where id = ${id} and state = any(${sql.array(states, "text")})
       returning organization_id, stored_bytes
     ), ${givingBack(sql.fragment`gone`, 1)}
     select from gone
   `);
+  return rowCount > 0;
 }
 
 /**

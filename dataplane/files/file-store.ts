@@ -174,6 +174,12 @@ export class FileStore {
     await this.#clear(id, this.#placeOf(file.storage)).catch(() => undefined);
   }
 
+  /** Takes away a hidden file that will not be shown; one that was shown meanwhile stays. What cannot be cleared now is swept. */
+  async discardHidden({ id, storage }: StoredFile): Promise<void> {
+    if (!(await abandonFile(this.#postgres, id, "hidden"))) return;
+    await this.#clear(id, this.#placeOf(storage)).catch(() => undefined);
+  }
+
   /** Takes away what expired, was deleted, or was never finished. Any number of processes may do so at once. */
   async sweep(): Promise<void> {
     const now = this.#clock.now();

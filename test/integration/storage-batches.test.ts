@@ -1,6 +1,6 @@
 /** Rule 7.8 for batches: their requests and results are what an organization keeps, too. */
 import { sql } from "slonik";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { sweepBatches } from "../../dataplane/batches/retention.ts";
 import { storageOf } from "../../dataplane/files/storage.ts";
 import { text } from "../fakes/upstream/script.ts";
@@ -96,6 +96,24 @@ describe("message batches", () => {
 });
 
 describe("batches of a file", () => {
+  test("a try to write their results that fails in the middle leaves nothing of them", async () => {
+    ground.upstream.next(text("fine"), { error: { status: 400 } });
+    const create = plane.files.create.bind(plane.files);
+    let tries = 0;
+    const creating = vi.spyOn(plane.files, "create").mockImplementation(async (...what) => {
+      if (what[3]?.visibility === "hidden" && (tries += 1) === 2) throw new Error("the store is away");
+      return await create(...what);
+    });
+    const path = await plane.createFile(chatLines(2));
+    const ended = await plane.ended(path);
+    creating.mockRestore();
+    expect(ended).toMatchObject({ status: "completed", request_counts: { completed: 1, failed: 1 } });
+    // Two that failed, or whose other one did, and two that are shown.
+    expect(tries).toBe(4);
+    expect(await plane.count(sql.fragment`from files where state in ('hidden', 'writing')`)).toBe(0);
+    await swept();
+  });
+
   test("the requests that are copied out of it count while they are there, and the results as files", async () => {
     const input = chatLines(2);
     const before = await kept();
