@@ -28,12 +28,18 @@ export async function findBatch(
 export const batchNotFound = (id: string): ApiError =>
   new ApiError("not_found", `No batch with the id ${JSON.stringify(id.slice(0, 100))} was found.`);
 
+/** What clients attached to the batches of a page and what is wrong with their inputs, together: either may be some 100 KiB. */
+const MOST_PAGE_BYTES = 4 * 1024 * 1024;
+
 export interface BatchListQuery extends PageAsked {
   readonly organizationId: string;
   readonly form: BatchForm;
 }
 
-/** One page, in the order asked for. null: the cursor names no batch of the organization in this form. */
+/**
+ * One page, in the order asked for, which ends early where its batches are large. null: the cursor names no batch of the
+ * organization in this form.
+ */
 export async function listBatches(
   db: CommonQueryMethods,
   query: BatchListQuery,
@@ -50,11 +56,16 @@ export async function listBatches(
     if (position === null) return null;
   }
   const page = pageFrom(query, position);
-  const rows = await db.any(sql.type(batchSchema)`
-    select ${batchColumns} from batches batch
-    where ${scope} and ${visible} ${page.beyond}
-    ${page.walk}
+  const rows = await db.any(sql.type(batchSchema.extend({ found: z.bigint() }))`
+    select ${batchColumns}, batch.found
+    from (
+      select *, count(*) over () as found, row_number() over (${page.order}) as place,
+        sum(coalesce(octet_length(metadata), 0) + coalesce(octet_length(errors), 0)) over (${page.order}) as bytes
+      from (select * from batches batch where ${scope} and ${visible} ${page.beyond} ${page.walk}) as walked
+    ) as batch
+    where place = 1 or bytes <= ${MOST_PAGE_BYTES}
+    ${page.order}
   `);
   const { items, hasMore } = page.show(rows);
-  return { batches: items, hasMore };
+  return { batches: items, hasMore: hasMore || rows.length < Number(rows[0]?.found ?? 0) };
 }

@@ -13,21 +13,21 @@ export interface ListPage<Item> {
 }
 
 /** @param position of the row that the cursor names; null without a cursor. */
-export function pageFrom({ limit, order, cursor }: PageAsked, position: bigint | null) {
+export function pageFrom({ limit, order: shown, cursor }: PageAsked, position: bigint | null) {
   // Before the cursor means walking the other way and turning the page round.
   const backwards = cursor?.side === "before";
-  const ascending = (order === "asc") !== backwards;
+  const ascending = (shown === "asc") !== backwards;
   const beyond = ascending
     ? sql.fragment`and position > ${position}`
     : sql.fragment`and position < ${position}`;
+  const order = ascending ? sql.fragment`order by position asc` : sql.fragment`order by position desc`;
   return {
     /** For the end of a `where`. */
     beyond: position === null ? sql.fragment`` : beyond,
+    /** As the rows are walked, which the page may turn round. */
+    order,
     /** For what stands behind the `where`. One row more than the page has tells whether there are more. */
-    walk: sql.fragment`
-      order by position ${ascending ? sql.fragment`asc` : sql.fragment`desc`}
-      limit ${limit + 1}
-    `,
+    walk: sql.fragment`${order} limit ${limit + 1}`,
     /** What of the rows the page shows, in the order that was asked for. */
     show: <Row>(rows: readonly Row[]): ListPage<Row> => {
       const page = rows.slice(0, limit);

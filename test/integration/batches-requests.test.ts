@@ -1,5 +1,6 @@
 /** What the batch paths take and show: what each form refuses at create, lists, look-ups. */
 import { gzipSync } from "node:zlib";
+import { sql } from "slonik";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
@@ -166,6 +167,41 @@ describe("lists and look-ups", () => {
     expect((await plane.json("GET", "/v1/messages/batches?after_id=x&before_id=y")).status).toBe(400);
     expect((await plane.json("GET", "/v1/batches?limit=0")).status).toBe(400);
     for (const path of paths) await plane.ended(path);
+  });
+
+  test("a page ends early where what clients attached, or what is wrong with their inputs, is large", async () => {
+    const [count, each] = [40, 300 * 1024];
+    await plane.pool.query(sql.unsafe`
+      insert into batches (id, organization_id, project_id, key_id, form, dialect, state, outcome, errors, created_at,
+        expires_at, ended_at)
+      select 'batch_large' || batch, 'org_narrow', '', '', 'openai', 'chat', 'ended', 'failed',
+        '[{"message":"' || repeat('x', ${each}) || '"}]', now(), now(), now()
+      from generate_series(1, ${count}) as batch
+    `);
+    const all = Array.from({ length: count }, (_, index) => `batch_large${index + 1}`);
+    for (const [order, expected] of [
+      ["asc", all],
+      ["desc", all.toReversed()],
+    ] as const) {
+      const seen: string[] = [];
+      for (let more = true; more;) {
+        const after = seen.length === 0 ? "" : `&after=${seen.at(-1)}`;
+        const page = await plane.json(
+          "GET",
+          `/v1/batches?limit=10000&order=${order}${after}`,
+          undefined,
+          poor,
+        );
+        expect(page.text.length).toBeLessThan(5 * 1024 * 1024);
+        seen.push(...(page.body["data"] as { id: string }[]).map(({ id }) => id));
+        more = page.body["has_more"] === true;
+      }
+      expect(seen).toEqual(expected);
+    }
+    const before = await plane.json("GET", "/v1/batches?limit=1000&before_id=batch_large1", undefined, poor);
+    const shown = (before.body["data"] as { id: string }[]).map(({ id }) => id);
+    expect(shown.at(-1)).toBe("batch_large2");
+    expect(before.body["has_more"]).toBe(true);
   });
 
   test.each(["/v1/messages/batches/", "/v1/batches/"])(
