@@ -1,10 +1,12 @@
+import { GatheredPieces } from "./small-pieces.ts";
 import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from "./json-bytes.ts";
 
 /** One JSON value on its way in: where it ends, judged by quotes and brackets alone. */
 export class JsonPiece {
   complete = false;
   length = 0;
-  readonly #parts: Buffer[] = [];
+  /** They come as the network cuts them, which may be byte by byte. */
+  readonly #parts = new GatheredPieces();
   #depth = 0;
   #inString = false;
   #escaped = false;
@@ -33,7 +35,7 @@ export class JsonPiece {
         } else if (this.#depth === 0) this.#scalar = true;
       }
     }
-    this.#parts.push(chunk.subarray(from, at));
+    this.#parts.add(chunk.subarray(from, at));
     this.length += at - from;
     return at;
   }
@@ -60,8 +62,9 @@ export class JsonPiece {
   }
 
   take(): Buffer {
-    const [only] = this.#parts;
-    return this.#parts.length === 1 && only !== undefined ? only : Buffer.concat(this.#parts, this.length);
+    const parts = this.#parts.take();
+    const [only] = parts;
+    return parts.length === 1 && only !== undefined ? only : Buffer.concat(parts, this.length);
   }
 }
 
