@@ -48,6 +48,17 @@ describe("lines that are served", () => {
     expect(checked.kind === "item" && checked.item.customId).toBe('"\\ud800\\u0000é"');
   });
 
+  test.each([
+    ["as it is written", '{"a":{"model":"other"},"mod\\u0065l":"m\\u0031"}', "m1"],
+    ["none", '{"a":{"model":"other"}}', undefined],
+    ["no text", '{"model":{"model":"m"}}', undefined],
+    ["named twice", '{"model":"m","model":"m"}', undefined],
+    ["longer than any", `{"model":"${"m".repeat(64 * 1024 + 1)}"}`, undefined],
+    ["beside what is too deep", `{"model":"m","x":${deep(5000)}}`, undefined],
+  ])("the model that the body names: %s", (_name, body, model) => {
+    expect(check(withField("body", body))).toMatchObject({ kind: "item", item: { model } });
+  });
+
   test.each(["", " ", "\t", "\r", " \r"])("%j is blank", (line) => {
     expect(check(line)).toEqual({ kind: "blank" });
   });

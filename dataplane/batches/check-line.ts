@@ -70,6 +70,10 @@ export function checkLine(
   }
   return {
     kind: "item",
-    item: { customId: JSON.stringify(customId.text), body: text.subarray(body.start, body.end) },
+    item: {
+      customId: JSON.stringify(customId.text),
+      body: text.subarray(body.start, body.end),
+      model: body.model,
+    },
   };
 }

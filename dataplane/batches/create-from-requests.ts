@@ -137,7 +137,8 @@ export function readBatchRequest(
       `"${customId}" is used by an earlier request of this batch`,
     );
   }
-  return { customId: JSON.stringify(customId), body: element.subarray(params.start, params.end) };
+  const body = element.subarray(params.start, params.end);
+  return { customId: JSON.stringify(customId), body, model: params.model };
 }
 
 const fault = (

@@ -2,7 +2,6 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import type { Room } from "../files/storage.ts";
 import type { NewId } from "../lib/ids.ts";
-import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { MOST_MODEL_NAME } from "../lib/names.ts";
 import { timestamp } from "../store/timestamp.ts";
 
@@ -13,6 +12,8 @@ export interface NewItem {
   /** As a JSON string literal. */
   readonly customId: string;
   readonly body: Buffer;
+  /** As the body names it; undefined: it names none, or not by a text. */
+  readonly model: string | undefined;
 }
 
 /** Gathers items and stores them in portions, in order. */
@@ -62,7 +63,7 @@ export class ItemWriter {
     await this.#room?.fit(this.bytes);
     this.#waiting = [];
     this.#waitingBytes = 0;
-    const models = items.map(({ body }) => modelOf(body));
+    const models = items.map(({ model }) => modelName(model));
     this.model ??= models.find((model) => model !== null) ?? null;
     // Sent as one value and cut apart by Postgres: an array of them would be twice as large on the wire.
     const blob = sql.binary(Buffer.concat(items.map(({ body }) => body)));
@@ -98,24 +99,9 @@ export class ItemWriter {
   }
 }
 
-/** The model that a request's body names; null when it names none, or in a way that no model has. */
-export function modelOf(body: Buffer): string | null {
-  try {
-    const model = JsonReader.whole(body, (reader) => {
-      let found: string | undefined;
-      reader.object((key) => {
-        if (key === "model") found = reader.string();
-      });
-      return found;
-    });
-    if (model === undefined || model.length > MOST_MODEL_NAME) return null;
-    return /^[\x20-\x7e]+$/.test(model) ? model : null;
-  } catch (fault) {
-    // Running the item reports what is wrong with it.
-    if (fault instanceof JsonFault) return null;
-    throw fault;
-  }
-}
+/** null: no model has such a name. What is wrong with it is told when the item runs. */
+const modelName = (text: string | undefined): string | null =>
+  text !== undefined && text.length <= MOST_MODEL_NAME && /^[\x20-\x7e]+$/.test(text) ? text : null;
 
 /** Takes a batch's items away, in portions: one statement over thousands of large rows could time out. */
 export async function removeItems(db: CommonQueryMethods, batchId: string): Promise<void> {

@@ -8,6 +8,8 @@ export const MAX_FIELD_BYTES = 64 * 1024;
 export interface JsonField extends Member {
   /** Of a string; undefined for other values and for texts beyond `MAX_FIELD_BYTES`. */
   readonly text: string | undefined;
+  /** Of an object: its member `model`, as `text` of a field; undefined also where it is there twice. */
+  readonly model: string | undefined;
 }
 
 /** What was found; plain data. `fault`: why it is no JSON within the limits. */
@@ -28,19 +30,19 @@ export function readJsonFields(bytes: Buffer, names: readonly string[]): FieldsR
         reader.skip();
         return nothing;
       }
-      const texts = new Map<string, string>();
+      const found = new Map<string, Pick<JsonField, "text" | "model">>();
       const { members } = reader.members((key) => {
         if (!names.includes(key)) return;
-        const kind = reader.kind();
-        if (kind === "object") reader.position = afterText(bytes, reader.position);
-        if (kind !== "string") return;
-        const start = reader.position;
-        reader.skip();
-        if (reader.position - start - 2 > MAX_FIELD_BYTES) return;
-        texts.set(key, JSON.parse(bytes.toString("utf8", start, reader.position)) as string);
+        if (reader.kind() === "object") {
+          const { end, model } = readText(bytes, reader.position);
+          reader.position = end;
+          found.set(key, { text: undefined, model });
+        } else found.set(key, { text: shortString(reader), model: undefined });
       });
-      for (const member of members)
-        if (names.includes(member.key)) fields[member.key] = { ...member, text: texts.get(member.key) };
+      for (const member of members) {
+        const read = found.get(member.key);
+        if (read !== undefined) fields[member.key] = { ...member, ...read };
+      }
       return { ...nothing, isObject: true };
     });
   } catch (fault) {
@@ -49,9 +51,37 @@ export function readJsonFields(bytes: Buffer, names: readonly string[]): FieldsR
   }
 }
 
+/** The string ahead; undefined where it is something else, or longer than what is decoded. */
+function shortString(reader: JsonReader): string | undefined {
+  if (reader.kind() !== "string") return undefined;
+  const start = reader.position;
+  reader.skip();
+  if (reader.position - start - 2 > MAX_FIELD_BYTES) return undefined;
+  return JSON.parse(reader.bytes.toString("utf8", start, reader.position)) as string;
+}
+
+/** Reads an object that is a text of its own, such as a batch's request: where it ends, and which model it names. */
+function readText(
+  bytes: Buffer,
+  start: number,
+): { readonly end: number; readonly model: string | undefined } {
+  const reader = new JsonReader(bytes);
+  reader.position = start;
+  let model: string | undefined;
+  try {
+    reader.object((key) => {
+      if (key === "model") model = shortString(reader);
+    });
+    return { end: reader.position, model };
+  } catch (fault) {
+    if (!(fault instanceof JsonFault) || fault.kind === "syntax") throw fault;
+    return { end: afterText(bytes, start), model: undefined };
+  }
+}
+
 /**
- * Where an object ends that is a text of its own, such as a batch's request: its depth counts from itself, and that it
- * has more of anything than a text may have is told by whoever reads it.
+ * Where such an object ends: its depth counts from itself, and that it has more of anything than a text may have is told by
+ * whoever reads it.
  */
 function afterText(bytes: Buffer, start: number): number {
   const reader = new JsonReader(bytes);
