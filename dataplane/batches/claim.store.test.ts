@@ -10,7 +10,7 @@ import { batchesInLine, claimItems, type Blocked, type Claim } from "./claim.ts"
 import { beat } from "./workers.ts";
 
 const ITEMS = 5_000;
-const NOTHING: Blocked = { models: [], silent: [], batches: [] };
+const NOTHING: Blocked = { models: [], asked: [], batches: [] };
 
 let database: TestDatabase;
 let pool: DatabasePool;
@@ -56,7 +56,7 @@ const look = (blocked: Blocked) =>
 /** Claims items of the batch. @returns their numbers. */
 async function take(db: CommonQueryMethods, count: number, more: Partial<Blocked & Claim> = {}) {
   const blocked = { ...NOTHING, ...more };
-  const rooms = { modelRooms: new Map<string, number>(), silentRooms: [], ...more };
+  const rooms = { modelRooms: new Map<string, number>(), askedRooms: [], ...more };
   const claim = { shares: new Map([[id, count]]), blocked, ...rooms };
   return (await claimItems(db, "worker_1", Date.now(), claim)).map(({ number }) => number);
 }
@@ -106,25 +106,25 @@ test("nor of a model that refuses more", async () => {
 });
 
 test("nor of a model that answers its organization no more; another organization's are taken", async () => {
-  const silent = [{ organizationId, model: "m" }];
+  const asked = [{ organizationId, model: "m" }];
   await vacuum();
-  expect(await look({ ...NOTHING, silent })).toMatchObject({ found: [] });
+  expect(await look({ ...NOTHING, asked })).toMatchObject({ found: [] });
   await pool.query(sql.unsafe`update batch_items set model = 'other' where number % 1000 = 999`);
   await vacuum();
-  expect(await look({ ...NOTHING, silent })).toMatchObject({ found: [id] });
-  const { found, rows } = await countRows((db) => take(db, 3, { silent }));
+  expect(await look({ ...NOTHING, asked })).toMatchObject({ found: [id] });
+  const { found, rows } = await countRows((db) => take(db, 3, { asked }));
   expect(found).toEqual([999, 1_999, 2_999]);
   expect(rows).toBeLessThan(100);
-  expect(await take(pool, 2, { silent: [{ organizationId: "org_else", model: "m" }] })).toEqual([0, 1]);
+  expect(await take(pool, 2, { asked: [{ organizationId: "org_else", model: "m" }] })).toEqual([0, 1]);
 });
 
 test("of a model that may be back one item finds out, beside as many others as there is room for", async () => {
   await pool.query(sql.unsafe`update batch_items set model = 'other' where number >= 3`);
-  const silentRooms = [
+  const askedRooms = [
     { organizationId, model: "m", room: 1 },
     { organizationId: "org_else", model: "other", room: 1 },
   ];
-  expect(await take(pool, 6, { silentRooms })).toEqual([0, 3, 4, 5]);
+  expect(await take(pool, 6, { askedRooms })).toEqual([0, 3, 4, 5]);
 });
 
 test("a claim locks no more than it takes, and waits for nobody", async () => {

@@ -55,7 +55,7 @@ export interface Blocked {
   /** Of all organizations. */
   readonly models: readonly string[];
   /** Of one organization each. */
-  readonly silent: readonly ModelAsked[];
+  readonly asked: readonly ModelAsked[];
   readonly batches: readonly string[];
 }
 
@@ -72,10 +72,10 @@ const ready = sql.fragment`
 const runnable = (now: number) => sql.fragment`
   batch.state = 'in_progress' and batch.cancel_initiated_at is null and batch.expires_at > ${timestamp(now)}
 `;
-const unblocked = ({ models, silent }: Pick<Blocked, "models" | "silent">) => sql.fragment`
+const unblocked = ({ models, asked }: Pick<Blocked, "models" | "asked">) => sql.fragment`
   (item.model is null or not (
     item.model = any(${sql.array([...models], "text")})
-    or (batch.organization_id, item.model) in (select * from unnest(${organizationsOf(silent)}, ${modelsOf(silent)}))
+    or (batch.organization_id, item.model) in (select * from unnest(${organizationsOf(asked)}, ${modelsOf(asked)}))
   ))
 `;
 const organizationsOf = (asked: readonly ModelAsked[]) =>
@@ -121,10 +121,10 @@ export async function batchesInLine(
 export interface Claim {
   /** So many items at most of each batch. */
   readonly shares: ReadonlyMap<string, number>;
-  readonly blocked: Pick<Blocked, "models" | "silent">;
+  readonly blocked: Pick<Blocked, "models" | "asked">;
   /** So many at most of each of these models, over all batches. */
   readonly modelRooms: ReadonlyMap<string, number>;
-  readonly silentRooms: readonly ModelRoom[];
+  readonly askedRooms: readonly ModelRoom[];
 }
 
 /**
@@ -136,7 +136,7 @@ export async function claimItems(
   db: CommonQueryMethods,
   workerId: string,
   now: number,
-  { shares, blocked, modelRooms, silentRooms }: Claim,
+  { shares, blocked, modelRooms, askedRooms }: Claim,
 ): Promise<readonly ClaimedItem[]> {
   const claimed = await db.any(sql.type(claimedSchema)`
     with locked as (
@@ -170,14 +170,14 @@ export async function claimItems(
     ), counted as (
       select within_organizations.*, row_number() over (partition by model order by turn_of_all, random()) as place
       from within_organizations left join unnest(
-        ${organizationsOf(silentRooms)},
-        ${modelsOf(silentRooms)},
+        ${organizationsOf(askedRooms)},
+        ${modelsOf(askedRooms)},
         ${sql.array(
-          silentRooms.map(({ room }) => room),
+          askedRooms.map(({ room }) => room),
           "int4",
         )}
-      ) as silent (organization_id, model, count) using (organization_id, model)
-      where silent.count is null or turn_of_all <= silent.count
+      ) as asked (organization_id, model, count) using (organization_id, model)
+      where asked.count is null or turn_of_all <= asked.count
     ), picked as (
       select counted.batch_id, counted.number
       from counted left join unnest(${sql.array([...modelRooms.keys()], "text")}, ${sql.array([...modelRooms.values()], "int4")})

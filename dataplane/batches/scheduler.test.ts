@@ -25,7 +25,7 @@ test("a model that is refused halves, rests, and comes back one by one", () => {
   const items = Array.from({ length: 8 }, () => running("a", "a1"));
   for (const item of items) scheduler.begin(item);
   // Eight refusals of one moment count once.
-  for (const item of items) scheduler.modelRefused(item, 1_000, 5_000);
+  for (const item of items) scheduler.modelRefused(item, 1_000, 5_000, false);
   for (const item of items) scheduler.end(item);
   expect(scheduler.blockedModels(5_999)).toEqual(["m"]);
   expect(scheduler.blockedModels(6_000)).toEqual([]);
@@ -35,6 +35,19 @@ test("a model that is refused halves, rests, and comes back one by one", () => {
   for (let index = 0; index < 4; index += 1) scheduler.succeeded(running("a", "a1"), 6_000, "r");
   expect(scheduler.blockedModels(6_000)).toEqual([]);
   expect([...scheduler.modelRooms(6_000)]).toEqual([["m", 1]]);
+});
+
+test("so does one of an organization's own, and no other organization's of that name", () => {
+  const scheduler = new BatchScheduler({ places: 8, placesOfOne: 8 });
+  const items = Array.from({ length: 4 }, () => running("a", "a1"));
+  for (const item of items) scheduler.begin(item);
+  for (const item of items) scheduler.modelRefused(item, 1_000, 5_000, true);
+  for (const item of items) scheduler.end(item);
+  expect([scheduler.blockedModels(5_999), [...scheduler.modelRooms(6_000)]]).toEqual([[], []]);
+  const rooms = [5_999, 6_000].map((now) => scheduler.askedRooms(now));
+  expect(rooms).toEqual([0, 2].map((room) => [{ organizationId: "a", model: "m", room }]));
+  for (let index = 0; index < 2; index += 1) scheduler.succeeded(running("a", "a1"), 6_000, "r");
+  expect(scheduler.askedRooms(6_000)).toEqual([{ organizationId: "a", model: "m", room: 3 }]);
 });
 
 test("an organization whose credit is held rests; others go on", () => {
@@ -98,15 +111,15 @@ describe("a model that answers an organization no more", () => {
     for (const item of items) scheduler.unanswered(item, now, leastMs);
     for (const item of items) scheduler.end(item);
   }
-  const room = (scheduler: BatchScheduler, now: number) => scheduler.silentRooms(now)[0]?.room;
+  const room = (scheduler: BatchScheduler, now: number) => scheduler.askedRooms(now)[0]?.room;
 
   test("is asked by one item at a time after five in a row, with rests that grow to ten seconds", () => {
     const scheduler = scheduling();
     unanswered(scheduler, 4, 0);
-    expect(scheduler.silentRooms(0)).toEqual([]);
+    expect(scheduler.askedRooms(0)).toEqual([]);
     unanswered(scheduler, 1, 0);
-    expect(scheduler.silentRooms(999)).toEqual([{ ...asked, room: 0 }]);
-    expect(scheduler.silentRooms(1_000)).toEqual([{ ...asked, room: 1 }]);
+    expect(scheduler.askedRooms(999)).toEqual([{ ...asked, room: 0 }]);
+    expect(scheduler.askedRooms(1_000)).toEqual([{ ...asked, room: 1 }]);
     const rests: number[] = [];
     for (let now = 1_000; rests.length < 6;) {
       unanswered(scheduler, 1, now);
@@ -127,7 +140,7 @@ describe("a model that answers an organization no more", () => {
   test("holds up no other organization's, and no other model", () => {
     const scheduler = scheduling();
     unanswered(scheduler, places, 0);
-    expect(scheduler.silentRooms(0)).toEqual([{ ...asked, room: 0 }]);
+    expect(scheduler.askedRooms(0)).toEqual([{ ...asked, room: 0 }]);
     expect([scheduler.blockedModels(0), scheduler.blockedBatches(0)]).toEqual([[], []]);
     expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 0))).toEqual({ a1: 4, b1: 4 });
   });
@@ -138,7 +151,7 @@ describe("a model that answers an organization no more", () => {
       unanswered(scheduler, 4, 0);
       scheduler.succeeded(running("a", "a1"), 0, "r");
     }
-    expect(scheduler.silentRooms(0)).toEqual([]);
+    expect(scheduler.askedRooms(0)).toEqual([]);
   });
 
   test("has one more at once with each that goes well, until there is no limit any more", () => {

@@ -36,6 +36,8 @@ export class BatchScheduler {
   readonly #running = new Map<RunningItem, number>();
   #begun = 0;
   readonly #models = new Map<string, Pace>();
+  /** By `askedOf`, of models that an organization does not share with all others. */
+  readonly #ownModels = new Map<string, Pace>();
   readonly #organizations = new Map<string, Pace>();
   readonly #batches = new Map<string, Pace>();
   /** Upstreams, by `askedOf`, and stores, by organization, as one of several may be away. */
@@ -80,6 +82,7 @@ export class BatchScheduler {
     this.#upstreams.answered(item);
     this.#stores.answered(item);
     this.#models.get(model ?? "")?.succeeded();
+    this.#ownModels.get(askedOf(item) ?? "")?.succeeded();
     this.#organizations.get(organizationId)?.succeeded();
     this.#batches.get(batchId)?.succeeded();
     if (route !== null) remember(this.#successBegan, route, Math.max(beganAt, this.#lastSuccessBegan(route)));
@@ -108,19 +111,26 @@ export class BatchScheduler {
     this.#stores.unanswered(item, this.#running, this.#begun, now, waitMs);
   }
 
-  /** How many more items of each organization and model may begin where nobody answered; 0 or less: none for now. */
-  silentRooms(now: number): ModelRoom[] {
-    return Array.from(this.#upstreams.rooms(this.#running, now), ([name, room]) => {
+  /**
+   * How many more items of each organization and model may begin where nobody answered, or its own upstreams refused some; 0 or
+   * less: none for now.
+   */
+  askedRooms(now: number): ModelRoom[] {
+    const rooms = new Map(this.#upstreams.rooms(this.#running, now));
+    for (const [name, room] of this.#rooms(this.#ownModels, askedOf, now))
+      rooms.set(name, Math.min(room, rooms.get(name) ?? Infinity));
+    return Array.from(rooms, ([name, room]) => {
       const [organizationId = "", model = ""] = name.split("\n");
       return { organizationId, model, room };
     });
   }
 
-  /** The upstreams of a model ask for less. */
-  modelRefused(item: RunningItem, now: number, waitMs: number): void {
+  /** The upstreams of a model ask for less. `isOwn`: not all organizations have these under its name. */
+  modelRefused(item: RunningItem, now: number, waitMs: number, isOwn: boolean): void {
     this.#upstreams.answered(item);
     this.#stores.answered(item);
-    this.#refuse(this.#models, modelOf, item, now, waitMs);
+    if (isOwn) this.#refuse(this.#ownModels, askedOf, item, now, waitMs);
+    else this.#refuse(this.#models, modelOf, item, now, waitMs);
   }
 
   /** Other requests hold the organization's credit. */

@@ -54,6 +54,13 @@ export interface WorkerOptions {
   readonly limits?: Partial<SchedulerLimits>;
 }
 
+/** Organizations may have routes of their own under one name, or upstreams of a route that are dedicated to them. */
+interface RouteOfItem {
+  readonly name: string;
+  /** The organization's, or its namespace's. */
+  readonly isOwn: boolean;
+}
+
 export class BatchWorker {
   readonly #engine: BatchContext;
   readonly #options: WorkerOptions;
@@ -83,7 +90,7 @@ export class BatchWorker {
     this.#scheduler = new BatchScheduler(limits);
     this.#headroom = new Headroom(limits.places, options.liveLoad ?? (() => "none"));
     const succeededSince: RunServices["succeededSince"] = (item, since) =>
-      this.#scheduler.succeededSince(this.#routeOf(item), since);
+      this.#scheduler.succeededSince(this.#routeOf(item)?.name ?? null, since);
     this.#run = { ...options.run, log: context.log, succeededSince };
     this.#settler = createSettler(context, options.charged, () => this.#ending.wake());
     const { log } = context;
@@ -134,17 +141,17 @@ export class BatchWorker {
     this.#scheduler.places = this.#headroom.places(performance.now(), this.#scheduler.running.size);
     if (this.#scheduler.free <= 0 || this.#options.busy?.() === true) return false;
     const now = clock.now();
-    const silent = this.#scheduler.silentRooms(now);
+    const asked = this.#scheduler.askedRooms(now);
     const blocked = {
       models: this.#scheduler.blockedModels(now),
-      silent: silent.filter(({ room }) => room <= 0),
+      asked: asked.filter(({ room }) => room <= 0),
       batches: this.#scheduler.blockedBatches(now),
     };
     const shares = this.#scheduler.share(await batchesInLine(pool, now, blocked), now);
     if (shares.size === 0) return false;
     const rooms = {
       modelRooms: this.#scheduler.modelRooms(now),
-      silentRooms: silent.filter(({ room }) => room > 0),
+      askedRooms: asked.filter(({ room }) => room > 0),
     };
     const items = await claimItems(pool, workerId, now, { shares, blocked, ...rooms });
     if (items.length > 0) reachedBatchStep("claim.done");
@@ -205,9 +212,10 @@ export class BatchWorker {
   #learn(item: ClaimedItem, end: ItemEnd, beganAt: number): void {
     const now = this.#engine.clock.now();
     if (end.kind === "over") {
-      if (end.state === "succeeded") this.#scheduler.succeeded(item, beganAt, this.#routeOf(item));
+      if (end.state === "succeeded")
+        this.#scheduler.succeeded(item, beganAt, this.#routeOf(item)?.name ?? null);
     } else if (end.kind === "again" && end.because === "model")
-      this.#scheduler.modelRefused(item, now, end.waitMs);
+      this.#scheduler.modelRefused(item, now, end.waitMs, this.#routeOf(item)?.isOwn === true);
     else if (end.kind === "again" && end.because === "credit")
       this.#scheduler.creditRefused(item, now, end.waitMs);
     else if (end.kind === "again" && end.because === "limit")
@@ -217,13 +225,16 @@ export class BatchWorker {
     else if (end.kind === "fault" && end.restMs !== null) this.#scheduler.unanswered(item, now, end.restMs);
   }
 
-  /** Which route serves it: organizations may have routes of their own under one name, or upstreams of a route. null: it is gone. */
-  #routeOf({ organizationId, model }: ClaimedItem): string | null {
+  /** Which route serves it; null: it is gone. */
+  #routeOf({ organizationId, model }: ClaimedItem): RouteOfItem | null {
     const user = { organizationId, limits: [] };
     const route = model === null ? undefined : findRoute(this.#run.snapshot(), user, model);
     if (route === undefined) return null;
-    const isOwn = route.upstreams.some(({ dedicatedTo }) => dedicatedTo !== null);
-    return [route.source.uid, route.model, isOwn ? organizationId : ""].join("\n");
+    const isDedicated = route.upstreams.some(({ dedicatedTo }) => dedicatedTo !== null);
+    return {
+      name: [route.source.uid, route.model, isDedicated ? organizationId : ""].join("\n"),
+      isOwn: isDedicated || route.servesNamespace !== undefined,
+    };
   }
 
   async #takeFromDead(leaseMs: number): Promise<void> {

@@ -55,14 +55,14 @@ export async function claim(
 ): Promise<readonly ClaimedItem[]> {
   await beat(context);
   const now = context.clock.now();
-  const blocked = { models: [], silent: [], batches: [] };
+  const blocked = { models: [], asked: [], batches: [] };
   const open = await batchesInLine(context.pool, now, blocked);
   if (!open.some(({ id }) => id === batchId)) return [];
   return await claimItems(context.pool, context.workerId, now, {
     shares: new Map([[batchId, most]]),
     blocked,
     modelRooms: new Map(),
-    silentRooms: [],
+    askedRooms: [],
   });
 }
 

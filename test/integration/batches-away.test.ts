@@ -114,32 +114,55 @@ test("a store that is away is asked now and then", async () => {
   expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: ITEMS } });
 });
 
-test("an item is not given up for what others have from upstreams of their own under the same name", async () => {
+/** A model of which two organizations have an upstream each: org_acme that which is away, org_narrow the other. */
+async function openOwn(): Promise<BatchPlane> {
   const chat = (url: string, dedicatedTo: string) =>
     upstreamOf(url, "chat", { name: dedicatedTo, model: "upstream-chat", dedicatedTo });
   const upstreams = [chat(away.url, "org_acme"), chat(ground.upstream.url, "org_narrow")];
-  // A model that either may use.
+  // By a name that either may use.
   const [route] = routesTo(ground.upstream.url, { upstreams, model: "al-chat" });
   if (route === undefined) throw new Error("no route");
   const plane = await open(1, { routes: [route] });
   await makeOrganization(plane.pool, "org_narrow", 10_000_000_000n);
-  const create = async (key: string) => {
-    const requests = [{ custom_id: "a", params: { ...bodyOf.messages(), model: "al-chat" } }];
-    const headers = { authorization: `Bearer ${key}` };
-    const { body } = await plane.json("POST", "/v1/messages/batches", { requests }, headers);
-    return String(body["id"]);
-  };
+  return plane;
+}
+
+/** A batch of so many items for that model, by who has the key. @returns its id. */
+async function createOwn(plane: BatchPlane, key: string, items: number): Promise<string> {
+  const params = { ...bodyOf.messages(), model: "al-chat" };
+  const requests = Array.from({ length: items }, (_, n) => ({ custom_id: `i${n}`, params }));
+  const headers = { authorization: `Bearer ${key}` };
+  const { body } = await plane.json("POST", "/v1/messages/batches", { requests }, headers);
+  return String(body["id"]);
+}
+
+test("an organization's own upstream that refuses more holds up no other organization's under the same name", async () => {
+  const plane = await openOwn();
+  away.model("upstream-chat", { error: { status: 429 }, headers: { "retry-after": "60" } });
+  ground.upstream.model("upstream-chat", text("fine", { input: 10, output: 5 }));
+  await createOwn(plane, sampleKeys.inference, PLACES);
+  await away.arrived(1, 10_000);
+  await expect.poll(() => runsOf("al-chat"), { timeout: 10_000 }).toBeGreaterThan(0);
+  const theirs = await createOwn(plane, sampleKeys.narrow, PLACES);
+  const over = () =>
+    plane.count(sql.fragment`from batch_items where batch_id = ${theirs} and state = 'succeeded'`);
+  await expect.poll(over, { timeout: 15_000 }).toBe(PLACES);
+  expect(away.requests.length).toBeLessThanOrEqual(PLACES);
+});
+
+test("an item is not given up for what others have from upstreams of their own under the same name", async () => {
+  const plane = await openOwn();
   const stateOf = async (id: string) =>
     await plane.pool.one(sql.type(z.object({ state: z.string(), faults: z.number() }))`
       select state, faults from batch_items where batch_id = ${id}
     `);
   ground.upstream.model("upstream-chat", text("fine", { input: 10, output: 5 }));
   away.model("upstream-chat", { error: { status: 500 } });
-  const mine = await create(sampleKeys.inference);
+  const mine = await createOwn(plane, sampleKeys.inference, 1);
   await expect.poll(async () => (await stateOf(mine)).faults, { timeout: 10_000 }).toBeGreaterThan(0);
   // One more that speaks against it would be its last.
   await plane.pool.query(sql.unsafe`update batch_items set own_faults = 11 where batch_id = ${mine}`);
-  const theirs = await create(sampleKeys.narrow);
+  const theirs = await createOwn(plane, sampleKeys.narrow, 1);
   await expect.poll(async () => (await stateOf(theirs)).state, { timeout: 10_000 }).toBe("succeeded");
   const { faults } = await stateOf(mine);
   await expect.poll(() => stateOf(mine), { timeout: 10_000 }).toMatchObject({ faults: faults + 1 });

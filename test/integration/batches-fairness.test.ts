@@ -23,7 +23,7 @@ let plane: BatchPlane;
 let working: Map<string, { now: number; most: number }>;
 const THINK_MS = 40;
 /** No model is held back. */
-const nothing = { models: [], silent: [] };
+const nothing = { models: [], asked: [] };
 const RETRY_AFTER_S = 60;
 /** Where the gateway's clock stands; null: it goes. */
 let stoppedAt: number | null;
@@ -181,7 +181,7 @@ test("the few places of a model that refuses some go to organizations in turn, h
       shares,
       blocked: nothing,
       modelRooms: new Map([["m", room]]),
-      silentRooms: [],
+      askedRooms: [],
     });
     return items.map(({ batchId }) => batchId).toSorted();
   };
