@@ -200,4 +200,67 @@ describe("more than a snapshot holds", () => {
     expect(world.refused.length).toBeGreaterThan(0);
     for (const line of world.refused) expect(line).toMatch(/^evil\/r\d TooLarge$/);
   }, 60_000);
+
+  /** Of 64 bytes that do not shrink, the same every time. */
+  const digest = (seed: string, encoding: "hex" | "base64" | "base64url") =>
+    createHash("sha512").update(seed).digest(encoding);
+  /** A reference to a Secret whose names are as long as may be, and its place in `world.secrets`. */
+  const longNamed = (namespace: string, seed: string, value: string) => {
+    const name = `s${digest(seed, "hex")}${digest(`${seed} name`, "hex")}`.slice(0, 253);
+    const key = `k${digest(`${seed} key`, "base64url")}${digest(`${seed} more`, "base64url")}`;
+    world.secrets.set(`${namespace}/${name}`, { [key]: value });
+    return { name, key };
+  };
+  const served = (kind: "routes" | "organizations", namespace: string) =>
+    (world.served?.[kind] ?? []).filter(({ source }) => source.namespace === namespace).length;
+
+  test("costs nobody else a route where short credentials have long names", async () => {
+    const wants = (namespace: string, name: string, upstreams: number) =>
+      declare("ModelRoute", namespace, name, {
+        limits: { contextTokens: 1000, maxOutputTokens: 100 },
+        upstreams: Array.from({ length: upstreams }, (_, index) => ({
+          name: `u${index}`,
+          dialect: "Messages",
+          baseURL: "https://a.example",
+          credentials: { secretKeyRef: longNamed(namespace, `${namespace}/${name} ${index}`, "v") },
+        })),
+      });
+    const many = Array.from({ length: 180 }, (_, index) => `m${index}`);
+    world.objects = [...world.objects, wants("good", "small", 1)];
+    await world.reconciler.reconcile();
+    world.objects = world.objects.map((object) =>
+      object.kind === "PriceTable" && object.namespace === "evil"
+        ? { ...prices("evil", [...names, ...many]), generation: 2 }
+        : object,
+    );
+    world.objects = [...world.objects, ...many.map((name) => wants("evil", name, 32))];
+    await world.reconciler.reconcile();
+    expect(served("routes", "good")).toBe(2);
+    expect(served("routes", "evil")).toBeGreaterThan(100);
+    expect(world.refused.length).toBeGreaterThan(0);
+    for (const line of world.refused) expect(line).toMatch(/^evil\/m\d+ TooLarge$/);
+  }, 120_000);
+
+  test("is told of the secrets that notifications are signed with", async () => {
+    const notified = (namespace: string, name: string) =>
+      declare("Organization", namespace, name, {
+        notifications: Array.from({ length: 10 }, (_, index) => ({
+          url: `https://hooks.example/${index}`,
+          secretRef: longNamed(
+            namespace,
+            `${namespace}/${name} ${index}`,
+            `whsec_${digest(`${namespace}/${name} ${index} value`, "base64")}`,
+          ),
+        })),
+      });
+    world.objects = [...world.objects, notified("good", "told")];
+    await world.reconciler.reconcile();
+    const many = Array.from({ length: 450 }, (_, index) => notified("evil", `o${index}`));
+    world.objects = [...world.objects, ...many];
+    await world.reconciler.reconcile();
+    expect([served("routes", "good"), served("organizations", "good")]).toEqual([1, 2]);
+    expect(served("organizations", "evil")).toBeGreaterThan(200);
+    expect(world.refused.length).toBeGreaterThan(0);
+    for (const line of world.refused) expect(line).toMatch(/^evil\/o\d+ TooLarge$/);
+  }, 120_000);
 });

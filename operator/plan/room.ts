@@ -31,7 +31,7 @@ const idsOf = (entry: ServedEntry): readonly string[] =>
     ? entry.upstreams.flatMap(({ credential }) => credential?.id ?? [])
     : "webSearch" in entry
       ? credentialsOf(entry)
-      : [];
+      : (entry.notifications ?? []).flatMap(({ credential }) => credential ?? []);
 
 /** What to leave out beside what is left out already; empty: nothing is left that could be. */
 export function leaveOut(
@@ -45,7 +45,8 @@ export function leaveOut(
   const plain = (entry: ServedEntry, values: Readonly<Record<string, string>>) =>
     excess.part === "routing"
       ? entrySize(entry).bytes
-      : idsOf(entry).reduce((sum, id) => sum + (values[id]?.length ?? 0), 0);
+      : // A value may be shorter than the names that it stands under.
+        idsOf(entry).reduce((sum, id) => sum + id.length + (values[id]?.length ?? 0), 0);
 
   const sizes = new Map<string, number>();
   const grow = (namespace: string, bytes: number) =>
