@@ -7,18 +7,18 @@ import { ReferencedSecrets } from "./referenced-secrets.ts";
 
 const CALL_MS = 10;
 const owner = { name: "acme" } as Declared;
-const wanted = (secret: string, key: string): WantedKey => ({
-  namespace: "ml",
+const wanted = (secret: string, key: string, namespace = "ml"): WantedKey => ({
+  namespace,
   secret,
   key,
   form: "inference",
   owner,
 });
 
-/** An API server that takes its time and refuses a Secret called `refused`, as a quota does. */
+/** An API server that takes its time, and refuses a Secret called `refused`, as a quota does, and more in one called `full`. */
 function slowServer() {
   const stored = new Map<string, { version: number; data: Record<string, string> }>();
-  const seen = { underWay: 0, most: 0 };
+  const seen = { underWay: 0, most: 0, calls: 0 };
   const answer = ({ method, path, body }: Call): unknown => {
     const { metadata, data = {} } = (body ?? {}) as {
       metadata?: { name?: string; resourceVersion?: string };
@@ -28,6 +28,7 @@ function slowServer() {
     const before = stored.get(name);
     if (method === "GET" && before === undefined) throw new KubeError(404, "NotFound", "not found");
     if (method === "POST" && name === "refused") throw new KubeError(403, "Forbidden", "exceeded quota");
+    if (method === "PATCH" && name === "full") throw new KubeError(422, "Invalid", "Too long");
     if (method === "POST" && before !== undefined) throw new KubeError(409, "AlreadyExists", "exists");
     if (method === "PATCH" && metadata?.resourceVersion !== String(before?.version))
       throw new KubeError(409, "Conflict", "written since");
@@ -42,6 +43,7 @@ function slowServer() {
   const api = {
     call: async (call: Call) => {
       call.permit?.();
+      seen.calls += 1;
       seen.most = Math.max(seen.most, (seen.underWay += 1));
       await sleep(CALL_MS);
       seen.underWay -= 1;
@@ -74,6 +76,30 @@ test("keys of many Secrets are made side by side, those of one Secret in a row, 
   expect([...secrets.refused]).toEqual([["ml/refused/k", "exceeded quota"]]);
   expect(seen.most, "calls at once").toBe(8);
 });
+
+test("thousands of keys of one namespace that cannot be made hold up neither a round nor another's key", async () => {
+  const { stored, seen, secrets } = slowServer();
+  stored.set("full", { version: 1, data: { other: "kept" } });
+  const many = Array.from({ length: 300 }, (_, index) => wanted("full", `k${index}`, "evil"));
+  const each = Array.from({ length: 300 }, (_, index) => wanted(`many${index}`, "k", "evil"));
+  const all = [...many, ...each, wanted("mine", "api-key", "good"), ...many.slice(0, 1)];
+  const made: string[] = [];
+  const told = { made: ({ secret }: WantedKey) => made.push(secret), failed: () => {} };
+  const startedAt = performance.now();
+  expect(await secrets.createKeys(all, () => {}, told)).toBe(false);
+  expect(performance.now() - startedAt, "milliseconds").toBeLessThan(2000);
+  expect(made).toContain("mine");
+  // What is left is made in rounds to come, and the refusals are not tried again in each.
+  const left = () => all.filter(({ secret }) => !made.includes(secret));
+  for (let round = 0; !(await secrets.createKeys(left(), () => {}, told)); round += 1)
+    expect(round, "rounds").toBeLessThan(30);
+  expect(made).toHaveLength(301);
+  expect(secrets.refused.get("evil/full/k299")).toBe("Too long");
+  const before = seen.calls;
+  expect(await secrets.createKeys(many, () => {}, told)).toBe(true);
+  expect(seen.calls - before, "calls").toBe(0);
+  expect(secrets.refused.size).toBe(300);
+}, 60_000);
 
 test("whoever leads no more makes no key", async () => {
   const { stored, secrets } = slowServer();

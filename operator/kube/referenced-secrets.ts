@@ -5,7 +5,7 @@
 import { z } from "zod";
 import { newKey } from "../new-key.ts";
 import type { Secrets, WantedKey } from "../plan/objects.ts";
-import { type Call, isStatus, type KubeApi } from "./client.ts";
+import { type Call, isStatus, type KubeApi, KubeError } from "./client.ts";
 import { NotLeading } from "./lease.ts";
 import { areListed, Informer, metadataSchema, type Scoped, unseenOf } from "./informer.ts";
 
@@ -17,6 +17,11 @@ const READS_AT_ONCE = 8;
 const WRITES_AT_ONCE = 8;
 /** What we wrote ourselves counts for so long before the watch has told of it. */
 const AHEAD_MS = 10_000;
+/** Everybody's changes wait while keys are made: what is not made by then is left to the next round. */
+const MAKING_MS = 1000;
+/** A key that was refused is tried again after this time, then after twice as long, and so on. */
+const FIRST_REFUSED_MS = 20_000;
+const LONGEST_REFUSED_MS = 5 * 60_000;
 
 export const secretSchema = z.looseObject({
   metadata: metadataSchema,
@@ -46,6 +51,16 @@ interface Value {
   readonly immutable: boolean;
 }
 
+/** Why a key could not be made, and when it is worth another try. Moments are monotonic milliseconds. */
+interface Refused {
+  /** The API server's. */
+  readonly words: string;
+  /** Of the Secret; undefined: there was none. */
+  readonly version: string | undefined;
+  readonly pauseMs: number;
+  readonly notBefore: number;
+}
+
 export interface ReferencedSecretsOptions {
   readonly api: KubeApi;
   /** Empty: all. */
@@ -64,8 +79,8 @@ export class ReferencedSecrets {
   readonly #informers: readonly Scoped<string>[];
   #values = new Map<string, Value>();
   #referenced: ReadonlySet<string> = new Set();
-  /** The API server's words about keys that it does not let us make, by `namespace/name/key`. */
-  readonly #refused = new Map<string, string>();
+  /** Keys that the API server does not let us make, by `namespace/name/key`. */
+  readonly #refused = new Map<string, Refused>();
 
   constructor({ api, namespaces, changed, seen, failed }: ReferencedSecretsOptions) {
     this.#api = api;
@@ -127,31 +142,67 @@ export class ReferencedSecrets {
 
   /** Why keys could not be made when it was last tried, by `namespace/name/key`. */
   get refused(): ReadonlyMap<string, string> {
-    return this.#refused;
+    return new Map([...this.#refused].map(([id, { words }]) => [id, words]));
   }
 
   /**
-   * Makes keys, those of one Secret one after another. One that cannot be made keeps no other from being made.
+   * Makes keys for about a second, those of one Secret one after another, namespaces in turns. One that cannot be made keeps
+   * no other from being made, and is not tried again for a while unless its Secret changes.
    * @param wanted all that have to be made now: why others were refused is forgotten.
+   * @returns false when some have not had their turn.
    * @throws NotLeading
    */
   async createKeys(
     wanted: readonly WantedKey[],
     permit: () => void,
     { made, failed }: { readonly made: (key: WantedKey) => void; readonly failed: (error: unknown) => void },
-  ): Promise<void> {
+  ): Promise<boolean> {
     const ids = new Set(wanted.map(idOf));
     for (const id of this.#refused.keys()) if (!ids.has(id)) this.#refused.delete(id);
-    const bySecret = Map.groupBy(wanted, ({ namespace, secret }) => `${namespace}/${secret}`);
-    await inParallel([...bySecret.values()], WRITES_AT_ONCE, async (keys) => {
-      for (const key of keys)
+    const deadline = performance.now() + MAKING_MS;
+    let hadTheirTurn = true;
+    const due = wanted.filter((key) => this.#isDue(key));
+    const bySecret = Map.groupBy(due, ({ namespace, secret }) => `${namespace}/${secret}`);
+    const groups = inTurns([...bySecret.values()], ([key]) => key?.namespace);
+    await inParallel(groups, WRITES_AT_ONCE, async (keys) => {
+      for (const key of keys) {
+        if (performance.now() > deadline) {
+          hadTheirTurn = false;
+          return;
+        }
         try {
           if (await this.#createKey(key, permit)) made(key);
+          this.#refused.delete(idOf(key));
         } catch (error) {
           if (error instanceof NotLeading) throw error;
+          this.#noteFailure(key, error);
           failed(error);
         }
+      }
     });
+    return hadTheirTurn;
+  }
+
+  /** After a quota, an admission policy, a right that was taken away a person has to act. The rest passes. */
+  #noteFailure(wanted: WantedKey, error: unknown): void {
+    const id = idOf(wanted);
+    const before = this.#refused.get(id);
+    this.#refused.delete(id);
+    if (!(error instanceof KubeError) || !isStatus(error, 403, 422)) return;
+    const pauseMs =
+      before === undefined ? FIRST_REFUSED_MS : Math.min(LONGEST_REFUSED_MS, 2 * before.pauseMs);
+    this.#refused.set(id, {
+      words: error.message,
+      version: this.#version(`${wanted.namespace}/${wanted.secret}`),
+      pauseMs,
+      notBefore: performance.now() + pauseMs,
+    });
+  }
+
+  #isDue(wanted: WantedKey): boolean {
+    const refused = this.#refused.get(idOf(wanted));
+    if (refused === undefined || performance.now() >= refused.notBefore) return true;
+    return refused.version !== this.#version(`${wanted.namespace}/${wanted.secret}`);
   }
 
   /**
@@ -161,8 +212,6 @@ export class ReferencedSecrets {
    */
   async #createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
     const { namespace, secret: name, key, form } = wanted;
-    const id = idOf(wanted);
-    this.#refused.delete(id);
     const value = Buffer.from(newKey(form)).toString("base64");
     const existing = await readSecret(this.#api, namespace, name);
     if (existing !== null && (existing.data[key] ?? "") !== "") {
@@ -200,11 +249,7 @@ export class ReferencedSecrets {
               data: { [key]: value },
             },
           };
-    const made = await this.#api.call({ ...call, permit }).catch((error: unknown) => {
-      // A quota, an admission policy, a right that was taken away: a person has to act. The rest passes.
-      if (isStatus(error, 403, 422)) this.#refused.set(id, (error as Error).message);
-      throw error;
-    });
+    const made = await this.#api.call({ ...call, permit });
     this.#remember(`${namespace}/${name}`, secretSchema.parse(made));
     return true;
   }
@@ -261,17 +306,28 @@ function decodeValues(data: Readonly<Record<string, string>>): Record<string, st
   );
 }
 
-/** Acts on all, at most `width` at a time; the first failure is thrown. */
+/** Acts on all in their order, at most `width` at a time; the first failure is thrown. */
 export async function inParallel<Item>(
   items: readonly Item[],
   width: number,
   act: (item: Item) => Promise<void>,
 ): Promise<void> {
-  const queue = [...items];
+  const queue = items.toReversed();
   const worker = async () => {
     for (let item = queue.pop(); item !== undefined; item = queue.pop()) await act(item);
   };
   await Promise.all(Array.from({ length: Math.min(width, items.length) }, worker));
+}
+
+/** One of each owner, then the next of each, and so on. */
+function inTurns<Item>(items: readonly Item[], ownerOf: (item: Item) => unknown): Item[] {
+  const ordered: Item[] = [];
+  let queues = [...Map.groupBy(items, ownerOf).values()];
+  for (let turn = 0; queues.length > 0; turn += 1) {
+    queues = queues.filter(({ length }) => length > turn);
+    ordered.push(...queues.flatMap((queue) => queue.slice(turn, turn + 1)));
+  }
+  return ordered;
 }
 
 const idOf = ({ namespace, secret, key }: WantedKey): string => `${namespace}/${secret}/${key}`;

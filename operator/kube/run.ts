@@ -366,9 +366,9 @@ class Cluster {
     };
   }
 
-  /** One that cannot be made is tried again in the next round. */
+  /** What is not made for want of time is made in the round that follows at once, where others' changes are published too. */
   async #createKeys(wanted: readonly WantedKey[], events: Events, permit: () => void): Promise<void> {
-    await this.#secrets.createKeys(wanted, permit, {
+    const hadTheirTurn = await this.#secrets.createKeys(wanted, permit, {
       made: ({ owner: object, secret, key }) =>
         events.tell({
           object,
@@ -379,6 +379,7 @@ class Cluster {
         }),
       failed: this.#failed("keys"),
     });
+    if (!hadTheirTurn) this.#note("specs");
   }
 
   async #seal(permit: () => void): Promise<true> {
