@@ -1,6 +1,7 @@
 /** Our four kinds in the API server: observed by informers, one for each kind and namespace. */
 import { API_VERSION } from "../api/fields.ts";
 import { type Kind, KINDS, kinds } from "../api/kinds.ts";
+import type { SecretKeyRef } from "../plan/credentials.ts";
 import type { Declared } from "../plan/objects.ts";
 import type { KubeApi } from "./client.ts";
 import { areListed, Informer, type Scoped, type RawObject, unseenOf } from "./informer.ts";
@@ -8,8 +9,8 @@ import { areListed, Informer, type Scoped, type RawObject, unseenOf } from "./in
 export interface CustomObject {
   readonly declared: Declared;
   readonly status: unknown;
-  /** Names of Secrets that its spec mentions. */
-  readonly secretNames: readonly string[];
+  /** What its spec names of Secrets. */
+  readonly secretRefs: readonly SecretKeyRef[];
 }
 
 export const customPath = (kind: Kind, namespace: string | null, name?: string): string =>
@@ -94,8 +95,8 @@ function readObject(kind: Kind, object: RawObject, before: CustomObject | undefi
   const created = Date.parse(metadata.creationTimestamp ?? "") / 1000;
   const creationTimestamp = Number.isFinite(created) ? Math.floor(created) : null;
   const spec = object["spec"];
-  const names = new Set<string>();
-  collectSecretNames(spec, names);
+  const secretRefs: SecretKeyRef[] = [];
+  collectSecretRefs(spec, secretRefs);
   return {
     declared: {
       kind,
@@ -109,21 +110,23 @@ function readObject(kind: Kind, object: RawObject, before: CustomObject | undefi
       faults: [],
     },
     status,
-    secretNames: [...names],
+    secretRefs,
   };
 }
 
-/** Every name in a `secretKeyRef` or `secretRef`: the forms in which a spec names a Secret. */
-function collectSecretNames(value: unknown, names: Set<string>): void {
+/** Every `secretKeyRef` and `secretRef`: the forms in which a spec names a Secret. */
+function collectSecretRefs(value: unknown, refs: SecretKeyRef[]): void {
   if (typeof value !== "object" || value === null) return;
-  for (const [key, inner] of Object.entries(value)) {
+  for (const [field, inner] of Object.entries(value)) {
     if (
-      (key === "secretKeyRef" || key === "secretRef") &&
+      (field === "secretKeyRef" || field === "secretRef") &&
       typeof inner === "object" &&
       inner !== null &&
-      "name" in inner
+      "name" in inner &&
+      "key" in inner
     ) {
-      if (typeof inner.name === "string") names.add(inner.name);
-    } else collectSecretNames(inner, names);
+      const { name, key } = inner;
+      if (typeof name === "string" && typeof key === "string") refs.push({ name, key });
+    } else collectSecretRefs(inner, refs);
   }
 }

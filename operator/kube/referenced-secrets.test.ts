@@ -101,6 +101,46 @@ test("thousands of keys of one namespace that cannot be made hold up neither a r
   expect(secrets.refused.size).toBe(300);
 }, 60_000);
 
+test("of a Secret only what is named is kept, and no more of a value than a credential can have", async () => {
+  const base64 = (text: string) => Buffer.from(text).toString("base64");
+  const metadata = { name: "big", namespace: "ml", uid: "u", resourceVersion: "5" };
+  const data = { used: base64("value\n"), long: base64("x".repeat(900_000)), other: base64("kept out") };
+  let reads = 0;
+  const api = {
+    call: async ({ path }: Call) => {
+      if (path.endsWith("/secrets")) return { metadata: { resourceVersion: "5" }, items: [{ metadata }] };
+      reads += 1;
+      return { metadata, data };
+    },
+    watch: async function* ({ signal }: { signal: AbortSignal }) {
+      yield* [];
+      await new Promise((done) => signal.addEventListener("abort", done));
+    },
+  } as unknown as KubeApi;
+  const nothing = () => {};
+  const secrets = new ReferencedSecrets({
+    api,
+    namespaces: [],
+    changed: nothing,
+    seen: nothing,
+    failed: nothing,
+  });
+  const stop = new AbortController();
+  const running = secrets.run(stop.signal);
+  await expect.poll(() => secrets.synced).toBe(true);
+  const named = async (...keys: string[]) =>
+    (await secrets.read(new Map([["ml/big", new Set(keys)]]))).get("ml/big");
+  expect(await named("used")).toEqual({ used: "value\n" });
+  expect(await named("used")).toEqual({ used: "value\n" });
+  expect(reads).toBe(1);
+  // What is named later is read then.
+  const both = await named("used", "long", "absent");
+  expect([both?.["used"], Object.keys(both ?? {}), reads]).toEqual(["value\n", ["used", "long"], 2]);
+  expect(both?.["long"]?.length).toBe(8 * 1024 + 1);
+  stop.abort();
+  await running;
+});
+
 test("whoever leads no more makes no key", async () => {
   const { stored, secrets } = slowServer();
   const permit = () => {

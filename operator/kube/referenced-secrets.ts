@@ -4,6 +4,7 @@
  */
 import { z } from "zod";
 import { newKey } from "../new-key.ts";
+import { MAX_CREDENTIAL } from "../plan/credentials.ts";
 import type { Secrets, WantedKey } from "../plan/objects.ts";
 import { type Call, isStatus, type KubeApi, KubeError } from "./client.ts";
 import { NotLeading } from "./lease.ts";
@@ -43,10 +44,15 @@ export async function readSecret(api: KubeApi, namespace: string, name: string):
   }
 }
 
+/** Data keys that are named, by Secret (`namespace/name`). */
+type Referenced = ReadonlyMap<string, ReadonlySet<string>>;
+
 interface Value {
   readonly version: string;
   /** Monotonic milliseconds. */
   readonly readAt: number;
+  /** What was asked for, there or not: the rest is not kept. */
+  readonly keys: ReadonlySet<string>;
   readonly data: Readonly<Record<string, string>>;
   readonly immutable: boolean;
 }
@@ -78,7 +84,7 @@ export class ReferencedSecrets {
   /** Resource versions by `namespace/name`. */
   readonly #informers: readonly Scoped<string>[];
   #values = new Map<string, Value>();
-  #referenced: ReadonlySet<string> = new Set();
+  #referenced: Referenced = new Map();
   /** Keys that the API server does not let us make, by `namespace/name/key`. */
   readonly #refused = new Map<string, Refused>();
 
@@ -118,17 +124,17 @@ export class ReferencedSecrets {
   }
 
   /**
-   * Values of the named Secrets (`namespace/name`) that exist; reads those that changed. A Secret that cannot be
-   * read now keeps the value that was read before.
+   * What is named of the Secrets that exist; reads those that changed. A Secret that cannot be read now keeps the value
+   * that was read before.
    * @throws when the API server does not answer for one that was never read.
    */
-  async read(names: ReadonlySet<string>): Promise<Secrets> {
-    this.#referenced = names;
-    for (const key of this.#values.keys()) if (!names.has(key)) this.#values.delete(key);
-    const stale = [...names].filter((key) => this.#isStale(key));
-    await inParallel(stale, READS_AT_ONCE, (key) => this.#fetch(key));
+  async read(named: Referenced): Promise<Secrets> {
+    this.#referenced = named;
+    for (const key of this.#values.keys()) if (!named.has(key)) this.#values.delete(key);
+    const stale = [...named].filter(([key, keys]) => this.#isStale(key, keys));
+    await inParallel(stale, READS_AT_ONCE, ([key, keys]) => this.#fetch(key, keys));
     const secrets = new Map<string, Readonly<Record<string, string>>>();
-    for (const key of names) {
+    for (const key of named.keys()) {
       const value = this.#values.get(key);
       if (value !== undefined) secrets.set(key, value.data);
     }
@@ -215,7 +221,7 @@ export class ReferencedSecrets {
     const value = Buffer.from(newKey(form)).toString("base64");
     const existing = await readSecret(this.#api, namespace, name);
     if (existing !== null && (existing.data[key] ?? "") !== "") {
-      this.#remember(`${namespace}/${name}`, existing);
+      this.#remember(`${namespace}/${name}`, existing, key);
       return false;
     }
     const call: Call =
@@ -250,7 +256,7 @@ export class ReferencedSecrets {
             },
           };
     const made = await this.#api.call({ ...call, permit });
-    this.#remember(`${namespace}/${name}`, secretSchema.parse(made));
+    this.#remember(`${namespace}/${name}`, secretSchema.parse(made), key);
     return true;
   }
 
@@ -262,24 +268,26 @@ export class ReferencedSecrets {
     return undefined;
   }
 
-  #isStale(key: string): boolean {
+  #isStale(key: string, keys: ReadonlySet<string>): boolean {
     const value = this.#values.get(key);
     const version = this.#version(key);
-    if (value !== undefined && value.version === version) return false;
-    if (value !== undefined && performance.now() - value.readAt < AHEAD_MS && isAhead(value.version, version))
-      return false;
+    const isFresh =
+      value !== undefined &&
+      (value.version === version ||
+        (performance.now() - value.readAt < AHEAD_MS && isAhead(value.version, version)));
+    if (isFresh) return [...keys].some((one) => !value.keys.has(one));
     if (version !== undefined) return true;
     // Gone, or never there.
     this.#values.delete(key);
     return false;
   }
 
-  async #fetch(key: string): Promise<void> {
+  async #fetch(key: string, keys: ReadonlySet<string>): Promise<void> {
     const [namespace = "", name = ""] = key.split("/");
     try {
       const secret = await readSecret(this.#api, namespace, name);
       if (secret === null) this.#values.delete(key);
-      else this.#remember(key, secret);
+      else this.#values.set(key, valueOf(secret, keys));
     } catch (error) {
       this.#failed(error);
       // What is forbidden is as good as missing; a silent server is not: its Secrets may be there.
@@ -287,22 +295,38 @@ export class ReferencedSecrets {
     }
   }
 
-  #remember(key: string, secret: Secret): void {
-    this.#values.set(key, {
-      version: secret.metadata.resourceVersion,
-      readAt: performance.now(),
-      data: decodeValues(secret.data),
-      immutable: secret.immutable === true,
-    });
+  /** Of a Secret in which a key was made, or found. */
+  #remember(id: string, secret: Secret, key: string): void {
+    this.#values.set(id, valueOf(secret, new Set([...(this.#referenced.get(id) ?? []), key])));
   }
 }
+
+const valueOf = (secret: Secret, keys: ReadonlySet<string>): Value => ({
+  version: secret.metadata.resourceVersion,
+  readAt: performance.now(),
+  keys,
+  data: decodeValues(secret.data, keys),
+  immutable: secret.immutable === true,
+});
 
 const isAhead = (own: string, watched: string | undefined): boolean =>
   watched === undefined || BigInt(own) > BigInt(watched);
 
-function decodeValues(data: Readonly<Record<string, string>>): Record<string, string> {
+/** Of base64: a longer text is no credential, whatever line breaks stand at its end. */
+const MAX_TEXT = 4 * MAX_CREDENTIAL;
+/** Stands for every value that is longer than any that can be used: a namespace has thousands of Secrets of 1 MiB. */
+const TOO_LONG = "?".repeat(MAX_CREDENTIAL + 1);
+
+function decodeValues(
+  data: Readonly<Record<string, string>>,
+  keys: ReadonlySet<string>,
+): Record<string, string> {
   return Object.fromEntries(
-    Object.entries(data).map(([key, value]) => [key, Buffer.from(value, "base64").toString()]),
+    [...keys].flatMap((key) => {
+      const text = Object.hasOwn(data, key) ? data[key] : undefined;
+      if (text === undefined) return [];
+      return [[key, text.length > MAX_TEXT ? TOO_LONG : Buffer.from(text, "base64").toString()]];
+    }),
   );
 }
 

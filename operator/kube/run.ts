@@ -349,14 +349,18 @@ class Cluster {
   async #observe() {
     const unseen = this.#unseen;
     const objects = this.#objects.values().filter(({ declared }) => !unseen.has(declared.namespace));
-    const names = new Set<string>();
+    const wanted = new Map<string, Set<string>>();
     const counts = new Map<string, number>(KINDS.map((kind) => [kind, 0]));
-    for (const { declared, secretNames } of objects) {
+    for (const { declared, secretRefs } of objects) {
       counts.set(declared.kind, (counts.get(declared.kind) ?? 0) + 1);
-      for (const name of secretNames) names.add(`${declared.namespace}/${name}`);
+      for (const { name, key } of secretRefs) {
+        const secret = `${declared.namespace}/${name}`;
+        const keys = wanted.get(secret) ?? new Set();
+        wanted.set(secret, keys.add(key));
+      }
     }
     for (const [kind, count] of counts) this.telemetry.objects.set({ kind }, count);
-    const secrets = await this.#secrets.read(names);
+    const secrets = await this.#secrets.read(wanted);
     return {
       objects: objects.map(({ declared }) => declared),
       secrets,

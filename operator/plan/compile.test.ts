@@ -315,7 +315,7 @@ describe("a credential", () => {
             reason: "SecretInvalid",
             path: `${path}.credentials.secretKeyRef`,
             message:
-              'Secret "big", key "k": the value has 930000 characters, more than the 8192 of the longest credential',
+              'Secret "big", key "k": the value has more than the 8192 characters of the longest credential',
           },
         ],
       },

@@ -84,12 +84,12 @@ export class CredentialCollector {
  * Characters, each a byte in a header. Servers take 8 to 16 KiB of headers together (Node 16); and a few values of
  * the size of a Secret would fill the snapshot, which holds up everybody's configuration.
  */
-const MAX_CREDENTIAL = 8 * 1024;
+export const MAX_CREDENTIAL = 8 * 1024;
 
 /** Why a value cannot stand in a header; null: it can. */
 function headerFault(value: string): string | null {
   if (value.length > MAX_CREDENTIAL)
-    return `the value has ${value.length} characters, more than the ${MAX_CREDENTIAL} of the longest credential`;
+    return `the value has more than the ${MAX_CREDENTIAL} characters of the longest credential`;
   return /^[\t -~\u0080-\u00ff]*$/.test(value) ? null : "the value holds characters that no header can carry";
 }
 
