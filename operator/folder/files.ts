@@ -1,6 +1,6 @@
 /** Files of a folder: finding manifests, and writing so that a reader never sees half a file. */
 import { randomUUID } from "node:crypto";
-import { readdirSync, realpathSync, statSync } from "node:fs";
+import { lstatSync, readdirSync, realpathSync, statSync } from "node:fs";
 import { mkdir, rename, rm, writeFile } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
 
@@ -15,7 +15,7 @@ export interface FoundFile {
   /** Changes when the content may have. */
   readonly signature: string;
   readonly size: number;
-  /** Why it, a file or a folder, cannot be looked at; null: it can. */
+  /** Why it, a file or a folder, cannot be looked at: an errno or a clause; null: it can. */
   readonly fault: string | null;
 }
 
@@ -47,24 +47,32 @@ function walk(folder: string, into: Walk, above: ReadonlySet<string>): void {
   for (const name of readdirSync(folder)) {
     if (name.startsWith(".") || name.endsWith("~")) continue;
     const path = join(folder, name);
+    const noteFault = (fault: string) => {
+      // What has another ending would not be read; without one it may be a folder.
+      if (MANIFEST.test(name) || extname(name) === "")
+        into.found.push({ path, signature: fault, size: 0, fault });
+    };
     try {
-      // A file that vanishes between listing and looking is not there.
       const info = statSync(path, { throwIfNoEntry: false });
       if (info?.isDirectory()) walk(path, into, inside);
       else if (info?.isFile() && MANIFEST.test(name))
         into.found.push({ path, signature: signatureOf(info), size: info.size, fault: null });
+      // A file that vanishes between listing and looking is not there; a link is, whatever became of its target.
+      else if (info === undefined && lstatSync(path, { throwIfNoEntry: false })?.isSymbolicLink() === true)
+        noteFault(DANGLING);
     } catch (error) {
       const code = (error as NodeJS.ErrnoException).code ?? "";
       if (!UNSEEN.has(code)) throw error;
-      // What has another ending would not be read; without one it may be a folder.
-      if (MANIFEST.test(name) || extname(name) === "")
-        into.found.push({ path, signature: code, size: 0, fault: code });
+      noteFault(code);
     }
     if (into.found.length > MAX_FILES) throw new Error(`more than ${MAX_FILES} manifests under the folder`);
   }
 }
 
 const MANIFEST = /\.(ya?ml|json)$/i;
+
+/** Why a symbolic link without a target cannot be read. */
+export const DANGLING = "it is a link to what is not there";
 
 /** Errors that are about one file or folder and stay until somebody mends it. */
 const UNSEEN: ReadonlySet<string> = new Set(["EACCES", "EPERM", "ELOOP"]);

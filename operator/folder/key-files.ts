@@ -1,10 +1,10 @@
 /** Generated keys of the folder form: one file each, `secrets/<namespace>/<secret>/<key>` in the data folder. */
 import { randomUUID } from "node:crypto";
-import { link, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { link, lstat, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { newKey } from "../new-key.ts";
 import type { WantedKey } from "../plan/objects.ts";
-import { DRAFT_PREFIX } from "./files.ts";
+import { DANGLING, DRAFT_PREFIX } from "./files.ts";
 
 const folderOf = (dataFolder: string): string => join(dataFolder, "secrets");
 
@@ -25,7 +25,7 @@ export interface UnreadKeyFile {
   readonly file: string;
   readonly namespace: string;
   readonly secret: string;
-  /** Why: an errno. */
+  /** Why: an errno or a clause. */
   readonly code: string;
 }
 
@@ -54,8 +54,15 @@ export async function readKeyFiles(
             values[key] = await readFile(file, "utf8");
           } catch (error) {
             const { code, message } = error as NodeJS.ErrnoException;
-            // It may have been taken away since.
             if (code !== "ENOENT") unread({ file, namespace, secret, code: code ?? message });
+            // It may have been taken away since, unless it is a link.
+            else if (
+              await lstat(file).then(
+                (info) => info.isSymbolicLink(),
+                () => false,
+              )
+            )
+              unread({ file, namespace, secret, code: DANGLING });
           }
         }
       found.set(`${namespace}/${secret}`, values);

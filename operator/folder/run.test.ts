@@ -202,12 +202,17 @@ describe("watching", () => {
     // A file in a Secret's place, a folder in a key's, before there is anything.
     await fs.mkdir(path("data", "secrets", "default", "folder", "api-key"), { recursive: true });
     await fs.writeFile(path("data", "secrets", "default", "file"), "");
-    await write("acme.yaml", organization("acme", "file", "folder", "good"));
+    await fs.mkdir(path("data", "secrets", "default", "link"));
+    await fs.symlink(path("nowhere"), path("data", "secrets", "default", "link", "api-key"));
+    await write("acme.yaml", organization("acme", "file", "folder", "good", "link"));
     start();
     await expectSoon(keysServed, "org_default_acme: good");
     const told = lines.join("\n");
     expect(told).toContain(
       `${path("data", "secrets", "default", "folder", "api-key")}:1 Secret default/folder Unreadable: cannot be read: EISDIR`,
+    );
+    expect(told).toContain(
+      `${path("data", "secrets", "default", "link", "api-key")}:1 Secret default/link Unreadable: cannot be read: it is a link to what is not there`,
     );
     expect(told).toMatch(
       /Organization default\/acme spec\.apiKeys\[0\]\S* SecretNotFound: .* the key cannot be made there: E(EXIST|NOTDIR)/,
@@ -287,6 +292,43 @@ test("a file or folder that cannot be looked at keeps what it declared, is told,
     "https://b.example/v1/messages",
   );
   expect(await models()).toBe("k m n");
+});
+
+test("a link whose target goes away keeps what it declared, is told, and is read again when it is back", async () => {
+  await fs.writeFile(path("one.yaml"), route("m"));
+  await fs.symlink(path("one.yaml"), path("manifests", "one.yaml"));
+  await fs.mkdir(path("team"));
+  await fs.writeFile(path("team", "two.yaml"), route("n"));
+  await fs.symlink(path("team"), path("manifests", "team"));
+  start();
+  await expectSoon(models, "m n");
+  await fs.rename(path("one.yaml"), path("away.yaml"));
+  await fs.rename(path("team"), path("away"));
+  // Neither of these would be read if it led anywhere.
+  await fs.symlink(path("nowhere"), path("manifests", "README.md"));
+  await fs.symlink(path("nowhere"), path("manifests", ".#one.yaml"));
+  const said = (name: string) =>
+    `${path("manifests", name)}:1 Unreadable: cannot be read: it is a link to what is not there`;
+  for (const name of ["one.yaml", "team"]) await expectSoon(async () => lines.includes(said(name)), true);
+  await write("three.yaml", route("k"));
+  await expectSoon(models, "k m n");
+  await end();
+  start();
+  await write("three.yaml", route("k", "https://b.example"));
+  await expectSoon(
+    async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url,
+    "https://b.example/v1/messages",
+  );
+  expect(await models()).toBe("k m n");
+  for (const name of ["one.yaml", "team"])
+    expect(lines.filter((line) => line === said(name))).toHaveLength(2);
+  await fs.writeFile(path("one.yaml"), route("m", "https://c.example"));
+  await expectSoon(
+    async () => (await newest())?.published?.routing.routes[1]?.upstreams[0]?.url,
+    "https://c.example/v1/messages",
+  );
+  await fs.rm(path("manifests", "team"));
+  await expectSoon(models, "k m");
 });
 
 describe("keys", () => {
