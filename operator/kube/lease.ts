@@ -52,7 +52,7 @@ export class LeaseHolder {
   /** Monotonic milliseconds at which the renewal was sent that succeeded last; null: not held. */
   #renewedAt: number | null = null;
   #acquiredAt = "";
-  /** The record as it was when it last changed, and when that was seen. */
+  /** The lease's record as it was when it last changed, and when that was seen. */
   #seen: { readonly record: string; readonly at: number } | null = null;
 
   constructor(options: LeaseOptions) {
@@ -126,8 +126,8 @@ export class LeaseHolder {
     try {
       await (lease === null ? this.#create(signal) : this.#renew(lease, signal));
     } catch (error) {
-      // Somebody was faster.
-      if (isStatus(error, 409)) return false;
+      // Somebody was faster. Of our own it need not be taken, only annotated: the next look tells.
+      if (isStatus(error, 409) && holder !== identity) return false;
       throw error;
     }
     this.#renewedAt = sentAt;
@@ -135,11 +135,8 @@ export class LeaseHolder {
   }
 
   #isStale(lease: Lease): boolean {
-    const record = JSON.stringify([
-      lease.spec.holderIdentity,
-      lease.spec.renewTime,
-      lease.metadata.resourceVersion,
-    ]);
+    // Not the version: an annotation is no sign of life.
+    const record = JSON.stringify(lease.spec);
     const now = performance.now();
     if (this.#seen?.record !== record) this.#seen = { record, at: now };
     return now - this.#seen.at > (lease.spec.leaseDurationSeconds ?? DURATION_MS / 1000) * 1000;
