@@ -182,6 +182,24 @@ describe("what a schema cannot see is refused by a sentence", () => {
     );
   });
 
+  test.each([
+    ["postgres", "host", "db"],
+    ["postgres", "migrateHost", "db"],
+    ["postgres", "readHost", "db"],
+    ["postgres", "migrateKey", "migrate"],
+    ["postgres", "readKey", "read"],
+    ["redis", "sentinelPasswordKey", "sentinels"],
+  ])("a store of one's own half named beside the quickstart's: %s.%s", async (store, name, value) => {
+    const none = {
+      postgres: { existingSecret: "" },
+      redis: { existingSecret: "" },
+      quickstart: { enabled: true },
+    };
+    expect(await refusal({ ...none, [store]: { [name]: value } })).toContain(
+      `${store}.${name}: goes with ${store}.existingSecret; without it quickstart.enabled runs a store of its own`,
+    );
+  });
+
   test("an HTTPRoute that belongs to no Gateway", async () => {
     expect(await refusal({ gateway: { enabled: true } })).toContain(
       "gateway.enabled needs gateway.parentRefs: the Gateways that the HTTPRoute belongs to.",

@@ -170,7 +170,16 @@ volumeMounts:
 
 {{/* Stops the render with a sentence that says what to set. */}}
 {{- define "gapura.requireStores" -}}
-{{- if not .Values.quickstart.enabled -}}
+{{- if .Values.quickstart.enabled -}}
+{{- range $store, $names := dict "postgres" (list "host" "migrateHost" "readHost" "migrateKey" "readKey") "redis" (list "sentinelPasswordKey") -}}
+{{- $of := index $.Values $store -}}
+{{- range $names -}}
+{{- if and (get $of .) (not $of.existingSecret) -}}
+{{- fail (printf "%s.%s: goes with %s.existingSecret; without it quickstart.enabled runs a store of its own" $store . $store) -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+{{- else -}}
 {{- if not .Values.postgres.existingSecret -}}
 {{- fail "Gapura needs a Postgres: set postgres.existingSecret to a Secret whose key `url` holds its address, or quickstart.enabled=true for a trial." -}}
 {{- end -}}
