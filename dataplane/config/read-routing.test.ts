@@ -25,6 +25,30 @@ test("fields of a newer writer are left out, in entries and beside them", async 
   expect(await new RoutingReader().read(bytes(newer))).toEqual(routing);
 });
 
+test.for([
+  [
+    "headers",
+    { headers: { "content-type": "text/plain" } },
+    /^routing\.routes\.0\.upstreams\.0\.headers\.content-type: /,
+  ],
+  [
+    "headers",
+    { headers: { "Accept-Encoding": "gzip" } },
+    /^routing\.routes\.0\.upstreams\.0\.headers\.Accept-Encoding: /,
+  ],
+  [
+    "credential",
+    { credential: { id: "a/b/c", header: "content-length" } },
+    /\.upstreams\.0\.credential\.header: /,
+  ],
+] as const)("%s that would break every call are refused: %j", async ([, more, told]) => {
+  const route = sampleRoute("m");
+  const upstreams = route.upstreams.map((upstream) => ({ ...upstream, ...more }));
+  expect(
+    await new RoutingReader().read(bytes(sampleRouting(1, { routes: [{ ...route, upstreams }] }))),
+  ).toMatch(told);
+});
+
 describe("a second publication", () => {
   const before = sampleRouting(1, { routes: routes(4), objects: routes(4).map(({ source }) => source) });
 

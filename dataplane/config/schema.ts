@@ -59,6 +59,26 @@ export const EMBEDDING_IPV4: readonly string[] = [
   "2002::/16", // 6to4
 ];
 
+/**
+ * Headers of calls to upstreams that no route sets, in lower case: those that describe the connection, and those that say
+ * how a body is written, which is ours to know. The operator refuses a route with one of them, the data plane a snapshot.
+ */
+export const GATEWAY_HEADERS: ReadonlySet<string> = new Set([
+  "accept-encoding",
+  "connection",
+  "content-encoding",
+  "content-length",
+  "content-type",
+  "expect",
+  "host",
+  "keep-alive",
+  "proxy-connection",
+  "te",
+  "trailer",
+  "transfer-encoding",
+  "upgrade",
+]);
+
 export const slotSchema = z.enum(["a", "b"]);
 export type Slot = z.infer<typeof slotSchema>;
 
@@ -133,6 +153,10 @@ export const pricesSchema = z.object({
 });
 export type Prices = z.infer<typeof pricesSchema>;
 
+const routeHeaderSchema = z
+  .string()
+  .refine((name) => !GATEWAY_HEADERS.has(name.toLowerCase()), "is set by the gateway itself");
+
 const upstreamSchema = z.object({
   name: z.string(),
   dialect: z.enum(["messages", "chat", "responses"]),
@@ -145,9 +169,9 @@ const upstreamSchema = z.object({
   priority: z.number().int().nonnegative(),
   weight: z.number().int().nonnegative(),
   /** Id in the credentials part, and the header that carries it; `authorization` is sent as `Bearer`. */
-  credential: z.object({ id: z.string(), header: z.string() }).nullable(),
+  credential: z.object({ id: z.string(), header: routeHeaderSchema }).nullable(),
   /** Static headers, names in lower case. */
-  headers: z.record(z.string(), z.string()),
+  headers: z.record(routeHeaderSchema, z.string()),
   /** Id of the only organization whose requests go there; null: any. */
   dedicatedTo: z.string().nullable(),
   /** It is sent `traceparent`, where requests are traced; absent: it is not. */

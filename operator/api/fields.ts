@@ -278,16 +278,3 @@ export const objectRef = (description: string) =>
   );
 
 export const HEADER_NAME = /^[-!#$%&'*+.^_`|~0-9A-Za-z]+$/;
-/** Header names that describe the connection; a static value would break every call. */
-export const CONNECTION_HEADERS: ReadonlySet<string> = new Set([
-  "connection",
-  "content-length",
-  "expect",
-  "host",
-  "keep-alive",
-  "proxy-connection",
-  "te",
-  "trailer",
-  "transfer-encoding",
-  "upgrade",
-]);

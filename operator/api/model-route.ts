@@ -1,7 +1,7 @@
 /** ModelRoute: one public model and where it is served (configuration.md "ModelRoute" is made from it). */
 import { z } from "zod";
+import { GATEWAY_HEADERS } from "../../dataplane/config/schema.ts";
 import {
-  CONNECTION_HEADERS,
   duration,
   entryName,
   field,
@@ -58,6 +58,9 @@ const headerValue = z
   .string()
   .max(4096)
   .regex(/^[\t -~]*$/, "must be printable ASCII, as headers are");
+
+const gatewayHeaders = `[${[...GATEWAY_HEADERS].map((name) => `'${name}'`).join(", ")}]`;
+const isOfGateway = (name: string) => GATEWAY_HEADERS.has(name.toLowerCase());
 
 const upstream = withRules(
   z.strictObject({
@@ -116,10 +119,11 @@ const upstream = withRules(
       }),
       "The upstream's credential; absent for an upstream that needs none.",
     ).optional(),
-    headers: field(z.record(z.string().min(1).max(128), headerValue), "Static extra headers.", {
-      example: { "x-team": "ml" },
-      kubernetes: { maxProperties: 32 },
-    }).optional(),
+    headers: field(
+      z.record(z.string().min(1).max(128), headerValue),
+      "Static extra headers; none of the connection, and none that says how a body is written, such as content-type.",
+      { example: { "x-team": "ml" }, kubernetes: { maxProperties: 32 } },
+    ).optional(),
     dedicatedTo: field(
       organizationId(MADE_ORGANIZATION_ID_LENGTH),
       "Id of the organization that alone uses this account. Its reasoning signatures and encrypted content pass as the provider wrote them, and no other organization's request goes there. Default: the account may be shared.",
@@ -145,25 +149,31 @@ const upstream = withRules(
     },
     {
       cel: null,
-      message: "is not a header name, stands twice, or belongs to the connection",
+      message: "is not a header name, or stands twice",
       fault: (value) => {
         const seen = new Set<string>();
         for (const name of Object.keys(value.headers ?? {})) {
           const lower = name.toLowerCase();
-          if (!HEADER_NAME.test(name) || CONNECTION_HEADERS.has(lower) || seen.has(lower))
-            return ["headers", name];
+          if (!HEADER_NAME.test(name) || seen.has(lower)) return ["headers", name];
           seen.add(lower);
         }
         return null;
       },
     },
     {
-      cel: null,
-      message: "belongs to the connection",
-      fault: (value) =>
-        CONNECTION_HEADERS.has(value.credentials?.header?.toLowerCase() ?? "")
-          ? ["credentials", "header"]
-          : null,
+      cel: `!has(self.headers) || self.headers.all(n, !(n.lowerAscii() in ${gatewayHeaders}))`,
+      message: "is set by the gateway itself",
+      fieldPath: ".headers",
+      fault: (value) => {
+        const name = Object.keys(value.headers ?? {}).find(isOfGateway);
+        return name === undefined ? null : ["headers", name];
+      },
+    },
+    {
+      cel: `!has(self.credentials) || !has(self.credentials.header) || !(self.credentials.header.lowerAscii() in ${gatewayHeaders})`,
+      message: "is set by the gateway itself",
+      fieldPath: ".credentials.header",
+      fault: (value) => (isOfGateway(value.credentials?.header ?? "") ? ["credentials", "header"] : null),
     },
     {
       cel: null,

@@ -231,8 +231,35 @@ export const routeRows = ofKind("ModelRoute", [
   {
     title: "a header of the connection",
     spec: route({}, { headers: { "Transfer-Encoding": "chunked" } }),
-    verdict: "condition",
+    verdict: "refused",
     path: "spec.upstreams[0].headers.Transfer-Encoding",
+    says: /spec.upstreams\[0\].headers: .*is set by the gateway itself/,
+  },
+  {
+    title: "a content type of its own",
+    spec: route({}, { headers: { "content-type": "text/plain" } }),
+    verdict: "refused",
+    path: "spec.upstreams[0].headers.content-type",
+    says: /is set by the gateway itself/,
+  },
+  {
+    title: "answers that are compressed",
+    spec: route({}, { headers: { "Accept-Encoding": "gzip" } }),
+    verdict: "refused",
+    path: "spec.upstreams[0].headers.Accept-Encoding",
+    says: /is set by the gateway itself/,
+  },
+  {
+    title: "a credential in a header of the body",
+    spec: route({}, { credentials: { ...secret, header: "Content-Type" } }),
+    verdict: "refused",
+    path: "spec.upstreams[0].credentials.header",
+    says: /spec.upstreams\[0\].credentials.header: .*is set by the gateway itself/,
+  },
+  {
+    title: "headers that an upstream may be told",
+    spec: route({}, { headers: { accept: "application/json", "User-Agent": "acme", "x-encoding": "gzip" } }),
+    verdict: "good",
   },
   {
     title: "a header value over two lines",
