@@ -242,15 +242,25 @@ export const organizationId = (maxLength = 128) =>
     );
 export const MADE_ORGANIZATION_ID_LENGTH = "org_".length + 63 + 1 + 253;
 
+/** Of an address whose form is right: whether anybody can call it, which no pattern tells of ports and IPv6. */
+export const callable: Rule<string> = {
+  cel: null,
+  message: "must be an address that can be called",
+  fault: (text) => (URL.canParse(text) ? null : []),
+};
+
 /** An address without query, fragment or user. */
 export const httpUrl = () =>
-  z
-    .string()
-    .max(2048)
-    .regex(
-      /^https?:\/\/[-._~%:[\]A-Za-z0-9]+(\/[^?#\s]*)?$/,
-      "must be an http:// or https:// address without user, query and fragment",
-    );
+  withRules(
+    z
+      .string()
+      .max(2048)
+      .regex(
+        /^https?:\/\/[-._~%:[\]A-Za-z0-9]+(\/[^?#\s]*)?$/,
+        "must be an http:// or https:// address without user, query and fragment",
+      ),
+    [callable],
+  );
 
 export const secretKeyRef = () =>
   field(

@@ -1,18 +1,21 @@
 /** Whose tokens an Organization accepts beside keys, and as what (rules 13.1, 13.3). */
 import { z } from "zod";
 import { allowCIDRs, allowPorts } from "./egress.ts";
-import { entryName, field, set, withRules } from "./fields.ts";
+import { callable, entryName, field, set, withRules } from "./fields.ts";
 import { DEFAULT_PROJECT, limitFields } from "./limits.ts";
 
 /** What stands in tokens is compared with it letter by letter. */
 const httpsUrl = () =>
-  z
-    .string()
-    .max(512)
-    .regex(
-      /^https:\/\/[-._~%:[\]A-Za-z0-9]+(\/[^?#\s]*)?$/,
-      "must be an https:// address without user, query and fragment",
-    );
+  withRules(
+    z
+      .string()
+      .max(512)
+      .regex(
+        /^https:\/\/[-._~%:[\]A-Za-z0-9]+(\/[^?#\s]*)?$/,
+        "must be an https:// address without user, query and fragment",
+      ),
+    [callable],
+  );
 
 const identityRule = withRules(
   z.strictObject({
@@ -89,13 +92,16 @@ const consoleSignIn = z.strictObject({
   ).optional(),
   origins: field(
     set(
-      z
-        .string()
-        .max(256)
-        .regex(
-          /^https:\/\/[-._A-Za-z0-9]+(:[0-9]{1,5})?$/,
-          "must be an origin such as https://oauth2.example.com",
-        ),
+      withRules(
+        z
+          .string()
+          .max(256)
+          .regex(
+            /^https:\/\/[-._A-Za-z0-9]+(:[0-9]{1,5})?$/,
+            "must be an origin such as https://oauth2.example.com",
+          ),
+        [callable],
+      ),
       8,
     ),
     "Origins of the issuer's endpoints that are not its own, which the browser may call too.",

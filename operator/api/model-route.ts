@@ -144,11 +144,6 @@ const upstream = withRules(
     },
     {
       cel: null,
-      message: "must be an address that can be called",
-      fault: (value) => (URL.canParse(value.baseURL) ? null : ["baseURL"]),
-    },
-    {
-      cel: null,
       message: "is not a header name, or stands twice",
       fault: (value) => {
         const seen = new Set<string>();

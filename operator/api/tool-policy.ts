@@ -1,6 +1,6 @@
 /** ToolPolicy: which server tools run, with which engines and bounds (configuration.md "ToolPolicy" is made from it). */
 import { z } from "zod";
-import { duration, field, httpUrl, objectName, secretKeyRef, withRules } from "./fields.ts";
+import { callable, duration, field, httpUrl, objectName, secretKeyRef, withRules } from "./fields.ts";
 import { allowCIDRs, allowPorts } from "./egress.ts";
 
 export const policyDefaults = {
@@ -84,13 +84,16 @@ const egress = withRules(
     allowCIDRs: allowCIDRs(),
     allowPorts: allowPorts(),
     proxy: field(
-      z
-        .string()
-        .max(512)
-        .regex(
-          /^https?:\/\/[-._A-Za-z0-9[\]:]+\/?$/,
-          "must be the http:// or https:// address of a proxy, without a user, a password or a path",
-        ),
+      withRules(
+        z
+          .string()
+          .max(512)
+          .regex(
+            /^https?:\/\/[-._A-Za-z0-9[\]:]+\/?$/,
+            "must be the http:// or https:// address of a proxy, without a user, a password or a path",
+          ),
+        [callable],
+      ),
       "Forward proxy. Names are still resolved and judged here.",
       { example: "http://egress:3128" },
     ).optional(),
@@ -107,11 +110,6 @@ const egress = withRules(
       fieldPath: ".proxyResolves",
       fault: (value) =>
         value.proxyResolves === true && value.proxy === undefined ? ["proxyResolves"] : null,
-    },
-    {
-      cel: null,
-      message: "must be an address that can be called",
-      fault: (value) => (value.proxy === undefined || URL.canParse(value.proxy) ? null : ["proxy"]),
     },
   ],
 );

@@ -262,7 +262,31 @@ export const organizationRows = ofKind("Organization", [
     path: "spec.notifications[0].thresholds[1]",
     says: /spec.notifications\[0\].thresholds\[1\]/,
   },
+  {
+    title: "a receiver of notifications that cannot be called",
+    spec: { notifications: [notification({ url: "https://hooks.example.com:99999/credit" })] },
+    verdict: "condition",
+    path: "spec.notifications[0].url",
+  },
   { title: "tokens of an issuer", spec: identity(), verdict: "good" },
+  {
+    title: "an issuer that cannot be called",
+    spec: identity({ issuer: "https://login.example.com:99999" }),
+    verdict: "condition",
+    path: "spec.identity.issuer",
+  },
+  {
+    title: "keys of an issuer that cannot be called for",
+    spec: identity({ jwksURL: "https://login.example.com:99999/keys" }),
+    verdict: "condition",
+    path: "spec.identity.jwksURL",
+  },
+  {
+    title: "an origin that no browser can call",
+    spec: identity({ console: { clientID: "console", origins: ["https://login.example.com:99999"] } }),
+    verdict: "condition",
+    path: "spec.identity.console.origins[0]",
+  },
   {
     title: "100 rules about 16 claims each, some of them in Unicode and with dots",
     spec: identity({

@@ -80,6 +80,24 @@ export const policyRows = ofKind("ToolPolicy", [
     says: /Required value/,
   },
   {
+    title: "an engine's address that cannot be called",
+    spec: search({ type: "SearXNG", baseURL: "http://searxng.search.svc:99999" }),
+    verdict: "condition",
+    path: "spec.webSearch.engine.baseURL",
+  },
+  {
+    title: "an address of X that cannot be called",
+    spec: { xSearch: { engine: { type: "X", baseURL: "https://%", credentials: secret } } },
+    verdict: "condition",
+    path: "spec.xSearch.engine.baseURL",
+  },
+  {
+    title: "a proxy that cannot be called",
+    spec: egress({ proxy: "http://egress:99999" }),
+    verdict: "condition",
+    path: "spec.webFetch.egress.proxy",
+  },
+  {
     title: "X without credentials",
     spec: { xSearch: { engine: { type: "X" } } },
     verdict: "refused",
