@@ -337,6 +337,56 @@ test("a released chart's alerts link to its repository, a checkout's to nothing 
   }
 });
 
+/**
+ * The minor version of Kubernetes 1 since which a rule of a definition may call it.
+ * https://kubernetes.io/docs/reference/using-api/cel/#cel-options-language-features-and-libraries
+ */
+const CEL_SINCE: Readonly<Record<string, number>> = {
+  all: 23,
+  duration: 23,
+  exists: 23,
+  exists_one: 23,
+  has: 23,
+  isCIDR: 31,
+  isSorted: 24,
+  lowerAscii: 25,
+  map: 23,
+  matches: 23,
+  timestamp: 23,
+};
+/** Of the sleep before a pod's end, which needs no program in the image. */
+const PRE_STOP_SLEEP_SINCE = 30;
+
+/** Every expression of the rules in a definition. */
+const celIn = (value: unknown): string[] => {
+  if (typeof value !== "object" || value === null) return [];
+  return Object.entries(value).flatMap(([key, inner]) =>
+    (key === "rule" || key === "messageExpression") && typeof inner === "string" ? [inner] : celIn(inner),
+  );
+};
+
+test("the charts ask for a Kubernetes that knows what they use", async () => {
+  const { out } = await helm(["template", "crds", "charts/gapura-crds"], {});
+  const rules = parseAllDocuments(out).flatMap((document) => celIn(document.toJSON()));
+  expect(rules.length).toBeGreaterThan(20);
+  const calls = new Set(
+    rules.flatMap((rule) => Array.from(rule.matchAll(/(\w+)\(/g), ([, name = ""]) => name)),
+  );
+  const unknown = [...calls].filter((name) => CEL_SINCE[name] === undefined);
+  expect(unknown, "functions whose version has to be looked up").toEqual([]);
+  const oldest = Math.max(PRE_STOP_SLEEP_SINCE, ...[...calls].map((name) => CEL_SINCE[name] ?? 0));
+  for (const chart of ["gapura", "gapura-crds"]) {
+    const on = async (minor: number) =>
+      (
+        await helm(
+          ["template", "gapura", `charts/${chart}`, "--kube-version", `1.${minor}.0`],
+          chart === "gapura" ? stores : {},
+        )
+      ).status;
+    expect([chart, await on(oldest - 1), await on(oldest)]).toEqual([chart, 1, 0]);
+  }
+});
+
 describe("gapura-crds", () => {
   const crds = async (values: object) => {
     const { status, out, err } = await helm(["template", "crds", "charts/gapura-crds"], values);
