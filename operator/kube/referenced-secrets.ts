@@ -189,12 +189,12 @@ export class ReferencedSecrets {
     return hadTheirTurn;
   }
 
-  /** After a quota, an admission policy, a right that was taken away a person has to act. The rest passes. */
+  /** After a quota, an admission webhook or policy, a right that was taken away a person has to act. The rest passes. */
   #noteFailure(wanted: WantedKey, error: unknown): void {
     const id = idOf(wanted);
     const before = this.#refused.get(id);
     this.#refused.delete(id);
-    if (!(error instanceof KubeError) || !isStatus(error, 403, 422)) return;
+    if (!(error instanceof KubeError) || !isStatus(error, 400, 403, 413, 422)) return;
     const pauseMs =
       before === undefined ? FIRST_REFUSED_MS : Math.min(LONGEST_REFUSED_MS, 2 * before.pauseMs);
     this.#refused.set(id, {
