@@ -115,6 +115,18 @@ test.for([401, 404, 409, 429, 500])("a failure with status %i passes and is no r
   expect([...secrets.refused]).toEqual([]);
 });
 
+test("a data key called like a property of every object is made too", async () => {
+  const { stored, secrets } = slowServer();
+  stored.set("s", { version: 1, data: { other: "kept" } });
+  const made: string[] = [];
+  await secrets.createKeys([wanted("s", "constructor")], () => {}, {
+    made: ({ key }) => made.push(key),
+    failed: (error) => expect.unreachable(String(error)),
+  });
+  expect(made).toEqual(["constructor"]);
+  expect(Object.keys(stored.get("s")?.data ?? {})).toEqual(["other", "constructor"]);
+});
+
 test("thousands of keys of one namespace that cannot be made hold up neither a round nor another's key", async () => {
   const { stored, seen, secrets } = slowServer();
   stored.set("full", { version: 1, data: { other: "kept" } });

@@ -220,7 +220,7 @@ export class ReferencedSecrets {
     const { namespace, secret: name, key, form } = wanted;
     const value = Buffer.from(newKey(form)).toString("base64");
     const existing = await readSecret(this.#api, namespace, name);
-    if (existing !== null && (existing.data[key] ?? "") !== "") {
+    if (existing !== null && Object.hasOwn(existing.data, key) && existing.data[key] !== "") {
       this.#remember(`${namespace}/${name}`, existing, key);
       return false;
     }
