@@ -60,6 +60,22 @@ export const valueCases: readonly Case[] = [
     is: Array.from({ length: 4 }, () => [{ name: "registry" }]),
   },
   {
+    value: "imagePullSecrets",
+    base: { quickstart, postgres: { existingSecret: "" }, redis: { existingSecret: "" } },
+    set: {
+      quickstart,
+      postgres: { existingSecret: "" },
+      redis: { existingSecret: "" },
+      imagePullSecrets: [{ name: "registry" }],
+    },
+    // Images of the stores come from a mirror as well.
+    read: (rendered) =>
+      rendered
+        .all("StatefulSet")
+        .map((object) => (podOf(object) as { imagePullSecrets?: unknown }).imagePullSecrets),
+    is: Array.from({ length: 2 }, () => [{ name: "registry" }]),
+  },
+  {
     value: "nameOverride",
     set: { nameOverride: "llm" },
     read: isThere("Deployment", "gapura-llm-data-plane"),
