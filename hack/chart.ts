@@ -59,6 +59,8 @@ const DATA_KEY = { pattern: "^[-._a-zA-Z0-9]+$" };
 const LABEL_KEY = "^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 /** Stands in the alerts, between quotes of PromQL and in lines of YAML that have none. */
 const JOB_WORD = "[-_./@:A-Za-z0-9]*[-_./@A-Za-z0-9]";
+/** As the Prometheus operator's definitions have it: largest unit first. */
+const INTERVAL = "^(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?$";
 /** Names of objects and of data keys, by their last name; empty where the default is. */
 const NAMES: Readonly<Record<string, { readonly pattern: string }>> = {
   className: OBJECT_NAME,
@@ -110,9 +112,9 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
   publicUrl: pattern("^(https?://[^/\\s?#][^\\s?#]*)?$"),
   "metrics.job": pattern(`^(${JOB_WORD}( ${JOB_WORD})*)?$`),
   "metrics.prometheusRule.runbookUrl": pattern("^(https?://[^/][^#]*)?$"),
-  "metrics.serviceMonitor.interval": pattern("^([0-9]+(ms|s|m|h))+$"),
-  "metrics.prometheusRule.interval": pattern("^([0-9]+(ms|s|m|h))*$"),
-  "quickstart.storage": pattern("^[0-9.]+(k|M|G|T|Ki|Mi|Gi|Ti)$"),
+  "metrics.serviceMonitor.interval": { ...pattern(INTERVAL), minLength: 1 },
+  "metrics.prometheusRule.interval": pattern(INTERVAL),
+  "quickstart.storage": pattern("^[0-9]+(\\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)$"),
   "dataPlane.replicas": { type: ["integer", "null"], minimum: 0 },
   "dataPlane.drainTimeout": { type: "integer", minimum: 1, maximum: 86_400 },
   "dataPlane.terminationGracePeriodSeconds": { type: "integer", minimum: 0, maximum: 90_000 },

@@ -121,6 +121,11 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
     { metrics: { prometheusRule: { runbookUrl: "docs/operations.md" } } },
   ],
   ["/quickstart/storage", { quickstart: { enabled: true, storage: "5GB" } }],
+  ["/quickstart/storage", { quickstart: { enabled: true, storage: "1.2.3Gi" } }],
+  ["/quickstart/storage", { quickstart: { enabled: true, storage: "..Gi" } }],
+  ["/metrics/serviceMonitor/interval", { metrics: { serviceMonitor: { enabled: true, interval: "30s1m" } } }],
+  ["/metrics/serviceMonitor/interval", { metrics: { serviceMonitor: { enabled: true, interval: "" } } }],
+  ["/metrics/prometheusRule/interval", { metrics: { prometheusRule: { enabled: true, interval: "1m1h" } } }],
   ["/quickstart/postgres/image", { quickstart: { postgres: { image: { tag: "18" } } } }],
   ["/extraObjects/0", { extraObjects: [{ kind: "ConfigMap" }] }],
   ["/nameOverride", { nameOverride: "Gateway" }],
@@ -233,6 +238,14 @@ describe("what a schema cannot see is refused by a sentence", () => {
 
   test.each(["90d", "2160h", "0", 0])("retention.requests=%j is none", async (requests) => {
     expect(await refusal({ retention: { requests } })).toBe("");
+  });
+
+  test.each(["1d", "1h30m", "1500ms"])("an interval of %s is none", async (interval) => {
+    const metrics = {
+      serviceMonitor: { enabled: true, interval },
+      prometheusRule: { enabled: true, interval },
+    };
+    expect(await refusal({ metrics })).toBe("");
   });
 
   test("capitals before the slash of an annotation are none", async () => {
