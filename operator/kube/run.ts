@@ -83,7 +83,8 @@ class Cluster {
   #readyCount = 0;
 
   constructor(options: ClusterOptions, signal: AbortSignal) {
-    const { namespace, watchNamespaces: namespaces, dataPlaneSelector: selector, now } = options;
+    const { namespace, watchNamespaces, dataPlaneSelector: selector, now } = options;
+    const namespaces = [...new Set(watchNamespaces)];
     this.#options = options;
     this.#signal = signal;
     const api = new KubeApi(options.readAccess, (method, status) =>
