@@ -59,15 +59,21 @@ export interface Compiled {
   readonly wanted: readonly WantedKey[];
 }
 
+/**
+ * So often everything is compiled anew because objects were left out, whose names and room go to others of their namespace.
+ * What still does not fit then is left out with all that is new there: nobody waits for a namespace to be sorted out.
+ */
+const MAX_ROUNDS = 8;
+
 export function compile(input: CompileInput): Compiled {
   const { published, tenancy = TRUSTED, tooLarge = new Map() } = input;
   const objects = input.objects.toSorted(byAge);
   const prior = new Prior(published);
   const refusals = new Map([...overObjects(objects, prior, tenancy), ...tooLarge]);
   // Who is left out leaves names and room to others. Each round leaves out more than the one before.
-  for (;;) {
+  for (let round = 1; ; round += 1) {
     const compiled = compileOnce({ ...input, objects, tenancy }, prior, refusals);
-    const more = overBytes(compiled, prior, tenancy, refusals);
+    const more = overBytes(compiled, prior, tenancy, refusals, round >= MAX_ROUNDS);
     if (more.size === 0) return compiled;
     for (const [object, refusal] of more) refusals.set(object, refusal);
   }

@@ -50,14 +50,24 @@ export function overObjects(objects: readonly Declared[], prior: Prior, tenancy:
   return refusals;
 }
 
-/** Objects whose entries do not fit, beyond those refused already. */
-export function overBytes(compiled: Compiled, prior: Prior, tenancy: Tenancy, refused: Refusals): Refusals {
+/**
+ * Objects whose entries do not fit, beyond those refused already. `allNew`: with them everything else of their namespace, which
+ * goes on as it was served before, so that none of it takes their place.
+ */
+export function overBytes(
+  compiled: Compiled,
+  prior: Prior,
+  tenancy: Tenancy,
+  refused: Refusals,
+  allNew: boolean,
+): Refusals {
   const refusals = new Map<Declared, Refusal>();
   if (tenancy.mode === "Trusted") return refusals;
   const entries = entriesByUid(compiled);
   const objects = compiled.verdicts.map(({ object }) => object);
   for (const [namespace, own] of byTenant(objects.toSorted(byAge), tenancy)) {
     const message = `the configuration of namespace "${namespace}" may have ${tenancy.quotas.bytes} bytes (quotas.bytes), and this does not fit; ${help(namespace)}`;
+    const before = refusals.size;
     let left = tenancy.quotas.bytes;
     const grown: { object: Declared; bytes: number }[] = [];
     const fresh: { object: Declared; bytes: number }[] = [];
@@ -81,6 +91,11 @@ export function overBytes(compiled: Compiled, prior: Prior, tenancy: Tenancy, re
       // What it served before fits.
       else refusals.set(object, overQuota(message, refused.get(object) === undefined));
     }
+    if (!allNew || refusals.size === before) continue;
+    // A PriceTable has no entry of its own.
+    for (const object of own)
+      if (object.kind !== "PriceTable" && !refusals.has(object) && !refused.has(object))
+        refusals.set(object, overQuota(message, true));
   }
   return refusals;
 }

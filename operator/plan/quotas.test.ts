@@ -1,0 +1,80 @@
+import { expect, test } from "vitest";
+import { compile } from "./compile.ts";
+import type { Declared } from "./objects.ts";
+import type { Tenancy } from "./tenancy.ts";
+
+const tenancy: Tenancy = {
+  mode: "Namespaced",
+  platformNamespaces: new Set(["platform"]),
+  quotas: { objects: 100, bytes: 8 * 1024 },
+};
+const declare = (
+  kind: Declared["kind"],
+  namespace: string,
+  name: string,
+  spec: unknown,
+  creationTimestamp: number,
+): Declared => ({
+  kind,
+  namespace,
+  name,
+  uid: `${kind} ${namespace}/${name}`,
+  generation: 1,
+  creationTimestamp,
+  createdAt: creationTimestamp,
+  spec,
+  faults: [],
+});
+/** A route whose entry has some 12 KB, all of one model. */
+const large = (number: number) =>
+  declare(
+    "ModelRoute",
+    "evil",
+    `r${number}`,
+    {
+      model: "m",
+      limits: { contextTokens: 1000, maxOutputTokens: 100 },
+      upstreams: [
+        {
+          name: "one",
+          dialect: "Messages",
+          baseURL: "https://a.example",
+          headers: { "x-a": "a".repeat(4000), "x-b": "b".repeat(4000), "x-c": "c".repeat(4000) },
+        },
+      ],
+    },
+    number,
+  );
+
+test("a name that passes on from one object to the next, as none of them fits, costs few rounds of everything", () => {
+  const objects = [
+    declare(
+      "Organization",
+      "platform",
+      "acme",
+      { apiKeys: [{ name: "k", secretKeyRef: { name: "keys", key: "k" } }] },
+      1,
+    ),
+    declare(
+      "PriceTable",
+      "evil",
+      "default",
+      { unit: "Credit", models: [{ model: "m", input: "1", output: "1" }] },
+      1,
+    ),
+    ...Array.from({ length: 90 }, (_, index) => large(index + 2)),
+  ];
+  let rounds = 0;
+  const secrets = new Map([["platform/keys", { k: `sk-svc-${"a".repeat(40)}` }]]);
+  // Whatever is compiled looks this key up.
+  secrets.get = function (key) {
+    rounds += 1;
+    return Map.prototype.get.call(this, key) as { k: string } | undefined;
+  };
+  const { routing, verdicts } = compile({ objects, secrets, published: null, tenancy });
+  expect(routing.routes).toEqual([]);
+  expect(routing.organizations.map(({ apiKeys }) => apiKeys.length)).toEqual([1]);
+  const refused = verdicts.filter(({ object }) => object.kind === "ModelRoute");
+  expect(refused.map(({ accepted }) => accepted[0]?.reason)).toEqual(refused.map(() => "NotPermitted"));
+  expect(rounds).toBeLessThanOrEqual(12);
+});
