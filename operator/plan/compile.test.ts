@@ -449,6 +449,29 @@ describe("a price that is gone", () => {
   });
 });
 
+test.for([
+  [
+    "nothing but line breaks",
+    "\r\n\n",
+    0,
+    'Secret "s" has nothing but line breaks under the key "api-key"; remove them',
+  ],
+  ["nothing", "", 1, 'Secret "s" has no value under the key "api-key"'],
+] as const)(
+  "a key under which stands %s: what is there is never written over, and what is not is wanted",
+  ([, value, count, told]) => {
+    const apiKeys = [{ name: "ci", secretKeyRef: { name: "s", key: "api-key" } }];
+    const secrets = new Map([["default/s", { "api-key": value }]]);
+    const compiled = compile({
+      objects: [declare("Organization", "acme", { apiKeys })],
+      secrets,
+      published: null,
+    });
+    expect(compiled.wanted).toHaveLength(count);
+    expect(compiled.verdicts[0]?.resolved).toMatchObject([{ reason: "SecretNotFound", message: told }]);
+  },
+);
+
 test("a key whose Secret is immutable and has no such value is told, and is not wanted", () => {
   const keys = { apiKeys: [{ name: "ci", secretKeyRef: { name: "s", key: "api-key" } }] };
   const input = { objects: [declare("Organization", "acme", keys)], published: null };

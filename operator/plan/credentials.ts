@@ -11,7 +11,8 @@ export interface SecretKeyRef {
 
 type LookUp =
   | { readonly found: true; readonly value: string }
-  | { readonly found: false; readonly message: string };
+  /** `isBlank`: something stands there all the same, and is no value. */
+  | { readonly found: false; readonly message: string; readonly isBlank: boolean };
 
 /** Looks a value up; a trailing newline is trimmed (rule 6.9), an empty value is a missing one. */
 export function lookUp(secrets: Secrets, namespace: string, ref: SecretKeyRef): LookUp {
@@ -20,11 +21,16 @@ export function lookUp(secrets: Secrets, namespace: string, ref: SecretKeyRef): 
     return {
       found: false,
       message: `Secret "${ref.name}", wanted for its key "${ref.key}", is not in namespace "${namespace}"`,
+      isBlank: false,
     };
-  const value = Object.hasOwn(data, ref.key) ? data[ref.key]?.replace(/[\r\n]+$/, "") : undefined;
-  if (value === undefined || value === "")
-    return { found: false, message: `Secret "${ref.name}" has no value under the key "${ref.key}"` };
-  return { found: true, value };
+  const text = Object.hasOwn(data, ref.key) ? (data[ref.key] ?? "") : "";
+  const value = text.replace(/[\r\n]+$/, "");
+  if (value !== "") return { found: true, value };
+  const isBlank = text !== "";
+  const message = isBlank
+    ? `Secret "${ref.name}" has nothing but line breaks under the key "${ref.key}"; remove them`
+    : `Secret "${ref.name}" has no value under the key "${ref.key}"`;
+  return { found: false, message, isBlank };
 }
 
 /** Collects the credentials that a snapshot needs, each under `namespace/secret/key`. */

@@ -363,7 +363,8 @@ function resolveKey(
         ? ""
         : `; the key cannot be made there: ${refusal}`;
     faults.push({ reason: "SecretNotFound", path, message: current.message + advice });
-    if (before === undefined && !isImmutable)
+    // Line breaks would not be written over.
+    if (before === undefined && !isImmutable && !current.isBlank)
       context.wanted.push({
         namespace: object.namespace,
         secret: ref.name,
