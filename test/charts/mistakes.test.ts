@@ -229,6 +229,66 @@ describe("what a schema cannot see is refused by a sentence", () => {
     );
   });
 
+  const volume = (name: string) => ({ name, emptyDir: {} });
+  const mount = (mountPath: string) => ({ name: "ca", mountPath });
+  const container = (name: string) => ({ name, image: "a:1" });
+  const quickstart = { enabled: true };
+  test.each([
+    [
+      { dataPlane: { extraVolumes: [volume("snapshot")] } },
+      "dataPlane.extraVolumes[0]: snapshot is set by the chart",
+    ],
+    [
+      { operator: { extraVolumes: [volume("a"), volume("tmp")] } },
+      "operator.extraVolumes[1]: tmp is set by the chart",
+    ],
+    [
+      { migrations: { extraVolumes: [volume("a"), volume("a")] } },
+      "migrations.extraVolumes[1]: a is there already",
+    ],
+    [
+      {
+        quickstart,
+        dataPlane: { extraVolumes: [volume("ca")] },
+        migrations: { extraVolumes: [{ name: "ca", configMap: { name: "ca" } }] },
+      },
+      "migrations.extraVolumes[0]: ca is there already",
+    ],
+    [
+      { dataPlane: { extraVolumeMounts: [mount("/etc/gapura/snapshot")] } },
+      "dataPlane.extraVolumeMounts[0]: /etc/gapura/snapshot is set by the chart",
+    ],
+    [
+      { operator: { extraVolumeMounts: [mount("/tmp")] } },
+      "operator.extraVolumeMounts[0]: /tmp is set by the chart",
+    ],
+    [
+      { migrations: { extraVolumeMounts: [mount("/etc/ca"), mount("/etc/ca")] } },
+      "migrations.extraVolumeMounts[1]: /etc/ca is there already",
+    ],
+    [
+      { dataPlane: { sidecars: [container("data-plane")] } },
+      "dataPlane.sidecars[0]: data-plane is set by the chart",
+    ],
+    [
+      { quickstart, dataPlane: { initContainers: [container("migrate")] } },
+      "dataPlane.initContainers[0]: migrate is set by the chart",
+    ],
+    [
+      { dataPlane: { initContainers: [container("a")], sidecars: [container("b"), container("a")] } },
+      "dataPlane.sidecars[1]: a is there already",
+    ],
+  ])("a name of a pod's part a second time: %j", async (values, told) => {
+    expect(await refusal(values)).toContain(`${told}; it cannot stand twice`);
+  });
+
+  test.each([
+    { dataPlane: { initContainers: [container("migrate")] } },
+    { quickstart, dataPlane: { extraVolumes: [volume("ca")] }, migrations: { extraVolumes: [volume("ca")] } },
+  ])("and what only looks so is none: %j", async (values) => {
+    expect(await refusal(values)).toBe("");
+  });
+
   test("more pods at least than at most", async () => {
     const autoscaling = { enabled: true, minReplicas: 3, maxReplicas: 2 };
     expect(await refusal({ dataPlane: { autoscaling } })).toContain(

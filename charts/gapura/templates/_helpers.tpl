@@ -73,19 +73,40 @@ imagePullPolicy: {{ .Values.image.pullPolicy }}
 securityContext: {{- toYaml .Values.containerSecurityContext | nindent 2 }}
 {{- end -}}
 
-{{/* The environment: call with (list OWN PATH EXTRA), OWN being YAML. Of two entries with one name server-side apply refuses
-the object, and nobody could say which one holds. */}}
+{{/* Refuses an entry whose name stands already: call with (list SEEN FIELD PATH ENTRIES), SEEN saying of each name that is
+taken why. Of two entries with one name server-side apply refuses the object, and nobody could say which one holds. */}}
+{{- define "gapura.unique" -}}
+{{- $seen := index . 0 -}}
+{{- $field := index . 1 -}}
+{{- $path := index . 2 -}}
+{{- range $at, $entry := index . 3 -}}
+{{- $name := get $entry $field -}}
+{{- with get $seen $name -}}
+{{- fail (printf "%s[%d]: %s is %s; it cannot stand twice" $path $at $name .) -}}
+{{- end -}}
+{{- $_ := set $seen $name "there already" -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Volumes and mounts besides the chart's own: call with (list VALUES PATH NAMES), NAMES being its own and where they are mounted. */}}
+{{- define "gapura.uniqueVolumes" -}}
+{{- $volumes := dict -}}
+{{- $mounts := dict -}}
+{{- range $name, $mounted := index . 2 -}}
+{{- $_ := set $volumes $name "set by the chart" -}}
+{{- $_ := set $mounts $mounted "set by the chart" -}}
+{{- end -}}
+{{- include "gapura.unique" (list $volumes "name" (printf "%s.extraVolumes" (index . 1)) (index . 0).extraVolumes) -}}
+{{- include "gapura.unique" (list $mounts "mountPath" (printf "%s.extraVolumeMounts" (index . 1)) (index . 0).extraVolumeMounts) -}}
+{{- end -}}
+
+{{/* The environment: call with (list OWN PATH EXTRA), OWN being YAML. */}}
 {{- define "gapura.env" -}}
 {{- $own := index . 0 | fromYamlArray -}}
 {{- $path := index . 1 -}}
 {{- $seen := dict -}}
 {{- range $own }}{{- $_ := set $seen .name (printf "set by the chart%s" (include "gapura.valueOf" .name)) }}{{- end -}}
-{{- range $at, $entry := index . 2 -}}
-{{- with get $seen $entry.name -}}
-{{- fail (printf "%s[%d]: %s is %s; it cannot stand twice" $path $at $entry.name .) -}}
-{{- end -}}
-{{- $_ := set $seen $entry.name "there already" -}}
-{{- end -}}
+{{- include "gapura.unique" (list $seen "name" $path (index . 2)) -}}
 {{ toYaml (concat $own (index . 2)) }}
 {{- end -}}
 
@@ -156,6 +177,7 @@ spec:
 
 {{/* The container that migrates the database; the same in the Job and in a quickstart's pod. */}}
 {{- define "gapura.migrateContainer" -}}
+{{- include "gapura.uniqueVolumes" (list .Values.migrations "migrations" (dict "tmp" "/tmp")) -}}
 name: migrate
 {{ include "gapura.container" . }}
 args: [dataplane/main.ts, migrate]
