@@ -5,7 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
 import { selfSigned } from "../../test/fakes/certificate.ts";
 import type { Access } from "./access.ts";
-import { KubeApi, KubeError } from "./client.ts";
+import { AnswerTooLarge, KubeApi, KubeError } from "./client.ts";
 import { NotLeading } from "./lease.ts";
 
 const open: { close(): unknown }[] = [];
@@ -169,4 +169,21 @@ test("a server that hangs keeps nobody who ends for longer than its last calls g
   await expect(api.call({ method: "PUT", path: "/b", body: {} })).rejects.toMatchObject({
     name: "AbortError",
   });
+});
+
+test("an answer is read up to 32 MiB: it is refused before the memory of this process is full of it", async () => {
+  const mebibyte = Buffer.alloc(1024 * 1024, 32);
+  let sent = 0;
+  const api = await apiOf((_, response) => {
+    response.write("[");
+    const more = (error?: Error | null) => {
+      if (error !== undefined && error !== null) return;
+      sent += 1;
+      if (sent > 100) response.end("]");
+      else response.write(mebibyte, more);
+    };
+    more();
+  });
+  await expect(api.call({ method: "GET", path: "/x" })).rejects.toThrow(AnswerTooLarge);
+  expect(sent).toBeLessThan(60);
 });

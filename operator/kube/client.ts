@@ -9,8 +9,8 @@ import type { Access } from "./access.ts";
 
 const CALL_TIMEOUT_MS = 15_000;
 const CONNECT_TIMEOUT_MS = 5000;
-/** A page of 500 large objects fits. */
-const MAX_ANSWER_BYTES = 512 * 1024 * 1024;
+/** Several times as much is held while it is parsed. Of a list that is larger fewer objects are asked for. */
+const MAX_ANSWER_BYTES = 32 * 1024 * 1024;
 /** etcd takes objects of 1.5 MiB; JSON of a watch event may escape every byte of one. */
 const MAX_EVENT_BYTES = 16 * 1024 * 1024;
 /** Certificates are renewed, so more than one dispatcher may be alive; the last one counts. */
@@ -58,6 +58,14 @@ export class KubeError extends Error {
     this.status = status;
     this.reason = reason;
     this.retryAfterMs = retryAfterMs;
+  }
+}
+
+/** An answer that does not fit into the memory that is meant for one. */
+export class AnswerTooLarge extends Error {
+  constructor() {
+    super("the API server's answer is too large");
+    this.name = "AnswerTooLarge";
   }
 }
 
@@ -109,7 +117,7 @@ export class KubeApi {
     this.#readTimeoutMs = readTimeoutMs;
   }
 
-  /** @throws KubeError; another error when the server does not answer. */
+  /** @throws KubeError, AnswerTooLarge; another error when the server does not answer. */
   async call(call: Call): Promise<unknown> {
     const { method, path, query = {}, body, patch } = call;
     const ends = [AbortSignal.timeout(CALL_TIMEOUT_MS), this.#last.signal];
@@ -136,7 +144,7 @@ export class KubeApi {
       this.#count(method, answer.statusCode);
       return this.#parse(answer, await readBounded(answer.body));
     } catch (error) {
-      if (!(error instanceof KubeError)) {
+      if (!(error instanceof KubeError || error instanceof AnswerTooLarge)) {
         this.#count(method, 0);
         // A certificate that is no good ends the connection, by one of many errors.
         this.#isDoubted = true;
@@ -248,7 +256,7 @@ async function readBounded(body: AsyncIterable<Buffer>): Promise<string> {
   let size = 0;
   for await (const chunk of body) {
     size += chunk.length;
-    if (size > MAX_ANSWER_BYTES) throw new Error("the API server's answer is too large");
+    if (size > MAX_ANSWER_BYTES) throw new AnswerTooLarge();
     chunks.push(chunk);
   }
   return Buffer.concat(chunks).toString();

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import type { Call, KubeApi } from "./client.ts";
+import { AnswerTooLarge, type Call, type KubeApi, type WatchCall } from "./client.ts";
 import { Informer } from "./informer.ts";
 
 const pod = (name: string, resourceVersion: string) => ({
@@ -31,6 +31,38 @@ test("an answer to a write that comes after the object's end brings it not back,
   informer.accept(pod("ends", "11"));
   informer.accept(pod("stays", "11"));
   expect(informer.values()).toEqual(["11"]);
+  stop.abort();
+  await running;
+});
+
+test("of objects so large that no page of them would fit, smaller pages are asked for, to the end of the list", async () => {
+  const all = Array.from({ length: 90 }, (_, index) => pod(`p${index}`, String(index + 1)));
+  const asked: number[] = [];
+  const quiet = api([], []);
+  const large = {
+    watch: (call: WatchCall) => quiet.watch(call),
+    call: async ({ query = {} }: Call) => {
+      const limit = Number(query["limit"]);
+      asked.push(limit);
+      if (limit > 40) throw new AnswerTooLarge();
+      const from = Number(query["continue"] ?? 0);
+      const next = from + limit < all.length ? String(from + limit) : "";
+      return { metadata: { resourceVersion: "100", continue: next }, items: all.slice(from, from + limit) };
+    },
+  } as unknown as KubeApi;
+  const stop = new AbortController();
+  const failures: unknown[] = [];
+  const informer = new Informer<string>({
+    api: large,
+    path: "/pods",
+    read: ({ metadata }) => metadata.resourceVersion,
+    changed: () => {},
+    failed: (error) => failures.push(error),
+  });
+  const running = informer.run(stop.signal);
+  await expect.poll(() => informer.synced).toBe(true);
+  expect([informer.values().length, failures]).toEqual([90, []]);
+  expect(asked).toEqual([500, 125, 32, 32, 32]);
   stop.abort();
   await running;
 });

@@ -4,9 +4,11 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
-import { isStatus, type KubeApi, KubeError, retryAfterMs } from "./client.ts";
+import { AnswerTooLarge, isStatus, type KubeApi, KubeError, retryAfterMs } from "./client.ts";
 
-const PAGE = "500";
+/** Objects of a page; of large ones a fourth, and so on. */
+const PAGE = 500;
+const SMALLER = 4;
 /** The whole is listed anew after this time, against watches that lose events. */
 const RELIST_MS = 10 * 60_000;
 /** Bookmarks come every minute: so long a silence is a dead connection. */
@@ -135,19 +137,14 @@ export class Informer<Item> {
   }
 
   async #list(signal: AbortSignal): Promise<void> {
-    const { api, path, query, metadataOnly } = this.#options;
     const seen = new Set<string>();
     let next: string | undefined;
     let version = "";
+    let limit = PAGE;
     do {
-      const answer = await api.call({
-        method: "GET",
-        path,
-        query: { ...query, limit: PAGE, ...(next === undefined ? {} : { continue: next }) },
-        ...(metadataOnly === true ? { accept: accepts.list } : {}),
-        signal,
-      });
-      const page = listSchema.parse(answer);
+      const answer = await this.#page(next, limit, signal);
+      ({ limit } = answer);
+      const page = listSchema.parse(answer.list);
       this.#noticeRestore(page.metadata.resourceVersion);
       for (const item of page.items ?? []) {
         const object = objectSchema.parse(item);
@@ -163,6 +160,28 @@ export class Informer<Item> {
     this.#failures = 0;
     this.#synced = true;
     this.#refusedAt = null;
+  }
+
+  /** A page of at most `limit` objects from where `next` says, and how many it was asked for in the end. */
+  async #page(
+    next: string | undefined,
+    limit: number,
+    signal: AbortSignal,
+  ): Promise<{ readonly list: unknown; readonly limit: number }> {
+    const { api, path, query, metadataOnly } = this.#options;
+    try {
+      const list = await api.call({
+        method: "GET",
+        path,
+        query: { ...query, limit: String(limit), ...(next === undefined ? {} : { continue: next }) },
+        ...(metadataOnly === true ? { accept: accepts.list } : {}),
+        signal,
+      });
+      return { list, limit };
+    } catch (error) {
+      if (!(error instanceof AnswerTooLarge) || limit === 1) throw error;
+      return await this.#page(next, Math.ceil(limit / SMALLER), signal);
+    }
   }
 
   /** A store that was restored from a backup counts on from there: what was newer is no more. */
