@@ -2,7 +2,8 @@
 import { API_VERSION } from "../api/fields.ts";
 import { type Kind, KINDS, kinds } from "../api/kinds.ts";
 import type { SecretKeyRef } from "../plan/credentials.ts";
-import type { Declared } from "../plan/objects.ts";
+import { type Declared, reference } from "../plan/objects.ts";
+import { overDeclared } from "../plan/quotas.ts";
 import type { KubeApi } from "./client.ts";
 import { areListed, Informer, type Scoped, type RawObject, unseenOf } from "./informer.ts";
 
@@ -11,7 +12,46 @@ export interface CustomObject {
   readonly status: unknown;
   /** What its spec names of Secrets. */
   readonly secretRefs: readonly SecretKeyRef[];
+  /** Its spec was not kept, as its namespace has more than its share. */
+  readonly isLeftOut: boolean;
 }
+
+type Named = Pick<Declared, "kind" | "namespace" | "name">;
+
+/** Who could create objects without end would otherwise fill the memory of this process, which serves everybody. */
+class KeptBytes {
+  readonly #mostBytes: (namespace: string) => number | null;
+  /** Of each object of which something is kept. */
+  readonly #byObject = new Map<string, number>();
+  readonly #byNamespace = new Map<string, number>();
+
+  constructor(mostBytes: (namespace: string) => number | null) {
+    this.#mostBytes = mostBytes;
+  }
+
+  /** @returns null: the spec is kept; else how much of its namespace is. */
+  take(named: Named, spec: unknown): number | null {
+    const most = this.#mostBytes(named.namespace);
+    if (most === null) return null;
+    this.release(named);
+    const bytes = Buffer.byteLength(JSON.stringify(spec ?? {}));
+    const sum = bytes + (this.#byNamespace.get(named.namespace) ?? 0);
+    if (sum > most) return most;
+    this.#byObject.set(idOf(named), bytes);
+    this.#byNamespace.set(named.namespace, sum);
+    return null;
+  }
+
+  release(named: Named): void {
+    const bytes = this.#byObject.get(idOf(named)) ?? 0;
+    this.#byObject.delete(idOf(named));
+    const left = (this.#byNamespace.get(named.namespace) ?? 0) - bytes;
+    if (left > 0) this.#byNamespace.set(named.namespace, left);
+    else this.#byNamespace.delete(named.namespace);
+  }
+}
+
+const idOf = (named: Named): string => `${named.kind} ${reference(named)}`;
 
 export const customPath = (kind: Kind, namespace: string | null, name?: string): string =>
   [
@@ -25,6 +65,8 @@ export interface CustomObjectsOptions {
   readonly api: KubeApi;
   /** Empty: all. */
   readonly namespaces: readonly string[];
+  /** Bytes of specs, as JSON, that are kept of a namespace; null: all. */
+  readonly mostBytes: (namespace: string) => number | null;
   /** Something was added, deleted, or has another generation. */
   readonly specChanged: () => void;
   /** Only its status, or what means nothing to us. */
@@ -35,8 +77,9 @@ export interface CustomObjectsOptions {
 export class CustomObjects {
   readonly #informers: readonly (Scoped<CustomObject> & { readonly kind: Kind })[];
 
-  constructor({ api, namespaces, specChanged, statusChanged, failed }: CustomObjectsOptions) {
+  constructor({ api, namespaces, mostBytes, specChanged, statusChanged, failed }: CustomObjectsOptions) {
     const scopes = namespaces.length === 0 ? [null] : namespaces;
+    const kept = new KeptBytes(mostBytes);
     this.#informers = KINDS.flatMap((kind) =>
       scopes.map((namespace) => ({
         kind,
@@ -44,8 +87,10 @@ export class CustomObjects {
         informer: new Informer<CustomObject>({
           api,
           path: customPath(kind, namespace),
-          read: (object, before) => readObject(kind, object, before),
+          read: (object, before) => readObject(kind, object, before, kept),
+          isPassing: ({ isLeftOut }) => isLeftOut,
           changed: (key, before, after) => {
+            if (before !== undefined && after === undefined) kept.release(before.declared);
             if (before?.declared === after?.declared) statusChanged(kind, key);
             else specChanged();
           },
@@ -86,31 +131,37 @@ export class CustomObjects {
   }
 }
 
-function readObject(kind: Kind, object: RawObject, before: CustomObject | undefined): CustomObject {
+function readObject(
+  kind: Kind,
+  object: RawObject,
+  before: CustomObject | undefined,
+  kept: KeptBytes,
+): CustomObject {
   const { metadata } = object;
   const status = object["status"];
   // The same generation is the same spec: one copy of it is enough.
-  if (before !== undefined && before.declared.generation === metadata.generation)
+  if (before !== undefined && before.declared.generation === metadata.generation && !before.isLeftOut)
     return { ...before, status };
   const created = Date.parse(metadata.creationTimestamp ?? "") / 1000;
   const creationTimestamp = Number.isFinite(created) ? Math.floor(created) : null;
   const spec = object["spec"];
+  const named = { kind, namespace: metadata.namespace, name: metadata.name };
+  const most = kept.take(named, spec);
   const secretRefs: SecretKeyRef[] = [];
-  collectSecretRefs(spec, secretRefs);
+  if (most === null) collectSecretRefs(spec, secretRefs);
   return {
     declared: {
-      kind,
-      namespace: metadata.namespace,
-      name: metadata.name,
+      ...named,
       uid: metadata.uid,
       generation: metadata.generation ?? 0,
       creationTimestamp,
       createdAt: creationTimestamp ?? 0,
-      spec: spec ?? {},
-      faults: [],
+      spec: most === null ? (spec ?? {}) : {},
+      faults: most === null ? [] : [overDeclared(metadata.namespace, most)],
     },
     status,
     secretRefs,
+    isLeftOut: most !== null,
   };
 }
 

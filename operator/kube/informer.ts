@@ -62,6 +62,8 @@ export interface InformerOptions<Item> {
   readonly metadataOnly?: boolean;
   /** What is kept of an object; null: it does not count. `before`: what was kept of it until now. */
   readonly read: (object: RawObject, before: Item | undefined) => Item | null;
+  /** Whether an item has to be read again at the next list, though the object has not changed. Default: none has. */
+  readonly isPassing?: (item: Item) => boolean;
   /** Must only take a note: it is called in the middle of reading events. */
   readonly changed: (key: string, before: Item | undefined, after: Item | undefined) => void;
   /** Told of every failure, which is then waited out. */
@@ -231,7 +233,8 @@ export class Informer<Item> {
     const version = BigInt(resourceVersion);
     const before = this.#kept.get(key);
     // Answers to writes and events of the watch overtake each other; the newer one counts.
-    if (before !== undefined && before.version >= version) return;
+    if (before !== undefined && before.version > version) return;
+    if (before?.version === version && this.#options.isPassing?.(before.item) !== true) return;
     const last = before?.uid === uid ? before.item : undefined;
     const item = this.#options.read(object, last);
     if (item === null) {

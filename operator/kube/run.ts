@@ -5,6 +5,7 @@ import type { Logger } from "pino";
 import { KINDS } from "../api/kinds.ts";
 import { WakeSignal } from "../wake-signal.ts";
 import type { WantedKey } from "../plan/objects.ts";
+import { mostDeclared } from "../plan/quotas.ts";
 import type { Tenancy } from "../plan/tenancy.ts";
 import { Reconciler } from "../reconcile.ts";
 import type { Access } from "./access.ts";
@@ -95,6 +96,7 @@ class Cluster {
     this.#objects = new CustomObjects({
       api,
       namespaces,
+      mostBytes: (home) => mostDeclared(options.tenancy, home),
       specChanged: note("specs"),
       statusChanged: (kind, key) => this.#writer?.check(kind, key),
       failed: this.#failed("objects"),

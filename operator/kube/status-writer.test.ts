@@ -48,7 +48,7 @@ async function writing(
 ): Promise<void> {
   let status = stored;
   const objects = {
-    get: (): CustomObject => ({ declared: object, status, secretRefs: [] }),
+    get: (): CustomObject => ({ declared: object, status, secretRefs: [], isLeftOut: false }),
     accept: (_kind: string, patched: { status: unknown }) => ({ status } = patched),
   };
   const writer = new StatusWriter({

@@ -4,10 +4,24 @@
  */
 import type { Compiled } from "./compile.ts";
 import type { Refusal, Refusals } from "./judge.ts";
-import { byAge, type Declared } from "./objects.ts";
+import { byAge, type Declared, type Fault } from "./objects.ts";
 import { oncePer } from "./once-per.ts";
 import { type Prior, type ServedEntry, servedEntries } from "./prior.ts";
 import { isTenant, type Tenancy, whyNot } from "./tenancy.ts";
+
+/** A spec may hold more than is served of it, as a PriceTable does; of what is this much larger nothing can be. */
+const DECLARED_PER_SERVED = 16;
+
+/** Bytes of specs, as JSON, that are looked at of a namespace; null: all. */
+export const mostDeclared = (tenancy: Tenancy, namespace: string): number | null =>
+  isTenant(tenancy, namespace) ? DECLARED_PER_SERVED * tenancy.quotas.bytes : null;
+
+/** Of an object that is not looked at for that. */
+export const overDeclared = (namespace: string, most: number): Fault => ({
+  reason: "NotPermitted",
+  path: "",
+  message: `the objects of namespace "${namespace}" have more than ${most} bytes together (${DECLARED_PER_SERVED} times quotas.bytes); ${help(namespace)}`,
+});
 
 /** Bytes of an entry's plain JSON. */
 export const entrySize = oncePer((entry: ServedEntry) => ({
