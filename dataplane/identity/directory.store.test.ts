@@ -493,8 +493,8 @@ test("a Postgres that is frozen holds one request that bills, and no further one
   network.defer(() => proxy.close());
   const behind = await openPostgres(proxy.url, { onError: () => {} });
   network.defer(() => behind.end());
-  let now = Date.now();
-  const own = new KeyDirectory({ pool: behind, clock: { now: () => now } });
+  let now = 0;
+  const own = new KeyDirectory({ pool: behind, clock: systemClock, ages: { now: () => now } });
   const ask = () => own.find(digest("calm"), 30_000);
   const before = await ask();
   proxy.hole();

@@ -39,7 +39,8 @@ test("a look-up from before a key was forgotten leaves the newer one to those wh
   let now = 1_000_000;
   const directory = new KeyDirectory({
     pool: { maybeOne: asking } as unknown as DatabasePool,
-    clock: { now: () => now },
+    clock: systemClock,
+    ages: { now: () => now },
   });
   const principal = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null };
   const find = () => Promise.resolve(directory.find("ab", 30_000));
@@ -62,4 +63,35 @@ test("a look-up from before a key was forgotten leaves the newer one to those wh
   expect(asked).toHaveLength(4);
   asked[3]?.resolve(principal);
   expect(await Promise.all([newer, together])).toEqual([principal, principal]);
+});
+
+test("a key that ended elsewhere is asked about within a second, also when the clock was set back an hour", async () => {
+  const key = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null };
+  let found: typeof key | null = key;
+  let [unix, age] = [1_000_000_000, 0];
+  const directory = new KeyDirectory({
+    pool: { maybeOne: async () => found } as unknown as DatabasePool,
+    clock: { now: () => unix },
+    ages: { now: () => age },
+  });
+  expect(await directory.find("ab", 900)).toBe(key);
+  found = null;
+  unix -= 3_600_000;
+  age += 1_000;
+  expect(await directory.find("ab", 900)).toBe(null);
+});
+
+test("a key that is made anew after the clock was set back is remembered, though it ended before", async () => {
+  const key = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null };
+  let [unix, age] = [1_000_000_000, 0];
+  const directory = new KeyDirectory({
+    pool: { maybeOne: async () => key } as unknown as DatabasePool,
+    clock: { now: () => unix },
+    ages: { now: () => age },
+  });
+  directory.forget("ab");
+  unix -= 3_600_000;
+  age += 1_000;
+  await directory.find("ab", 30_000);
+  expect(directory.knows("ab")).toBe(true);
 });

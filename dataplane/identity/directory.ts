@@ -6,7 +6,7 @@
 import { LRUCache } from "lru-cache";
 import { sql, type DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
-import type { Clock } from "../lib/clock.ts";
+import { steadyClock, type Clock } from "../lib/clock.ts";
 import { Gathered } from "../lib/gathered.ts";
 import { SharedCache } from "../lib/shared-cache.ts";
 import type { CurrentKey } from "../billing/held-bill.ts";
@@ -51,24 +51,28 @@ const SHARED_MS = 5_000;
 
 interface Remembered {
   readonly principal: Principal;
-  /** Unix milliseconds at which the look-up began. */
+  /** When the look-up began, by the clock for ages. */
   readonly at: number;
 }
 
 export interface KeyDirectoryOptions {
   readonly pool: DatabasePool;
+  /** Unix milliseconds: when keys end, and when they were used. */
   readonly clock: Clock;
+  /** For the ages of what is remembered: a clock set back must not keep alive a key that was revoked. */
+  readonly ages?: Clock;
 }
 
 export class KeyDirectory implements Directory {
   readonly #options: KeyDirectoryOptions;
+  readonly #ages: Clock;
   /**
    * Valid keys only: a key tried before it existed is not remembered as unknown (rule 5.2). By organization, so that the
    * many people of one make nobody else's requests wait for Postgres.
    */
   readonly #remembered = new SharedCache<Remembered>(MOST_REMEMBERED);
   readonly #lookups = new Map<string, Promise<Principal | null>>();
-  /** Keys that ended here, with Unix milliseconds: what a look-up from before that answers is not kept. */
+  /** Keys that ended here, with when they did: what a look-up from before that answers is not kept. */
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
   /** By key and project: those of a moment ago, for many items of the same batch. */
   readonly #limits = new LRUCache<string, Pick<Principal, "limits" | "keyEpoch">>({
@@ -101,19 +105,19 @@ export class KeyDirectory implements Directory {
 
   constructor(options: KeyDirectoryOptions) {
     this.#options = options;
+    this.#ages = options.ages ?? steadyClock;
   }
 
   find(sha256: string, maxAgeMs: number): Principal | Promise<Principal | null> {
-    const now = this.#options.clock.now();
     const remembered = this.#remembered.get(sha256);
     if (remembered === undefined) return this.#findAnew(sha256, undefined, maxAgeMs);
-    if (now - remembered.at >= maxAgeMs) {
-      if (!this.#goesOn(remembered, maxAgeMs, now)) return this.#findAnew(sha256, remembered, maxAgeMs);
+    if (this.#ageOf(remembered) >= maxAgeMs) {
+      if (!this.#goesOn(remembered, maxAgeMs)) return this.#findAnew(sha256, remembered, maxAgeMs);
       this.#askOnce(sha256).catch(() => undefined);
     }
     // Its end may have been moved since.
-    if (isExpired(remembered.principal, now)) return this.#findAnew(sha256, undefined, 0);
-    this.#used.set(remembered.principal.keyId, now);
+    if (this.#isExpired(remembered)) return this.#findAnew(sha256, undefined, 0);
+    this.#sawUse(remembered.principal);
     return remembered.principal;
   }
 
@@ -121,8 +125,25 @@ export class KeyDirectory implements Directory {
    * Whether what is remembered is taken at once, as Postgres did not answer the last look-up: a frozen one would else hold
    * each request for as long as the one that found it so.
    */
-  #goesOn({ principal, at }: Remembered, maxAgeMs: number, now: number): boolean {
-    return this.#isAway && maxAgeMs >= SHARED_MS && now - at < STALE_MS && !isExpired(principal, now);
+  #goesOn(remembered: Remembered, maxAgeMs: number): boolean {
+    return (
+      this.#isAway &&
+      maxAgeMs >= SHARED_MS &&
+      this.#ageOf(remembered) < STALE_MS &&
+      !this.#isExpired(remembered)
+    );
+  }
+
+  #ageOf({ at }: Remembered): number {
+    return this.#ages.now() - at;
+  }
+
+  #isExpired({ principal: { expiresAt } }: Remembered): boolean {
+    return expiresAt !== null && expiresAt <= this.#options.clock.now();
+  }
+
+  #sawUse({ keyId }: Principal): void {
+    this.#used.set(keyId, this.#options.clock.now());
   }
 
   knows(sha256: string): boolean {
@@ -131,7 +152,7 @@ export class KeyDirectory implements Directory {
 
   async findQueued(sha256: string): Promise<Principal | null> {
     const principal = await this.#line.find(sha256);
-    if (principal !== null) this.#used.set(principal.keyId, this.#options.clock.now());
+    if (principal !== null) this.#sawUse(principal);
     return principal;
   }
 
@@ -142,13 +163,12 @@ export class KeyDirectory implements Directory {
    */
   person(person: Person): Principal | Promise<Principal> {
     const { sha256 } = person;
-    const now = this.#options.clock.now();
     const remembered = this.#remembered.get(sha256);
     if (person.kind === "inference") this.#members.set(person.organizationId, person.id, person);
     if (remembered === undefined || !isNamed(person, remembered.principal)) return this.#introduced(person);
     // Postgres may be away: what is remembered is still right.
-    if (now - remembered.at >= PERSON_AGE_MS) this.#askOnce(sha256).catch(() => undefined);
-    this.#used.set(remembered.principal.keyId, now);
+    if (this.#ageOf(remembered) >= PERSON_AGE_MS) this.#askOnce(sha256).catch(() => undefined);
+    this.#sawUse(remembered.principal);
     return remembered.principal;
   }
 
@@ -156,7 +176,7 @@ export class KeyDirectory implements Directory {
     try {
       const principal = await this.#introduce(person);
       if (principal === null) throw new Error("the organization or its project is not in Postgres yet");
-      this.#used.set(principal.keyId, this.#options.clock.now());
+      this.#sawUse(principal);
       return principal;
     } catch (error) {
       throw error instanceof ApiError ? error : unavailable(error);
@@ -191,13 +211,13 @@ export class KeyDirectory implements Directory {
     maxAgeMs: number,
   ): Promise<Principal | null> {
     const principal = await this.#lookUp(sha256, remembered, maxAgeMs >= SHARED_MS);
-    if (principal !== null) this.#used.set(principal.keyId, this.#options.clock.now());
+    if (principal !== null) this.#sawUse(principal);
     return principal;
   }
 
   /** Call it when a key has ended, or its secret opens another one: from now on this process asks Postgres about it (rule 5.2). */
   forget(sha256: string): void {
-    this.#ended.set(sha256, this.#options.clock.now());
+    this.#ended.set(sha256, this.#ages.now());
     this.#remembered.delete(sha256);
     this.#lookups.delete(sha256);
   }
@@ -217,7 +237,7 @@ export class KeyDirectory implements Directory {
 
   /** By the keys' ids, those that are valid. */
   async #recheckTogether(keyIds: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
-    const at = this.#options.clock.now();
+    const at = this.#ages.now();
     const rows = await this.#options.pool.any(sql.type(foundSchema)`
       ${selectPrincipals(sql.fragment`, key.sha256`)} where key.id = any(${sql.array([...new Set(keyIds)], "text")}) and ${isValidKey}
     `);
@@ -289,9 +309,8 @@ export class KeyDirectory implements Directory {
     try {
       return await (shared && remembered !== undefined ? this.#askOnce(sha256) : this.#ask(sha256));
     } catch (error) {
-      const now = this.#options.clock.now();
-      if (remembered !== undefined && now - remembered.at < STALE_MS)
-        return isExpired(remembered.principal, now) ? null : remembered.principal;
+      if (remembered !== undefined && this.#ageOf(remembered) < STALE_MS)
+        return this.#isExpired(remembered) ? null : remembered.principal;
       throw unavailable(error);
     }
   }
@@ -306,7 +325,7 @@ export class KeyDirectory implements Directory {
 
   /** As `#ask`, for several; nothing is made of those that are not found. */
   async #askTogether(sha256s: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
-    const at = this.#options.clock.now();
+    const at = this.#ages.now();
     const rows = await lookedUpInTime(
       this.#options.pool.any(sql.type(foundSchema)`
         ${selectPrincipals(sql.fragment`, key.sha256`)} where key.sha256 = any(${sql.array([...sha256s], "text")}) and ${isValidKey}
@@ -333,7 +352,7 @@ export class KeyDirectory implements Directory {
   }
 
   async #ask(sha256: string): Promise<Principal | null> {
-    const at = this.#options.clock.now();
+    const at = this.#ages.now();
     let principal: Principal | null;
     try {
       principal = await lookedUpInTime(
@@ -351,7 +370,7 @@ export class KeyDirectory implements Directory {
     return principal;
   }
 
-  /** `at`: Unix milliseconds at which its look-up began. */
+  /** `at`: when its look-up began. */
   #remember(sha256: string, principal: Principal, at: number): void {
     if (at > (this.#ended.get(sha256) ?? Number.NEGATIVE_INFINITY))
       this.#remembered.set(principal.organizationId, sha256, { principal, at });
@@ -360,7 +379,6 @@ export class KeyDirectory implements Directory {
 
 /** Whether a person's name is there as their token says it. */
 const isNamed = ({ name }: Person, { keyName }: Principal): boolean => name === null || name === keyName;
-const isExpired = ({ expiresAt }: Principal, now: number): boolean => expiresAt !== null && expiresAt <= now;
 
 const unavailable = (cause: unknown) =>
   new ApiError("unavailable", "Keys cannot be checked right now. Try again in a moment.", {
