@@ -95,3 +95,25 @@ test("a key that is made anew after the clock was set back is remembered, though
   await directory.find("ab", 30_000);
   expect(directory.knows("ab")).toBe(true);
 });
+
+test("that Postgres was frozen once is no reason to believe a key for minutes after: the next request asks", async () => {
+  const key = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null };
+  let answer = async (): Promise<typeof key | null> => key;
+  let age = 0;
+  const directory = new KeyDirectory({
+    pool: { maybeOne: () => answer() } as unknown as DatabasePool,
+    clock: systemClock,
+    ages: { now: () => age },
+  });
+  const find = () => directory.find("ab", 30_000);
+  await find();
+  age = 31_000;
+  answer = () => Promise.reject(new Error("frozen"));
+  expect(await find()).toBe(key);
+  expect(find(), "at once").toBe(key);
+  await setImmediate();
+  // It is there again, and another pod ends the key before anybody asks here.
+  answer = async () => null;
+  age = 120_000;
+  expect(await find()).toBe(null);
+});

@@ -29,6 +29,8 @@ const MOST_REMEMBERED = 50_000;
  * be only this pod that cannot reach it.
  */
 const STALE_MS = 5 * 60_000;
+/** So long after a look-up that Postgres left without an answer, it is taken to be frozen still. */
+const AWAY_MS = 10_000;
 /**
  * Of a person nothing is looked up while a request waits: what ends them is their token and their organization's rules, which
  * this process has. What may be older is the rest, such as their project's limits.
@@ -98,8 +100,8 @@ export class KeyDirectory implements Directory {
   readonly #members = new SharedCache<Person>(MOST_REMEMBERED);
   /** Organizations that have as many people as they may. */
   readonly #full = new LRUCache<string, true>({ max: 10_000, ttl: FULL_MS });
-  /** Postgres did not answer the last look-up. */
-  #isAway = false;
+  /** When Postgres left a look-up without an answer, by the clock for ages; none has come since. */
+  #awayAt = Number.NEGATIVE_INFINITY;
   /** Keys used since the last `writeUsed`, with Unix milliseconds. */
   #used = new Map<string, number>();
 
@@ -122,12 +124,12 @@ export class KeyDirectory implements Directory {
   }
 
   /**
-   * Whether what is remembered is taken at once, as Postgres did not answer the last look-up: a frozen one would else hold
-   * each request for as long as the one that found it so.
+   * Whether what is remembered is taken at once, as Postgres did not answer a moment ago: a frozen one would else hold each
+   * request for as long as the one that found it so.
    */
   #goesOn(remembered: Remembered, maxAgeMs: number): boolean {
     return (
-      this.#isAway &&
+      this.#ages.now() - this.#awayAt < AWAY_MS &&
       maxAgeMs >= SHARED_MS &&
       this.#ageOf(remembered) < STALE_MS &&
       !this.#isExpired(remembered)
@@ -360,9 +362,9 @@ export class KeyDirectory implements Directory {
           ${selectPrincipals()} where key.sha256 = ${sha256} and ${isValidKey}
         `),
       );
-      this.#isAway = false;
+      this.#awayAt = Number.NEGATIVE_INFINITY;
     } catch (error) {
-      this.#isAway = true;
+      this.#awayAt = this.#ages.now();
       throw error;
     }
     if (principal === null) this.#remembered.delete(sha256);
