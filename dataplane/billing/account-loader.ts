@@ -45,12 +45,18 @@ export class AccountLoader {
     }, READ_AT_ONCE);
   }
 
-  /** Reads these accounts and key epochs from the ledger again, and resolves when Redis has them. */
+  /**
+   * Reads these accounts and key epochs from the ledger again, some at a time, and resolves when Redis has them.
+   * @throws Error when a store does not answer in time.
+   */
   async refresh(organizationIds: readonly string[]): Promise<void> {
-    await this.#compared(async () => {
-      const accounts = await readAccounts(this.#pool, organizationIds);
-      await Promise.all(accounts.map((account) => this.#tell(account)));
-    });
+    for (let at = 0; at < organizationIds.length; at += READ_AT_ONCE) {
+      const ids = organizationIds.slice(at, at + READ_AT_ONCE);
+      await this.#compared(async () => {
+        const accounts = await lookedUpInTime(readAccounts(this.#pool, ids));
+        await Promise.all(accounts.map((account) => this.#tell(account)));
+      });
+    }
   }
 
   /** What one Postgres says is taken only after it was compared with what Redis knows of the one before. */

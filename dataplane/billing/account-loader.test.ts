@@ -1,0 +1,55 @@
+/** How much is asked of the stores at once when keys of many organizations change, and how long it is waited for. */
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import type { DatabasePool } from "slonik";
+import { AccountLoader } from "./account-loader.ts";
+import type { Shards } from "./shards.ts";
+
+const ids = Array.from({ length: 1_201 }, (_, n) => `org_${n}`);
+/** Accounts that Redis is being told of, the most of them, and all that it was told. */
+let telling = 0;
+let most = 0;
+let told = 0;
+const shards = {
+  of: () => ({
+    run: async () => {
+      telling += 1;
+      most = Math.max(most, telling);
+      await Promise.resolve();
+      telling -= 1;
+      told += 1;
+      return ["known"];
+    },
+  }),
+} as unknown as Shards;
+const loader = (any: (statement: { values: readonly unknown[] }) => Promise<unknown>) =>
+  new AccountLoader({ any } as unknown as DatabasePool, shards, async () => undefined);
+
+beforeEach(() => void vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] }));
+afterEach(() => void vi.useRealTimers());
+
+test("of any number of organizations five hundred are read and told at once", async () => {
+  const read: number[] = [];
+  await loader(async ({ values }) => {
+    const asked = values.find((value) => Array.isArray(value)) as string[];
+    read.push(asked.length);
+    return asked.map((organizationId) => ({
+      organizationId,
+      balance: 0n,
+      version: 1n,
+      ledger: "l",
+      keyEpoch: 1n,
+    }));
+  }).refresh(ids);
+  expect(read).toEqual([500, 500, 201]);
+  expect([told, most]).toEqual([1_201, 500]);
+});
+
+test("a Postgres that is frozen holds whoever changed a key for two seconds", async () => {
+  const refreshed = loader(() => new Promise(() => undefined)).refresh(["org_1"]);
+  const outcome = refreshed.then(
+    () => "told",
+    (error: unknown) => String(error),
+  );
+  await vi.advanceTimersByTimeAsync(2_000);
+  expect(await outcome).toContain("did not answer");
+});
