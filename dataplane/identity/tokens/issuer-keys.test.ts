@@ -69,6 +69,22 @@ test("a key that vanished is refused within a minute, with requests and without"
   expect(await find("one")).toEqual([]);
 });
 
+test("a key that vanished is refused within a minute, though one look failed meanwhile", async () => {
+  const [key] = await keys.keysFor(header("one"));
+  if (key === undefined || typeof key === "string") throw new Error("there is no key");
+  issuer.publish(two);
+  await pass(38_000);
+  issuer.isAway = true;
+  await pass(2_000);
+  issuer.isAway = false;
+  for (let second = 40; second < 58; second += 2) {
+    await pass(2_000);
+    keys.stillHas(key);
+  }
+  expect(keys.stillHas(key)).toBe(false);
+  expect(await find("one")).toEqual([]);
+});
+
 test("after a silence of ten minutes keys are read before a token is believed", async () => {
   await find("one");
   await pass(10 * 60_000);

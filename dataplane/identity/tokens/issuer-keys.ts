@@ -79,10 +79,16 @@ export class IssuerKeys {
     return keysFor(this.#keys, header);
   }
 
-  /** Reads them anew when it is time. @throws Error, once a minute, while they cannot be read. */
+  /**
+   * Reads them anew when it is time, after a failure soon again while the last good answer still counts as new: it may have
+   * been one of many, and a key may have vanished since.
+   * @throws Error, once a minute, while they cannot be read.
+   */
   async refresh(): Promise<void> {
     const now = this.#clock.now();
-    if (now - this.#usedAt < IN_USE_MS && now - this.#lookedAt >= REFRESH_MS) await this.#look(now);
+    const isNew = now - this.#goodAt <= MOST_AGE_MS;
+    const pause = this.#failure !== null && isNew ? FAILURE_PAUSE_MS : REFRESH_MS;
+    if (now - this.#usedAt < IN_USE_MS && now - this.#lookedAt >= pause) await this.#look(now);
     if (this.#failure === null || this.#lookedAt - this.#toldAt < TELL_MS) return;
     this.#toldAt = this.#lookedAt;
     throw new Error(`the keys of ${this.#place.issuer} cannot be read`, { cause: this.#failure });
