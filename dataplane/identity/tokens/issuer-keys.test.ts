@@ -1,4 +1,5 @@
 /** Rule 13.1: how long keys of an issuer are believed, and how often it is asked for them. */
+import { setImmediate } from "node:timers/promises";
 import { beforeEach, describe, expect, test } from "vitest";
 import { FakeIssuer, signingKey } from "../../../test/fakes/issuer.ts";
 import { IssuerKeys } from "./issuer-keys.ts";
@@ -59,6 +60,31 @@ test("a new key is found at once; a flood of unknown ones causes one look in 30 
   expect(looks()).toBe(3);
 });
 
+test("a new key is found at once, also while keys are being read as they were before it", async () => {
+  const answered = Promise.withResolvers<void>();
+  const place = { issuer: issuer.url, jwksUrl: `${issuer.url}/keys`, allowCidrs: [], allowPorts: [] };
+  const slow = new IssuerKeys(
+    place,
+    async (...asked) => {
+      const read = await issuer.fetchJson(...asked);
+      if (looks() === 2) await answered.promise;
+      return read;
+    },
+    clock,
+  );
+  expect(await slow.keysFor(header("one"))).toMatchObject([{ kid: "one" }]);
+  now += 41_000;
+  const reading = slow.refresh();
+  await setImmediate();
+  now += 1_000;
+  issuer.publish(one, two);
+  const found = slow.keysFor(header("two"));
+  answered.resolve();
+  expect(await found).toMatchObject([{ kid: "two" }]);
+  await reading;
+  expect(looks()).toBe(3);
+});
+
 test("a key that vanished is refused within a minute, with requests and without", async () => {
   const [key] = await keys.keysFor(header("one"));
   if (key === undefined || typeof key === "string") throw new Error("there is no key");
@@ -115,6 +141,22 @@ describe("while the issuer is away", () => {
     issuer.isAway = false;
     await pass(6_000);
     expect(await find("one")).toEqual(["one"]);
+  });
+
+  test("a token of a key that it may have made meanwhile is not refused: nobody can know", async () => {
+    await find("one");
+    issuer.isAway = true;
+    now += 1_000;
+    for (let second = 0; second < 20; second += 1) {
+      now += 1_000;
+      expect([await find("two"), await find("one")]).toEqual(["away", ["one"]]);
+    }
+    expect(looks(), "one for an unknown key in 30 s").toBe(2);
+    issuer.publish(one, two);
+    issuer.isAway = false;
+    await pass(30_000);
+    expect(await find("two")).toEqual(["two"]);
+    expect(await find("three")).toEqual([]);
   });
 
   test("from the first: it is asked every five seconds at most, however many tokens come", async () => {

@@ -60,23 +60,29 @@ export class IssuerKeys {
 
   /**
    * The keys that a token may be signed with; none: it names one that the issuer does not have. `kid`: it has to name
-   * one. `away`: the issuer's keys cannot be read, and those of before are too old.
+   * one. `away`: the issuer's keys cannot be read, and those of before are too old, or are not the one that it names.
    */
   async keysFor(header: TokenHeader): Promise<KeySet | "kid" | "away"> {
     const now = this.#clock.now();
     this.#usedAt = now;
-    const isFresh = this.#isFresh(now);
-    if (!isFresh) await this.#look(now);
+    if (!this.#isFresh(now)) await this.#look(now);
     if (this.#clock.now() - this.#goodAt > STALE_MS) return "away";
+    if (!this.#knows(header)) await this.#lookForNew(header, now);
+    return this.#failure !== null && !this.#knows(header) ? "away" : keysFor(this.#keys, header);
+  }
+
+  #knows(header: TokenHeader): boolean {
     const found = keysFor(this.#keys, header);
-    const isKnown = found === "kid" || found.length > 0 || this.#keys.some(({ kid }) => kid === header.kid);
-    if (isKnown || !isFresh) return found;
-    if (this.#looking === null) {
-      if (now - this.#unknownAt < UNKNOWN_KEY_MS) return found;
-      this.#unknownAt = now;
-    }
+    return found === "kid" || found.length > 0 || this.#keys.some(({ kid }) => kid === header.kid);
+  }
+
+  /** For a token that came at `now`. */
+  async #lookForNew(header: TokenHeader, now: number): Promise<void> {
+    if (this.#looking !== null) await this.#looking;
+    // A look that began before the token came says nothing of a key that is younger.
+    if (this.#knows(header) || this.#lookedAt >= now || now - this.#unknownAt < UNKNOWN_KEY_MS) return;
+    this.#unknownAt = now;
     await this.#look(now);
-    return keysFor(this.#keys, header);
   }
 
   /**
