@@ -57,6 +57,11 @@ const identity = (of: FakeIssuer, more: Partial<IdentityEntry> = {}): IdentityEn
 });
 
 const organizations = [
+  // Before all others, and where it says that the issuer's keys are nobody answers.
+  sampleOrganization("org_rude", {
+    source: { ...sampleSource("Organization", "rude"), namespace: "0" },
+    identity: identity(issuer, { audiences: ["rude"], jwksUrl: `${away.url}/keys` }),
+  }),
   sampleOrganization("org_b", {
     source: { ...sampleSource("Organization", "b"), namespace: "a-b" },
     identity: identity(issuer, {

@@ -98,9 +98,12 @@ export class TokenPeople implements People {
     if (typeof said === "string") throw refusedToken(said);
     const accepted = this.#look().get(said.issuer);
     if (accepted === undefined) throw refusedToken("issuer");
+    // Whoever accepts other audiences may name an address of keys that nobody answers at: no token of these waits for it.
+    const addressed = accepted.acceptances.filter(({ identity }) => isFor(said.claims, identity.audiences));
+    if (addressed.length === 0) throw refusedToken("audience");
     const verified = new Map<IssuerKeys, VerifiedToken | TokenFault>();
     const faults: TokenFault[] = [];
-    for (const acceptance of accepted.acceptances) {
+    for (const acceptance of addressed) {
       const { keys } = acceptance;
       const result = verified.get(keys) ?? (await this.#verify(token, said, keys));
       verified.set(keys, result);
@@ -181,7 +184,6 @@ function decide(
   issuer: string,
   { claims, subject }: VerifiedToken,
 ): Person | TokenFault {
-  if (!isFor(claims, identity.audiences)) return "audience";
   const rule = ruleFor(identity.rules, claims);
   if (rule === undefined) return "rule";
   if (organization.suspended) return "suspended";

@@ -6,6 +6,7 @@ const words = {
   malformed: "the token is malformed",
   size: "the token is larger than 16 KiB",
   issuer: "no organization accepts tokens of this issuer",
+  audience: "the token is for another audience",
   algorithm: "the token's algorithm is not one of RS256, PS256, ES256 and EdDSA",
   kid: "the token names no key (kid), and its issuer has several",
   key: "the token's key is none of its issuer's",
@@ -15,7 +16,6 @@ const words = {
   subject: "the token has no subject (sub)",
   expired: "the token has expired",
   early: "the token is not valid yet",
-  audience: "the token is for another audience",
   rule: "no rule of the organization matches the token's claims",
   suspended: "the organization is suspended",
 } as const;

@@ -13,28 +13,30 @@ const LEEWAY_SECONDS = 60;
 export const hasTokenForm = (credential: string): boolean =>
   /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*$/.test(credential);
 
+/** As it says: nothing may follow from it but which keys to try, and that it is refused. */
 export interface UnverifiedToken {
   readonly header: TokenHeader;
-  /** As it says: nothing but which keys to try may follow from it. */
   readonly issuer: string;
+  readonly claims: Claims;
 }
 
 /** What a token says of itself before anything is known of it. */
 export function readToken(token: string): UnverifiedToken | TokenFault {
   if (token.length > MOST_CHARACTERS) return "size";
   let header: Record<string, unknown>;
-  let issuer: unknown;
+  let claims: Claims;
   try {
     header = decodeProtectedHeader(token);
-    issuer = decodeJwt(token).iss;
+    claims = decodeJwt(token);
   } catch {
     return "malformed";
   }
   const { alg, kid } = header;
+  const { iss: issuer } = claims;
   if (typeof issuer !== "string" || typeof alg !== "string") return "malformed";
   if (kid !== undefined && typeof kid !== "string") return "malformed";
   const known = algorithms.find((algorithm) => algorithm === alg);
-  return known === undefined ? "algorithm" : { header: { alg: known, kid }, issuer };
+  return known === undefined ? "algorithm" : { header: { alg: known, kid }, issuer, claims };
 }
 
 export interface VerifiedToken {
@@ -48,13 +50,13 @@ export interface VerifiedToken {
 /** `keys`: those that it may be signed with. `now`: Unix milliseconds. */
 export async function verifyToken(
   token: string,
-  { header, issuer }: UnverifiedToken,
+  said: UnverifiedToken,
   keys: KeySet,
   now: number,
 ): Promise<VerifiedToken | TokenFault> {
   let fault: TokenFault = "key";
   for (const key of keys) {
-    const verified = await verifyWith(token, { header, issuer }, key, now);
+    const verified = await verifyWith(token, said, key, now);
     if (verified !== "signature") return verified;
     fault = verified;
   }
