@@ -180,11 +180,13 @@ test("a token seen before costs a small part of one that is verified", async () 
   expect(seen / verified).toBeLessThan(0.2);
 });
 
-test("a person of an id that belongs to another namespace is not served", async () => {
+test("a person of an id that belongs to another namespace is not served, nor who is known to its owner", async () => {
   await declare();
+  await people().find(token({ sub: "known" }));
   const source = { ...sampleOrganization("org_acme").source, namespace: "evil" };
   await declare({ source }, false);
-  await expect(people().find(token({ sub: "thief" }))).rejects.toMatchObject({ code: "unavailable" });
+  for (const sub of ["thief", "known"])
+    await expect(people().find(token({ sub }))).rejects.toMatchObject({ code: "unavailable" });
   expect((await rows()).length).toBeGreaterThan(0);
   await declare();
 });

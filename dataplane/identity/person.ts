@@ -11,7 +11,7 @@ import type { Principal } from "./principal.ts";
 export interface Person {
   /** `usr_…`: the same for as long as organization, issuer and subject are. */
   readonly id: string;
-  /** Stands where a key's digest does: of who it is and of what the rules say of it. No key has it. */
+  /** Stands where a key's digest does: of who it is, of who says so, and of what the rules say of it. No key has it. */
   readonly sha256: string;
   readonly organizationId: string;
   /** That declares the organization: it has to own its id (rule 8.3). */
@@ -45,7 +45,7 @@ export function personOf(
   const who = [organizationId, issuer, subject];
   return {
     id: `usr_${base62(digestOf(who))}`,
-    sha256: digestOf([...who, role, project, limits]).toString("hex"),
+    sha256: digestOf([...who, source.namespace, role, project, limits]).toString("hex"),
     organizationId,
     namespace: source.namespace,
     kind: kinds[role],
