@@ -8,7 +8,10 @@ import { lockOrganization } from "./lock-organization.ts";
 import { findProject, type Project } from "./projects.ts";
 import { tellKeyEpoch } from "./tell-key-epoch.ts";
 
-/** null: there is no such project. Unless its limits are declared. @throws ApiError 503 when Redis does not hear of it. */
+/**
+ * null: there is no such project. What stays as it is, is no change. Unless its limits are declared.
+ * @throws ApiError 503 when Redis does not hear of it.
+ */
 export async function changeProjectLimits(
   pool: DatabasePool,
   holds: Pick<Holds, "refresh">,
@@ -23,16 +26,18 @@ export async function changeProjectLimits(
     if (before === null) return null;
     if (before.limitsDeclared) return "declared";
     const limits = changedLimits(before.limits, change);
+    const [from, to] = [textOf(before.limits), textOf(limits)];
+    if (from === to) return before;
     await transaction.query(
       sql.unsafe`update projects set limits = ${jsonb(limits)} where id = ${before.id}`,
     );
-    const text = (value: Project["limits"]) => value && JSON.stringify(value);
-    await writeAuditLog(transaction, actor, "project.updated", before.id, {
-      limits: { from: text(before.limits), to: text(limits) },
-    });
+    await writeAuditLog(transaction, actor, "project.updated", before.id, { limits: { from, to } });
     await bumpKeyEpoch(transaction, organizationId);
     return { ...before, limits };
   });
   if (outcome !== null && outcome !== "declared") await tellKeyEpoch(holds, organizationId);
   return outcome;
 }
+
+/** Of one form for limits that are the same: both come out of their schema. */
+const textOf = (limits: Project["limits"]): string | null => limits && JSON.stringify(limits);

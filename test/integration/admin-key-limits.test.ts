@@ -1,5 +1,7 @@
 /** When keys end, and what they and projects may spend, through the admin API (rules 9.3 to 9.5). */
+import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { z } from "zod";
 import { AdminWorld, tenantEntry } from "./admin-world.ts";
 import { keyCalls, ORGANIZATION, PROJECT } from "./key-calls.ts";
 
@@ -176,6 +178,25 @@ describe("limits", () => {
     expect((await own(two)).body).toMatchObject({ limits: null, standing: [{ scope: "project" }] });
     expect((await admin("POST", path, { limits: null })).body).toMatchObject({ limits: null });
     expect((await ask(two, 1)).status).toBe(200);
+  });
+
+  test("a project's limits that stay as they are, are no change: no line in the audit log, no key looked up again", async () => {
+    const path = "/v1/organization/projects/default";
+    const limits = { requests_per_minute: 5_000, models: ["m-*"] };
+    const state = () =>
+      world.pool.oneFirst(sql.type(z.object({ text: z.string() }))`
+        select key_epoch || ' ' || (select count(*) from audit_log where organization_id = 'org_a') as text
+        from organizations where id = 'org_a'
+      `);
+    for (const [to, ...same] of [
+      [{ limits }, { limits }, { limits: {} }, {}, { limits: { models: ["m-*"], credits: null } }],
+      [{ limits: null }, { limits: null }, { limits: {} }, { limits: { requests_per_minute: null } }],
+    ]) {
+      expect((await admin("POST", path, to)).status).toBe(200);
+      const before = await state();
+      for (const body of same) expect((await admin("POST", path, body)).status).toBe(200);
+      expect(await state()).toBe(before);
+    }
   });
 
   test("what is declared holds, for keys that say nothing as well, and is changed in the Organization alone", async () => {
