@@ -17,8 +17,10 @@ import {
   USUAL_LIMIT,
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
+import { actorOf } from "./actor.ts";
+import { readKeyChange, readNewKey } from "./key-bodies.ts";
 import { limitsObject, showKeys, type StandingNeeds } from "./limits.ts";
-import { actorOf, pathId, readChoice, readKeyChange, readNewKey, readOne } from "./requests.ts";
+import { pathId, readChoice, readOne } from "./parameters.ts";
 import { isoSeconds } from "../../lib/unix-time.ts";
 
 export interface AdminNeeds {

@@ -25,8 +25,10 @@ import {
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { changeProjectLimits } from "../../identity/project-limits.ts";
+import { actorOf } from "./actor.ts";
+import { readKeyChange, readNewKey, readProjectChange } from "./key-bodies.ts";
 import { limitsObject, showKeys, standingsOfProjects } from "./limits.ts";
-import { actorOf, pathId, readChoice, readKeyChange, readNewKey, readProjectChange } from "./requests.ts";
+import { pathId, readChoice } from "./parameters.ts";
 
 export interface ProjectNeeds {
   readonly pool: DatabasePool;

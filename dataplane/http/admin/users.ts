@@ -15,7 +15,7 @@ import {
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
-import { pathId } from "./requests.ts";
+import { pathId } from "./parameters.ts";
 
 /** Stands for the id of whoever asks. */
 const ME = "me";

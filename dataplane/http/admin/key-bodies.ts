@@ -1,57 +1,13 @@
-/** What the routes of the admin API read from a request in the same way. */
+/** What a key is made with, what of it changes, and what of a project (rules 5.5, 9.4). */
 import type { FastifyRequest } from "fastify";
 import { z } from "zod";
 import { keyStatuses, type KeyChange, type NewKey } from "../../identity/keys.ts";
 import { changedLimits, type LimitsChange } from "../../identity/limits.ts";
-import { readLimits } from "./limits.ts";
-import type { Actor } from "../../identity/audit-log.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { LATEST_SECOND } from "../../lib/clock.ts";
 import { MOST_NAME } from "../../lib/names.ts";
-import { limits } from "../limits.ts";
-import type { Query } from "../list-query.ts";
-import { readJsonBody } from "../request-body.ts";
-import { callerOf } from "../route.ts";
-
-const MAX_FORWARDED = 500;
-/** Of unknown fields, in the message that refuses them. */
-const MOST_NAMED = 10;
-const MOST_NAMED_CHARACTERS = 100;
-
-/** For the audit log. */
-export function actorOf(request: FastifyRequest): Actor {
-  const { organizationId, keyId } = callerOf(request);
-  const forwarded = request.headers["x-forwarded-for"];
-  return {
-    organizationId,
-    keyId,
-    requestId: request.id,
-    address: request.ip,
-    forwardedFor: typeof forwarded === "string" ? forwarded.slice(0, MAX_FORWARDED) : null,
-  };
-}
-
-/** An id of a path. Whatever cannot be one names nothing, and never reaches the database (rule 5.7). */
-export function pathId(text: string): string | null {
-  return /^[A-Za-z0-9_-]{1,200}$/.test(text) ? text : null;
-}
-
-/** The body's fields. @throws ApiError 400 that names those which are not `known`, 413, 415 */
-async function readFields<Name extends string>(
-  request: FastifyRequest,
-  known: readonly Name[],
-): Promise<Readonly<Partial<Record<Name, unknown>>>> {
-  const fields = await readJsonBody(request, limits.smallBodyBytes);
-  const names: readonly string[] = known;
-  const unknown = Object.keys(fields).filter((name) => !names.includes(name));
-  const [first] = unknown;
-  if (first !== undefined) {
-    const some = unknown.slice(0, MOST_NAMED).map((name) => name.slice(0, MOST_NAMED_CHARACTERS));
-    const message = `Unknown field${unknown.length > 1 ? "s" : ""}: ${some.join(", ")}. Known are ${known.join(", ")}.`;
-    throw new ApiError("invalid_request", message, { param: first.slice(0, MOST_NAMED_CHARACTERS) });
-  }
-  return fields as Partial<Record<Name, unknown>>;
-}
+import { readFields } from "./bodies.ts";
+import { readLimits } from "./limits.ts";
 
 /** What a key shall be made with. `now`: Unix milliseconds. @throws ApiError 400, 413, 415 */
 export async function readNewKey(request: FastifyRequest, now: number): Promise<NewKey> {
@@ -129,26 +85,4 @@ function readName(value: unknown): string {
     );
   }
   return value;
-}
-
-/** One value of the query among those allowed; null when it is not there. @throws ApiError 400 */
-export function readChoice<Choice extends string>(
-  query: Query,
-  name: string,
-  choices: readonly Choice[],
-): Choice | null {
-  const value = query[name];
-  if (value === undefined) return null;
-  const choice = choices.find((known) => known === value);
-  if (choice === undefined) {
-    throw new ApiError("invalid_value", `${name} must be ${choices.join(" or ")}.`, { param: name });
-  }
-  return choice;
-}
-
-/** One value of the query; null when it is not there. @throws ApiError 400 when it is there twice. */
-export function readOne(query: Query, name: string): string | null {
-  const value = query[name];
-  if (value === undefined || typeof value === "string") return value ?? null;
-  throw new ApiError("invalid_value", `${name} must be given once.`, { param: name });
 }
