@@ -42,7 +42,7 @@ test("a look-up from before a key was forgotten leaves the newer one to those wh
     clock: systemClock,
     ages: { now: () => now },
   });
-  const principal = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null };
+  const principal = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null, limits: [] };
   const find = () => Promise.resolve(directory.find("ab", 30_000));
   const known = async () => {
     const found = find();
@@ -66,7 +66,7 @@ test("a look-up from before a key was forgotten leaves the newer one to those wh
 });
 
 test("a key that ended elsewhere is asked about within a second, also when the clock was set back an hour", async () => {
-  const key = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null };
+  const key = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null, limits: [] };
   let found: typeof key | null = key;
   let [unix, age] = [1_000_000_000, 0];
   const directory = new KeyDirectory({
@@ -82,7 +82,7 @@ test("a key that ended elsewhere is asked about within a second, also when the c
 });
 
 test("a key that is made anew after the clock was set back is remembered, though it ended before", async () => {
-  const key = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null };
+  const key = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null, limits: [] };
   let [unix, age] = [1_000_000_000, 0];
   const directory = new KeyDirectory({
     pool: { maybeOne: async () => key } as unknown as DatabasePool,
@@ -97,7 +97,7 @@ test("a key that is made anew after the clock was set back is remembered, though
 });
 
 test("that Postgres was frozen once is no reason to believe a key for minutes after: the next request asks", async () => {
-  const key = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null };
+  const key = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null, limits: [] };
   let answer = async (): Promise<typeof key | null> => key;
   let age = 0;
   const directory = new KeyDirectory({
@@ -116,4 +116,26 @@ test("that Postgres was frozen once is no reason to believe a key for minutes af
   answer = async () => null;
   age = 120_000;
   expect(await find()).toBe(null);
+});
+
+test("keys with long lists of models are remembered as far as so many with short ones would be", async () => {
+  const models = Array.from({ length: 500 }, (_, n) => `${"m".repeat(125)}${n}*`);
+  const organizationId = "org_one";
+  const answers = Array.from({ length: 2_000 }, (_, n) => ({
+    keyId: `apikey_${n}`,
+    organizationId,
+    expiresAt: null,
+    limits: [{ kind: "key", id: `apikey_${n}`, limits: { models } }],
+  }));
+  const asked = answers.values();
+  const directory = new KeyDirectory({
+    pool: { maybeOne: async () => asked.next().value } as unknown as DatabasePool,
+    clock: systemClock,
+  });
+  for (let n = 0; n < answers.length; n += 1) await directory.find(String(n), 30_000);
+  const known = answers.filter((_, n) => directory.knows(String(n))).length;
+  // 50,000 usual ones, of a kilobyte: each of these has 79.
+  expect(known).toBeGreaterThan(500);
+  expect(known).toBeLessThan(700);
+  expect(directory.knows("1999")).toBe(true);
 });

@@ -24,6 +24,11 @@ import {
 import type { Directory, Principal } from "./principal.ts";
 
 const MOST_REMEMBERED = 50_000;
+const MOST_LIMITS = 10_000;
+/** Of lists of models, beside what every key takes: what weighs as much as another key. */
+const HEAVY_BYTES = 1024;
+/** What a text in a list takes beside its characters. */
+const TEXT_BYTES = 32;
 /**
  * While Postgres is away no key can be revoked there, so an older entry is still right; yet not for ever, as it may
  * be only this pod that cannot reach it.
@@ -78,7 +83,9 @@ export class KeyDirectory implements Directory {
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
   /** By key and project: those of a moment ago, for many items of the same batch. */
   readonly #limits = new LRUCache<string, Pick<Principal, "limits" | "keyEpoch">>({
-    max: 10_000,
+    max: MOST_LIMITS,
+    maxSize: MOST_LIMITS,
+    sizeCalculation: weightOf,
     ttl: 1_000,
   });
   /** When an organization's keys change, all of its requests that came before have to look again, in the same moment. */
@@ -375,12 +382,18 @@ export class KeyDirectory implements Directory {
   /** `at`: when its look-up began. */
   #remember(sha256: string, principal: Principal, at: number): void {
     if (at > (this.#ended.get(sha256) ?? Number.NEGATIVE_INFINITY))
-      this.#remembered.set(principal.organizationId, sha256, { principal, at });
+      this.#remembered.set(principal.organizationId, sha256, { principal, at }, weightOf(principal));
   }
 }
 
 /** Whether a person's name is there as their token says it. */
 const isNamed = ({ name }: Person, { keyName }: Principal): boolean => name === null || name === keyName;
+
+/** An organization's keys may each list hundreds of models: without this they would fill the memory of all. */
+function weightOf({ limits }: Pick<Principal, "limits">): number {
+  const models = limits.flatMap((scope) => scope.limits.models ?? []);
+  return 1 + Math.floor(models.reduce((sum, { length }) => sum + length + TEXT_BYTES, 0) / HEAVY_BYTES);
+}
 
 const unavailable = (cause: unknown) =>
   new ApiError("unavailable", "Keys cannot be checked right now. Try again in a moment.", {

@@ -39,18 +39,36 @@ test("what is set again is the newest, and may become another owner's", () => {
   expect([cache.get("a0"), cache.size]).toEqual([undefined, 1]);
 });
 
+test("what is large takes the room of many, and is given up before what others have", () => {
+  const cache = filled(10, many("small", 3));
+  for (const [owner, key] of many("large", 3)) cache.set(owner, key, "", 3);
+  const kept = () => ["small0", "large0", "large1", "large2"].filter((key) => cache.has(key));
+  expect([cache.size, kept()]).toEqual([5, ["small0", "large1", "large2"]]);
+  for (const key of ["small3", "small4"]) cache.set("small", key, "");
+  expect([cache.size, kept()]).toEqual([6, ["small0", "large2"]]);
+  cache.set("large", "large2", "", 5);
+  expect([cache.size, kept()]).toEqual([6, ["small0", "large2"]]);
+  cache.set("large", "larger", "", 100);
+  expect([cache.size, cache.has("larger")]).toEqual([1, true]);
+  cache.delete("larger");
+  for (const [owner, key] of many("again", 11)) cache.set(owner, key, "");
+  expect(cache.size).toBe(10);
+});
+
 test("is what lists say, whatever comes", () => {
   const step = fc.record({
     what: fc.constantFrom("set", "get", "delete"),
     owner: fc.constantFrom("a", "b", "c"),
     key: fc.integer({ min: 0, max: 12 }).map(String),
+    weight: fc.integer({ min: 1, max: 3 }),
   });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 200 }), fc.integer({ min: 1, max: 8 }), (steps, max) => {
       const cache = new SharedCache<number>(max);
       /** Oldest use first. */
-      let kept: { owner: string; key: string; value: number }[] = [];
-      for (const [value, { what, owner, key }] of steps.entries()) {
+      let kept: { owner: string; key: string; value: number; weight: number }[] = [];
+      const weightOf = (some: typeof kept) => some.reduce((sum, one) => sum + one.weight, 0);
+      for (const [value, { what, owner, key, ...asked }] of steps.entries()) {
         const known = kept.find((one) => one.key === key);
         const others = kept.filter((one) => one.key !== key);
         if (what === "get") {
@@ -60,18 +78,21 @@ test("is what lists say, whatever comes", () => {
           cache.delete(key);
           kept = others;
         } else {
-          const sizes = Map.groupBy(others, (one) => one.owner);
-          const most = Math.max(0, ...Array.from(sizes.values(), ({ length }) => length));
-          cache.set(owner, key, value);
-          kept = [...others, { owner, key, value }];
-          if (others.length >= max) {
-            const gone = others.filter((one) => !cache.has(one.key));
-            expect(gone.length).toBe(1);
-            // Of one that had most, the oldest.
-            const theirs = sizes.get(gone[0]?.owner ?? "") ?? [];
-            expect([theirs.length, theirs[0]]).toEqual([most, gone[0]]);
-            kept = kept.filter((one) => one !== gone[0]);
+          const weight = Math.min(asked.weight, max);
+          cache.set(owner, key, value, asked.weight);
+          kept = others;
+          while (weightOf(kept) + weight > max) {
+            const theirs = [...Map.groupBy(kept, (one) => one.owner).values()];
+            const most = Math.max(...theirs.map(weightOf));
+            // Of one that had most, the oldest; of several such, the lighter one went first if both are gone.
+            const oldest = theirs.filter((some) => weightOf(some) === most).flatMap(([first]) => first ?? []);
+            const [gone] = oldest
+              .filter((one) => !cache.has(one.key))
+              .toSorted((one, other) => one.weight - other.weight);
+            expect(gone).toBeDefined();
+            kept = kept.filter((one) => one !== gone);
           }
+          kept = [...kept, { owner, key, value, weight }];
         }
         expect(cache.size).toBe(kept.length);
         expect(kept.every((one) => cache.has(one.key))).toBe(true);

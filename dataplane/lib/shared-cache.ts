@@ -1,11 +1,13 @@
 /**
  * A cache that several owners share. When it is full, the owner that has most in it gives up what of theirs was not used
- * for longest: so one owner's many push out nothing of those who have few, and one alone may fill it.
+ * for longest: so one owner's many push out nothing of those who have few, and one alone may fill it. What is large may
+ * weigh as much as many others.
  */
 interface Entry<Value> {
   readonly key: string;
   value: Value;
   readonly owner: Owner<Value>;
+  readonly weight: number;
   /** Neighbours among the owner's, by last use. */
   older: Entry<Value> | null;
   newer: Entry<Value> | null;
@@ -13,6 +15,7 @@ interface Entry<Value> {
 
 interface Owner<Value> {
   readonly name: string;
+  /** What their entries weigh. */
   size: number;
   oldest: Entry<Value> | null;
   newest: Entry<Value> | null;
@@ -20,16 +23,19 @@ interface Owner<Value> {
 
 export class SharedCache<Value> {
   readonly #max: number;
+  #weight = 0;
   readonly #entries = new Map<string, Entry<Value>>();
   readonly #owners = new Map<string, Owner<Value>>();
-  /** Owners by how many entries they have, and the greatest such number. */
+  /** Owners by what their entries weigh, and the greatest such weight. */
   readonly #bySize = new Map<number, Set<Owner<Value>>>();
   #most = 0;
 
+  /** @param max what all entries may weigh together. */
   constructor(max: number) {
     this.#max = max;
   }
 
+  /** How many entries it has. */
   get size(): number {
     return this.#entries.size;
   }
@@ -49,20 +55,22 @@ export class SharedCache<Value> {
     return entry.value;
   }
 
-  set(ownerName: string, key: string, value: Value): void {
+  /** @param weight a whole number from 1; what weighs more than all may is kept as if it did not. */
+  set(ownerName: string, key: string, value: Value, weight = 1): void {
     const known = this.#entries.get(key);
-    if (known?.owner.name === ownerName) {
+    if (known?.owner.name === ownerName && known.weight === weight) {
       known.value = value;
       this.get(key);
       return;
     }
     this.delete(key);
-    if (this.#entries.size >= this.#max) this.#makeRoom();
+    const taken = Math.min(weight, this.#max);
+    while (this.#weight + taken > this.#max) this.#makeRoom();
     const owner = this.#owners.get(ownerName) ?? { name: ownerName, size: 0, oldest: null, newest: null };
-    const entry: Entry<Value> = { key, value, owner, older: null, newer: null };
+    const entry: Entry<Value> = { key, value, owner, weight: taken, older: null, newer: null };
     this.#entries.set(key, entry);
     append(entry);
-    this.#resize(owner, owner.size + 1);
+    this.#weigh(owner, taken);
   }
 
   delete(key: string): void {
@@ -70,12 +78,18 @@ export class SharedCache<Value> {
     if (entry === undefined) return;
     this.#entries.delete(key);
     unlink(entry);
-    this.#resize(entry.owner, entry.owner.size - 1);
+    this.#weigh(entry.owner, -entry.weight);
   }
 
   #makeRoom(): void {
     const [largest] = this.#bySize.get(this.#most) ?? [];
     if (largest?.oldest) this.delete(largest.oldest.key);
+  }
+
+  #weigh(owner: Owner<Value>, more: number): void {
+    this.#weight += more;
+    // By one at a time: so the next lower weight of all is always that of somebody.
+    for (let left = Math.abs(more); left > 0; left -= 1) this.#resize(owner, owner.size + Math.sign(more));
   }
 
   #resize(owner: Owner<Value>, size: number): void {
@@ -90,7 +104,6 @@ export class SharedCache<Value> {
       if (others === undefined) this.#bySize.set(size, new Set([owner]));
       else others.add(owner);
     }
-    // Sizes change by one at a time.
     if (size > this.#most) this.#most = size;
     else if (!this.#bySize.has(this.#most)) this.#most = size;
   }
