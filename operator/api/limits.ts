@@ -17,7 +17,7 @@ export const modelPatterns = () =>
         .string()
         .min(1)
         .max(129)
-        .regex(/^[^*\s]*\*?$/, "must be a model id, or the beginning of some and a * at its end"),
+        .regex(/^[^*\s\p{Cc}]*\*?$/u, "must be a model id, or the beginning of some and a * at its end"),
       500,
     ),
     "Model ids, each with at most one trailing star; an empty list allows none.",

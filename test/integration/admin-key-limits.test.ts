@@ -218,6 +218,8 @@ describe("limits", () => {
     [{ credits: { amount: "1", per: "Month" } }, "limits.credits.per"],
     [{ credits: { amount: "1" } }, "limits.credits.per"],
     [{ models: ["a*b"] }, "limits.models.0"],
+    [{ models: ["a\0b"] }, "limits.models.0"],
+    [{ models: ["m-*", "\ud800"] }, "limits.models.1"],
     [{ requests_per_minute: 0 }, "limits.requests_per_minute"],
     [{ requestsPerMinute: 5 }, "limits.requestsPerMinute"],
     ["none", "limits"],

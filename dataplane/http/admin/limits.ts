@@ -28,7 +28,10 @@ export const limitsForm = z.strictObject({
       z
         .string()
         .max(129)
-        .regex(/^(?=.)[^*\s]*\*?$/, "must be a model id, or the beginning of some and a * at its end"),
+        .regex(
+          /^(?=.)[^*\s\p{Cc}\p{Cs}]*\*?$/u,
+          "must be a model id, or the beginning of some and a * at its end",
+        ),
     )
     .min(1)
     .max(500)

@@ -60,6 +60,12 @@ export const organizationRows = ofKind("Organization", [
     path: "spec.models.allow[0]",
   },
   {
+    title: "a model with a control character, which Postgres does not keep",
+    spec: { keyDefaults: { limits: { models: { allow: ["gpt-\0"] } } } },
+    verdict: "refused",
+    path: "spec.keyDefaults.limits.models.allow[0]",
+  },
+  {
     title: "an unknown project",
     spec: { projects: [{ name: "other" }], apiKeys: [key("b"), key("a", { project: "lab" })] },
     verdict: "refused",
