@@ -28,8 +28,8 @@ export async function findBatch(
 export const batchNotFound = (id: string): ApiError =>
   new ApiError("not_found", `No batch with the id ${JSON.stringify(id.slice(0, 100))} was found.`);
 
-/** What clients attached to the batches of a page and what is wrong with their inputs, together: either may be some 100 KiB. */
-const MOST_PAGE_BYTES = 4 * 1024 * 1024;
+/** What its client attached to a batch and what is wrong with its input: either may be some 100 KiB. */
+const bytes = sql.fragment`coalesce(octet_length(metadata), 0) + coalesce(octet_length(errors), 0)`;
 
 export interface BatchListQuery extends PageAsked {
   readonly organizationId: string;
@@ -56,16 +56,10 @@ export async function listBatches(
     if (position === null) return null;
   }
   const page = pageFrom(query, position);
-  const rows = await db.any(sql.type(batchSchema.extend({ found: z.bigint() }))`
-    select ${batchColumns}, batch.found
-    from (
-      select *, count(*) over () as found, row_number() over (${page.order}) as place,
-        sum(coalesce(octet_length(metadata), 0) + coalesce(octet_length(errors), 0)) over (${page.order}) as bytes
-      from (select * from batches batch where ${scope} and ${visible} ${page.beyond} ${page.walk}) as walked
-    ) as batch
-    where place = 1 or bytes <= ${MOST_PAGE_BYTES}
-    ${page.order}
+  const walked = sql.fragment`select * from batches batch where ${scope} and ${visible} ${page.beyond} ${page.walk}`;
+  const rows = await db.any(sql.type(batchSchema.extend({ found: z.bigint().transform(Number) }))`
+    select ${batchColumns}, batch.found from ${page.within(walked, bytes, sql.fragment`batch`)}
   `);
-  const { items, hasMore } = page.show(rows);
-  return { batches: items, hasMore: hasMore || rows.length < Number(rows[0]?.found ?? 0) };
+  const { items, hasMore } = page.show(rows, rows[0]?.found);
+  return { batches: items, hasMore };
 }

@@ -148,16 +148,19 @@ export class Keys {
     const position = cursor === null ? null : await positionOf(from, query, cursor.id);
     if (cursor !== null && position === null) return null;
     const page = pageFrom(query, position);
-    const rows = await from.any(sql.type(keySchema)`
-      select ${columns} from api_keys
+    const found = sql.fragment`
+      select * from api_keys
       where ${inScope(query)}
         ${status === null ? sql.fragment`` : sql.fragment`and status = ${status}`}
         ${workspaceId === null ? sql.fragment`` : sql.fragment`and project_id = ${workspaceId}`}
         ${createdBy === null ? sql.fragment`` : sql.fragment`and coalesce(created_by, organization_id) = ${createdBy}`}
         ${page.beyond}
       ${page.walk}
+    `;
+    const rows = await from.any(sql.type(keySchema.extend({ found: z.bigint().transform(Number) }))`
+      select ${columns}, found from ${page.within(found, sql.fragment`limits_bytes`)}
     `);
-    const { items, hasMore } = page.show(rows);
+    const { items, hasMore } = page.show(rows, rows[0]?.found);
     return { keys: items, hasMore };
   }
 

@@ -1,5 +1,5 @@
 /** Limits of keys and projects as they are stored, and what changes of them mean (rules 9.4, 9.5). */
-import { sql, type CommonQueryMethods } from "slonik";
+import { sql, type CommonQueryMethods, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
 import { limitsSchema, type Limits } from "../config/schema.ts";
 import { effectiveScopes, NO_LIMITS, type LimitedScope } from "../billing/scopes.ts";
@@ -21,20 +21,25 @@ export const jsonb = (limits: Limits | null) =>
 
 const limitedSchema = z.object({
   id: z.string(),
-  limits: limitsSchema.nullable(),
-  defaults: limitsSchema.nullable(),
+  limits: limitsSchema,
+  defaults: limitsSchema,
   projectId: z.string().nullable(),
-  projectLimits: limitsSchema.nullable(),
+  projectLimits: limitsSchema,
 });
 
-/** The limits that hold for each of these keys, by their ids. */
+/** Only what has a standing: lists of models may be long. */
+const creditsOf = (limits: FragmentSqlToken) =>
+  sql.fragment`jsonb_strip_nulls(jsonb_build_object('credits', ${limits} -> 'credits'))`;
+
+/** The limits of credit that hold for each of these keys, by their ids. */
 export async function scopesOfKeys(
   pool: CommonQueryMethods,
   keyIds: readonly string[],
 ): Promise<(keyId: string) => readonly LimitedScope[]> {
   const rows = await pool.any(sql.type(limitedSchema)`
-    select key.id, key.limits, organization.key_limits as defaults, project.id as "projectId",
-      project.limits as "projectLimits"
+    select key.id, ${creditsOf(sql.fragment`key.limits`)} as limits,
+      ${creditsOf(sql.fragment`organization.key_limits`)} as defaults, project.id as "projectId",
+      ${creditsOf(sql.fragment`project.limits`)} as "projectLimits"
     from api_keys key join organizations organization on organization.id = key.organization_id
     left join projects project on project.id = key.project_id
     where key.id = any(${sql.array([...keyIds], "text")})

@@ -48,8 +48,9 @@ export async function listPeople(
         `);
   if (cursor !== null && position === null) return null;
   const page = pageFrom(asked, position);
-  const rows = await pool.any(sql.type(shownSchema)`
-    select ${columns} from api_keys where ${peopleOf(organizationId)} ${page.beyond} ${page.walk}
+  const found = sql.fragment`select * from api_keys where ${peopleOf(organizationId)} ${page.beyond} ${page.walk}`;
+  const rows = await pool.any(sql.type(shownSchema.extend({ found: z.bigint().transform(Number) }))`
+    select ${columns}, found from ${page.within(found, sql.fragment`limits_bytes`)}
   `);
-  return page.show(rows);
+  return page.show(rows, rows[0]?.found);
 }

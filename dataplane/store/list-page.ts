@@ -1,5 +1,8 @@
 /** One page of a list whose rows have a `position`, forwards or backwards from a cursor (rules 4.15, 5.6). */
-import { sql } from "slonik";
+import { sql, type FragmentSqlToken } from "slonik";
+
+/** Bytes of `large` columns in one page: it ends early, with at least one row, where there are more. */
+const MOST_LARGE_BYTES = 8 * 1024 * 1024;
 
 export interface PageAsked {
   readonly limit: number;
@@ -13,25 +16,39 @@ export interface ListPage<Item> {
 }
 
 /** @param position of the row that the cursor names; null without a cursor. */
-export function pageFrom({ limit, order: shown, cursor }: PageAsked, position: bigint | null) {
+export function pageFrom({ limit, order, cursor }: PageAsked, position: bigint | null) {
   // Before the cursor means walking the other way and turning the page round.
   const backwards = cursor?.side === "before";
-  const ascending = (shown === "asc") !== backwards;
+  const ascending = (order === "asc") !== backwards;
   const beyond = ascending
     ? sql.fragment`and position > ${position}`
     : sql.fragment`and position < ${position}`;
-  const order = ascending ? sql.fragment`order by position asc` : sql.fragment`order by position desc`;
+  const orderBy = sql.fragment`order by position ${ascending ? sql.fragment`asc` : sql.fragment`desc`}`;
   return {
     /** For the end of a `where`. */
     beyond: position === null ? sql.fragment`` : beyond,
-    /** As the rows are walked, which the page may turn round. */
-    order,
     /** For what stands behind the `where`. One row more than the page has tells whether there are more. */
-    walk: sql.fragment`${order} limit ${limit + 1}`,
-    /** What of the rows the page shows, in the order that was asked for. */
-    show: <Row>(rows: readonly Row[]): ListPage<Row> => {
+    walk: sql.fragment`
+      ${orderBy}
+      limit ${limit + 1}
+    `,
+    /**
+     * Where rows may be large: stands for those of `rows`, a `select *` that ends in `walk`, as far as one page may hold, under the
+     * name `as`. `bytes` says how large one is; `found` says of each how many there were.
+     */
+    within: (rows: FragmentSqlToken, bytes: FragmentSqlToken, as = sql.fragment`page`) => sql.fragment`
+      (
+        select *, count(*) over () as found,
+          sum(${bytes}) over (${orderBy} rows between unbounded preceding and 1 preceding) as bytes_before
+        from (${rows}) walked
+      ) ${as}
+      where coalesce(bytes_before, 0) < ${MOST_LARGE_BYTES}
+      ${orderBy}
+    `,
+    /** What of the rows the page shows, in the order that was asked for. `found`: how many there were, of `within`. */
+    show: <Row>(rows: readonly Row[], found = rows.length): ListPage<Row> => {
       const page = rows.slice(0, limit);
-      return { items: backwards ? page.toReversed() : page, hasMore: rows.length > limit };
+      return { items: backwards ? page.toReversed() : page, hasMore: found > page.length };
     },
   };
 }

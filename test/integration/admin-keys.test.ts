@@ -406,6 +406,52 @@ describe("lists", () => {
     expect((await list(PROJECT)).data).toHaveLength(20);
   });
 
+  test("a page whose objects are large ends early and says that there is more; every walk sees each once", async () => {
+    const { pool } = world;
+    const large = (kind: string, source: string) =>
+      pool.query(sql.unsafe`
+        insert into api_keys (id, organization_id, project_id, kind, name, hint, source, limits)
+        select 'large_' || ${source}::text || n, project.organization_id, project.id, ${kind}, 'large', 'sk-svc-...', ${source},
+          jsonb_build_object('models', (select jsonb_agg(repeat('m', 120) || n || ' ' || m) from generate_series(1, 500) m))
+        from projects project, generate_series(1, 200) n
+        where project.organization_id = ${world.b.id} and project.is_default
+      `);
+    await large("inference", "created");
+    await large("inference", "identity");
+    for (const [path, bytes] of [
+      [ORGANIZATION, 10_000_000],
+      [PROJECT, 10_000_000],
+      ["/v1/organization/users", 10_000_000],
+    ] as const)
+      for (const order of ["desc", "asc"]) {
+        const walked: string[] = [];
+        for (let more = ""; ;) {
+          const { raw, body } = await world.call(
+            world.b.admin,
+            "GET",
+            `${path}?limit=1000&order=${order}${more}`,
+          );
+          const page = body as unknown as Listed;
+          expect([path, raw.length < bytes, page.data.length > 0]).toEqual([path, true, true]);
+          walked.push(...page.data.map(({ id }) => id));
+          if (!page.has_more) break;
+          more = `&after=${page.last_id}`;
+        }
+        expect(walked.filter((id) => id.startsWith("large_"))).toHaveLength(200);
+        expect(new Set(walked).size).toBe(walked.length);
+        const [, , third, ...rest] = walked;
+        const before = await list(
+          `${path}?limit=1000&order=${order}&before_id=${rest.at(-1)}`,
+          world.b.admin,
+        );
+        expect(before.has_more).toBe(true);
+        expect(before.data.at(-1)?.id).toBe(rest.at(-2));
+        const first = await list(`${path}?limit=2&order=${order}&before_id=${third}`, world.b.admin);
+        expect([first.data.map(({ id }) => id), first.has_more]).toEqual([walked.slice(0, 2), false]);
+      }
+    await pool.query(sql.unsafe`delete from api_keys where name = 'large'`);
+  });
+
   test("every owner of a project's key has access to it", async () => {
     await make("owned");
     for (const access of ["active", "any"])

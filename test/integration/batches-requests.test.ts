@@ -192,7 +192,7 @@ describe("lists and look-ups", () => {
           undefined,
           poor,
         );
-        expect(page.text.length).toBeLessThan(5 * 1024 * 1024);
+        expect(page.text.length).toBeLessThan(9 * 1024 * 1024);
         seen.push(...(page.body["data"] as { id: string }[]).map(({ id }) => id));
         more = page.body["has_more"] === true;
       }

@@ -64,6 +64,8 @@ create table api_keys (
   expires_at timestamptz,
   -- Of its own (config/schema.ts, limitsSchema); null: none.
   limits jsonb,
+  -- How large they are, known without reading them: a page of a list holds as many as it may.
+  limits_bytes integer not null generated always as (coalesce(octet_length(limits::text), 0)) stored,
   -- Deleted through the admin API: not listed, never active again; its usage stays (rule 5.7).
   deleted_at timestamptz,
   check ((kind = 'inference') = (project_id is not null))
