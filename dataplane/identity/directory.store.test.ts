@@ -291,6 +291,30 @@ test("rule 5.7: the last use of a key is written", async () => {
   expect(Math.abs(Date.now() - at)).toBeLessThan(5_000);
 });
 
+test("pods that write the last uses of the same keys in another order never wait for each other in a circle", async () => {
+  const secrets = Array.from({ length: 1_000 }, (_, n) => `circle-${n}`);
+  await copy([organization("org_w", { apiKeys: secrets.map((name) => inferenceKey(name)) })]);
+  const orders = [secrets, secrets.toReversed()];
+  const pods = orders.map(() => new KeyDirectory({ pool, clock: systemClock }));
+  for (const [index, pod] of pods.entries())
+    await Promise.all(orders[index]?.map((secret) => pod.findQueued(digest(secret))) ?? []);
+  const deadlocks = async () =>
+    Number(
+      await pool.oneFirst(sql.type(z.object({ count: z.bigint() }))`
+        select deadlocks as count from pg_stat_database where datname = current_database()
+      `),
+    );
+  const before = await deadlocks();
+  for (let times = 0; times < 10; times += 1) {
+    for (const [index, pod] of pods.entries())
+      for (const secret of orders[index] ?? []) await pod.find(digest(secret), 60_000);
+    await Promise.all(pods.map((pod) => pod.writeUsed()));
+  }
+  // What a session counted is told within a second of its last statement, or at its end.
+  await new Promise((done) => setTimeout(done, 1_500));
+  expect(await deadlocks()).toBe(before);
+});
+
 test("a grant by hand goes through the same once-only table", async () => {
   await copy([organization("org_j")]);
   const request = { organizationId: "org_j", name: "hand", amount: 2_500_000n };

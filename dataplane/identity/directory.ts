@@ -295,13 +295,19 @@ export class KeyDirectory implements Directory {
     if (used.size === 0) return;
     this.#used = new Map();
     try {
+      // In the order of their ids, as other pods write the same keys: else two would wait for each other.
       await this.#options.pool.query(sql.unsafe`
+        with used as (
+          select key.id, used.at
+          from api_keys key join ${sql.unnest(
+            Array.from(used, ([keyId, at]) => [keyId, new Date(at).toISOString()]),
+            ["text", "timestamptz"],
+          )} as used (id, at) on used.id = key.id
+          order by key.id for no key update of key
+        )
         update api_keys key
         set last_used_at = greatest(key.last_used_at, used.at)
-        from ${sql.unnest(
-          Array.from(used, ([keyId, at]) => [keyId, new Date(at).toISOString()]),
-          ["text", "timestamptz"],
-        )} as used (id, at)
+        from used
         where key.id = used.id
       `);
     } catch (error) {
