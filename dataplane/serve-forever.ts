@@ -20,6 +20,7 @@ import { guardedFetchJson } from "./identity/tokens/fetch-json.ts";
 import { startMoney } from "./billing/money.ts";
 import { UsageRetention } from "./billing/usage-retention.ts";
 import { SnapshotLoader } from "./config/load.ts";
+import { noSnapshot } from "./config/no-snapshot.ts";
 import type { Snapshot } from "./config/snapshot.ts";
 import { endServing } from "./end-serving.ts";
 import type { Environment } from "./environment.ts";
@@ -39,7 +40,6 @@ import { withFileReferences } from "./inference/file-references.ts";
 import { withItemReferences } from "./inference/item-references.ts";
 import { newLargePool } from "./inference/large/large-body.ts";
 import { createServe } from "./inference/serve.ts";
-import { ApiError } from "./lib/api-error.ts";
 import { Shutdown } from "./lib/shutdown.ts";
 import { newId } from "./lib/ids.ts";
 import { inBackground } from "./lib/in-background.ts";
@@ -212,7 +212,7 @@ export async function serveForever(environment: Environment): Promise<void> {
   usageRetention?.start();
   const snapshot = () => {
     if (loader.current !== null) return loader.current;
-    throw new ApiError("unavailable", "The service is starting; try again in a moment.");
+    throw noSnapshot();
   };
   const toolRoom = new ToolRoom({ admit });
   const batches = openBatches({

@@ -477,6 +477,18 @@ test.each([
   ]);
 });
 
+test("before the first snapshot: 503, as for keys", async () => {
+  const directory = new SnapshotDirectory(() => null);
+  const people = new TokenPeople({
+    snapshot: () => null,
+    directory,
+    fetchJson: issuer.fetchJson,
+    clock: systemClock,
+  });
+  await expect(people.find(good())).rejects.toMatchObject({ code: "unavailable" });
+  await expect(people.find("aaaa.bbbb.cccc")).rejects.toMatchObject({ code: "authentication" });
+});
+
 describe("roles (rule 13.3)", () => {
   const member = () => issuer.token(rsa);
   const viewer = () => issuer.token(rsa, { groups: [], realm_access: { roles: ["other", "reader"] } });

@@ -3,6 +3,7 @@
  * digest of the whole token until it ends, its key vanishes, or the declarations of its issuer change.
  */
 import { hash } from "node:crypto";
+import { noSnapshot } from "../config/no-snapshot.ts";
 import type { IdentityEntry, OrganizationEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { steadyClock, type Clock } from "../lib/clock.ts";
@@ -97,6 +98,7 @@ export class TokenPeople implements People {
     const said = readToken(token);
     if (typeof said === "string") throw refusedToken(said);
     const accepted = this.#look().get(said.issuer);
+    if (this.#snapshot === null) throw noSnapshot();
     if (accepted === undefined) throw refusedToken("issuer");
     // Whoever accepts other audiences may name an address of keys that nobody answers at: no token of these waits for it.
     const addressed = accepted.acceptances.filter(({ identity }) => isFor(said.claims, identity.audiences));
