@@ -27,7 +27,11 @@ describe("rule 10.6: a response that failed before it wrote or reported anything
     `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
   const failed = { object: "response", model: "m", status: "failed", output: [], error, usage: null };
   const running = { ...failed, status: "in_progress", error: null };
-  const said = event("response.output_text.delta", { output_index: 0, content_index: 0, delta: "Half" });
+  const said = event("response.output_text.delta", {
+    output_index: 0,
+    content_index: 0,
+    delta: "Half an answer",
+  });
   const usage = { input_tokens: 9, output_tokens: 0, total_tokens: 9 };
   const created = event("response.created", { response: running });
   const end = (more: object = {}) => event("response.failed", { response: { ...failed, ...more } });
@@ -43,14 +47,24 @@ describe("rule 10.6: a response that failed before it wrote or reported anything
     expect([call.meter.settled, call.meter.released]).toEqual([[], 1]);
   });
 
-  test.each(named.filter(([, { stream }]) => stream))("no longer where it did: %s", async (_name, way) => {
-    for (const body of [created + said + end(), created + end({ usage })]) {
-      fake.next({ raw: { body, contentType: "text/event-stream" } });
+  const output = [{ type: "message", content: [{ type: "output_text", text: "Half an answer" }] }];
+
+  test.each(named)("no longer where it did: %s", async (_name, way) => {
+    const contentType = way.stream ? "text/event-stream" : "application/json";
+    const whole = (more: object) => JSON.stringify({ ...failed, ...more });
+    const wrote = way.stream ? [created + said + end(), created + end({ output })] : [whole({ output })];
+    for (const body of wrote) {
+      fake.next({ raw: { body, contentType } });
       const call = callOn(fake.url, way);
-      await serve(call);
-      expect(call.meter.settled).toMatchObject([{ status: "error" }]);
+      await serve(call).catch(() => {});
+      expect(call.summary.errorCode ?? "upstream_error").toBe("upstream_error");
+      expect(call.meter.settled).toMatchObject([{ status: "error", estimated: true, tokens: { output: 4 } }]);
       expect(call.meter.settled[0]?.tokens.input).toBeGreaterThan(0);
     }
+    fake.next({ raw: { body: way.stream ? created + end({ usage }) : whole({ usage }), contentType } });
+    const call = callOn(fake.url, way);
+    await serve(call).catch(() => {});
+    expect(call.meter.settled).toMatchObject([{ status: "error", tokens: { input: 9, output: 0 } }]);
   });
 });
 

@@ -81,19 +81,22 @@ describe("dialects.md §D3: a whole Responses answer that is none by its own acc
     ]);
   });
 
-  test("one that failed and reports nothing costs nothing", async () => {
-    const { call } = relayed({ status: "failed", error, usage: null });
+  test("one that failed and neither wrote nor reports anything costs nothing", async () => {
+    const { call } = relayed({ status: "failed", output: [], error, usage: null });
     expect(await refusal(call)).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
     expect([call.meter.settled, call.meter.released]).toEqual([[], 1]);
   });
 
-  test("one that stands still and reports nothing is charged from an estimate", async () => {
-    const { body, call } = relayed({ status: "in_progress", usage: null });
-    await refusal(call);
-    expect(call.meter.settled).toMatchObject([
-      { status: "error", estimated: true, tokens: { output: Math.ceil(body.length / 4) } },
-    ]);
-  });
+  test.each(["failed", "in_progress"])(
+    "one that is %s and reports nothing is charged for what it wrote (rule 10.6)",
+    async (status) => {
+      const { call } = relayed({ status, usage: null });
+      expect(await refusal(call)).toMatchObject({ code: "upstream_error" });
+      expect(call.meter.settled).toMatchObject([
+        { status: "error", estimated: true, tokens: { output: Math.ceil("Half an ans".length / 4) } },
+      ]);
+    },
+  );
 
   test.each([{ status: "completed", error: null }, { status: "incomplete" }, { status: null }, {}])(
     "%j is one",

@@ -209,6 +209,7 @@ class ResponsesTap extends Tap {
       case "response.failed":
         this.#failed = true;
         this.#response(frame);
+        this.#weighEnd(frame);
         return { kind: "error", data: this.#failure(frame) };
       case "error":
         return { kind: "error", data: frameData(frame) };

@@ -11,6 +11,7 @@ import {
   isEndedStatus,
   isFailedResponse,
   isResponse,
+  weighResponses,
 } from "../dialects/responses/read-response.ts";
 import { cutMessage } from "../dialects/stop-sequences.ts";
 import { corruptAnswer, withoutOwn } from "../dialects/upstream-error.ts";
@@ -226,16 +227,16 @@ export async function readConverted(
 
 /**
  * Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it, and costs
- * nothing unless it reports what it used (service.md "Prices and billing rules").
+ * nothing as long as it neither reports nor holds anything, as in a stream (service.md "Prices and billing rules").
  */
 function isErrorBody(body: JsonObject): boolean {
-  if (isFailedResponse(body)) return readResponsesUsage(body["usage"]) === null;
+  if (isFailedResponse(body)) return readResponsesUsage(body["usage"]) === null && weighResponses(body) === 0;
   const { error } = body;
   const isError = typeof error === "string" || objectOf(error) !== null;
   return isError && ["choices", "content", "output"].every((part) => body[part] === undefined);
 }
 
-/** What an answer that cannot be read reports nevertheless; when it reports nothing, what was received. */
+/** What an answer that cannot be read reports nevertheless; when it reports nothing, what it says (rule 10.6). */
 function usageOfBody(
   dialect: Dialect,
   body: JsonObject,
@@ -243,13 +244,13 @@ function usageOfBody(
   received: number,
 ): MessagesUsage {
   const usage = readUsage(dialect, body["usage"]);
-  if (usage === null) return usageOfBytes(context, received);
   const written = () => writtenIn(dialect, body, received);
   return countedUsage(usage, context, written, true, textOf(body["service_tier"]));
 }
 
-/** Where nothing can be read, what was received counts as written (rule 1.6). */
+/** Where nothing can be read, what was received counts as written (rule 1.6); a response that failed says itself what was. */
 function writtenIn(dialect: Dialect, body: JsonObject, received: number): CountedOutput {
   const read = codecs[dialect].written(body);
-  return read.tokens > 0 ? read : { tokens: tokensOfBytes(received) };
+  const isSaid = read.tokens > 0 || (dialect === "responses" && isFailedResponse(body));
+  return isSaid ? read : { tokens: tokensOfBytes(received) };
 }

@@ -24,6 +24,7 @@ import {
   readReasoningMark,
   reasoningTexts,
   responsesStopReason,
+  weighResponses,
 } from "./read-response.ts";
 import type { JsonObject, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
@@ -49,6 +50,8 @@ export class ResponsesStreamReader implements StreamReader {
   /** The last one that an event named. */
   #tier: string | null = null;
   #failed = false;
+  /** Of what a failure says was written by then. */
+  #failedWeight = 0;
   #over = false;
 
   constructor(context: CodecContext) {
@@ -57,12 +60,16 @@ export class ResponsesStreamReader implements StreamReader {
   }
 
   get usage(): MessagesUsage {
-    const written = () => writtenText(this.#blocks.weight);
+    const written = () => writtenText(this.#weight);
     return countedUsage(this.#reported, this.#context, written, true, this.#tier);
   }
 
   get isFree(): boolean {
-    return this.#failed && this.#reported === null && this.#blocks.weight === 0;
+    return this.#failed && this.#reported === null && this.#weight === 0;
+  }
+
+  get #weight(): number {
+    return Math.max(this.#blocks.weight, this.#failedWeight);
   }
 
   step(event: SseEvent): MessagesEvent[] {
@@ -148,6 +155,7 @@ export class ResponsesStreamReader implements StreamReader {
       case "response.failed":
       case "response.cancelled":
         this.#failed = type === "response.failed";
+        this.#failedWeight = weighResponses(response ?? {});
         throw inBandError({ error: objectOf(response?.["error"]) ?? {} });
       case "error":
         throw inBandError(data);
