@@ -5,6 +5,7 @@
  */
 import { ApiError } from "../lib/api-error.ts";
 import { aliasOfId, aliasOfName } from "./alias.ts";
+import { behindBlankLine } from "./blank-line.ts";
 import { fieldError, type PathStyle } from "./cursor.ts";
 import type { ContentBlockParam, MessageParam, ToolResultBlock, ToolUseBlock } from "./messages/types.ts";
 
@@ -99,9 +100,8 @@ export class ConversationBuilder {
       return;
     }
     turn.hasGap = false;
-    const before = content.findLast(({ type }) => type === "text");
-    const text = before?.type === "text" ? blankLine(before.text, block.text) + block.text : block.text;
-    content.push({ ...block, text });
+    const before = content.findLast((said) => said.type === "text");
+    content.push({ ...block, text: behindBlankLine(before?.text, block.text) });
   }
 
   /** Something that no model is told stood here: neighbouring texts are one, and those beside it are not. */
@@ -178,13 +178,6 @@ export class ConversationBuilder {
     if (results.length > 0) messages.push({ role: "user", content: [...results] });
     return { system: this.#leading.length === 0 ? undefined : this.#leading.join("\n"), messages };
   }
-}
-
-/** What lacks of a blank line between two texts, as in an answer's own (rule 3.12). */
-function blankLine(before: string, after: string): string {
-  const ending = before.endsWith("\n\n") ? 2 : before.endsWith("\n") ? 1 : 0;
-  const beginning = after.startsWith("\n\n") ? 2 : after.startsWith("\n") ? 1 : 0;
-  return "\n".repeat(Math.max(0, 2 - ending - beginning));
 }
 
 const blocksOf = (content: MessageParam["content"]): readonly ContentBlockParam[] =>

@@ -215,10 +215,28 @@ describe("a resent conversation", () => {
       new Set(),
     );
     expect(messages).toMatchObject([
-      { role: "assistant", content: [{ type: "text" }, { type: "text", text: "done" }] },
+      { role: "assistant", content: [{ type: "text" }, { type: "text", text: "\n\ndone" }] },
     ]);
     expect(JSON.stringify(messages)).toContain("snippet");
     expect(JSON.stringify(messages)).not.toContain("server_tool_use");
+  });
+
+  test("what is told as text is apart from what the model said, and from what is told beside it", () => {
+    const told = '[web_search {"query":"q"}]\n- A (https://a.example/): snippet';
+    const said = [text("I look."), use("srvtoolu_1"), use("srvtoolu_2")];
+    const content = [...said, result("srvtoolu_1"), result("srvtoolu_2"), text("\nDone."), text(" All.")];
+    const { messages } = restore([{ role: "assistant", content }], new Set());
+    expect(messages).toEqual([
+      {
+        role: "assistant",
+        content: ["I look.", `\n\n${told}`, `\n\n${told}`, "\n\nDone.", " All."].map(text),
+      },
+    ]);
+    const first = restore(
+      [{ role: "assistant", content: [use("srvtoolu_1"), result("srvtoolu_1")] }],
+      new Set(),
+    );
+    expect(first.messages).toEqual([{ role: "assistant", content: [text(told)] }]);
   });
 
   test("our citations are taken off the text that goes back", () => {

@@ -9,6 +9,7 @@
  * becomes  assistant [thinking, text, A, B] · user [result A, result B] · assistant [text, C]. A client's
  * tool_use that follows results directly was called in the same turn as they were, so it joins that turn.
  */
+import { behindBlankLine } from "../dialects/blank-line.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import { isObject } from "../dialects/cursor.ts";
 import { isServerToolName, serverToolBlocks } from "../dialects/find-server-tool.ts";
@@ -172,6 +173,10 @@ class MessageSplitter {
   #results: JsonObject[] = [];
   /** Calls without a result yet, in order. */
   readonly #open = new Map<string, ToolCall>();
+  /** The last text of the turn. */
+  #lastText: string | undefined;
+  /** It is told to the model in place of blocks. */
+  #isTold = false;
 
   constructor(options: MessageSplitterOptions) {
     this.#options = options;
@@ -187,7 +192,9 @@ class MessageSplitter {
     if (type === "server_tool_use") return this.#call(block, here);
     if (typeof type === "string" && serverToolBlocks.has(type)) return this.#result(block, here);
     if (this.#results.length > 0 && type !== "tool_use") this.#flush();
-    this.#assistant.push(this.#withoutCitations(block, here));
+    const own = this.#withoutCitations(block, here);
+    if (type === "text" && typeof own["text"] === "string") this.#text(own, own["text"], false);
+    else this.#assistant.push(own);
   }
 
   /**
@@ -213,6 +220,7 @@ class MessageSplitter {
     if (this.#results.length > 0) this.out.push({ role: "user", content: this.#results });
     this.#assistant = [];
     this.#results = [];
+    this.#lastText = undefined;
   }
 
   #call(block: JsonObject, here: readonly PathStep[]): void {
@@ -246,6 +254,16 @@ class MessageSplitter {
     this.#answer(call, outcome);
   }
 
+  /** What the model said and what it is told are no one text, and other dialects join all texts of a turn. */
+  #text(block: JsonObject, text: string, isTold: boolean): void {
+    const isApart = text !== "" && (isTold || this.#isTold);
+    const whole = isApart ? behindBlankLine(this.#lastText, text) : text;
+    this.#assistant.push({ ...block, text: whole });
+    if (text === "") return;
+    this.#lastText = whole;
+    this.#isTold = isTold;
+  }
+
   #resultOf(callId: string, outcome: ToolOutcome) {
     const { restored, citePages } = this.#options;
     restored.add(callId);
@@ -256,8 +274,8 @@ class MessageSplitter {
     this.#open.delete(call.id);
     const { declared } = this.#options;
     if (!declared.has(call.name)) {
-      this.#assistant.push({ type: "text", text: asText(call, outcome) });
-      return;
+      const text = asText(call, outcome);
+      return this.#text({ type: "text", text }, text, true);
     }
     const result = this.#resultOf(call.id, outcome);
     if (makesCall({ content: this.#assistant }, call.id))
