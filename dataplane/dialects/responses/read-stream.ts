@@ -26,10 +26,16 @@ import {
   responsesStopReason,
   weighResponses,
 } from "./read-response.ts";
-import type { JsonObject, MessagesEvent, MessagesUsage } from "../messages/types.ts";
+import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
 /** Output items of one answer; a broken upstream must not fill the memory with empty ones. */
 const MAX_ITEMS = 4_096;
+
+/** Items that hold something for the hub. */
+const itemKinds = ["message", "function_call", "reasoning"] as const;
+type ItemKind = (typeof itemKinds)[number];
+
+const kindOf = (item: JsonObject): ItemKind | undefined => itemKinds.find((kind) => kind === item["type"]);
 
 /** An output item under way. */
 interface Item {
@@ -43,7 +49,17 @@ interface Item {
 export class ResponsesStreamReader implements StreamReader {
   readonly #context: CodecContext;
   readonly #blocks: BlockOrder;
-  readonly #items = new Map<number, Item>();
+  /** By their place in the output, and apart by kind: some servers count each kind for itself, or calls from text on. */
+  readonly #items: Readonly<Record<ItemKind, Map<number, Item>>> = {
+    message: new Map(),
+    function_call: new Map(),
+    reasoning: new Map(),
+  };
+  #itemCount = 0;
+  /** Places by the ids of their items. */
+  readonly #outputs = new Map<string, number>();
+  /** Behind the last item that was named. */
+  #nextOutput = 0;
   #started = false;
   #refused = false;
   #reported: MessagesUsage | null = null;
@@ -112,7 +128,7 @@ export class ResponsesStreamReader implements StreamReader {
     const response = objectOf(data["response"]);
     this.#reported = readResponsesUsage(response?.["usage"]) ?? this.#reported;
     this.#tier = stringOf(response?.["service_tier"]) ?? this.#tier;
-    const output = countOf(data["output_index"]);
+    const output = this.#outputOf(data, type);
     const delta = stringOf(data["delta"]) ?? "";
     switch (type) {
       case "response.output_text.delta":
@@ -143,12 +159,17 @@ export class ResponsesStreamReader implements StreamReader {
         // It may name the function, but never the call's id: an item that is not known yet has to wait for its own.
         this.#closeCall(output, { arguments: data["arguments"] ?? "" });
         return null;
-      case "response.output_item.added":
-        this.#opened(output, objectOf(data["item"]) ?? {});
+      case "response.output_item.added": {
+        const item = objectOf(data["item"]) ?? {};
+        if (item["type"] === "function_call") this.#call(output, item);
         return null;
-      case "response.output_item.done":
-        this.#closed(output, objectOf(data["item"]) ?? {});
+      }
+      case "response.output_item.done": {
+        const item = objectOf(data["item"]) ?? {};
+        const kind = kindOf(item);
+        if (kind !== undefined) this.#closed(kind, output, item);
         return null;
+      }
       case "response.completed":
       case "response.incomplete":
         return this.#finished(response ?? {}, type);
@@ -164,39 +185,52 @@ export class ResponsesStreamReader implements StreamReader {
     }
   }
 
-  #item(output: number): Item {
-    const known = this.#items.get(output);
+  /** The item that an event is about. Some servers name no index: its id tells then, that of the call, or it is the last one. */
+  #outputOf(data: JsonObject, type: string): number {
+    const given = typeof data["output_index"] === "number" ? countOf(data["output_index"]) : null;
+    const item = objectOf(data["item"]);
+    if (given !== null && item === null) return given;
+    const ids = [data["item_id"], item?.["id"], item?.["call_id"]].flatMap((id) => textOf(id) ?? []);
+    if (ids.length === 0 && type !== "response.output_item.added")
+      return given ?? Math.max(0, this.#nextOutput - 1);
+    const known = ids.flatMap((id) => this.#outputs.get(id) ?? [])[0];
+    const output = given ?? known ?? this.#nextOutput;
+    for (const id of ids) this.#outputs.set(id, output);
+    if (this.#outputs.size > 2 * MAX_ITEMS) throw corruptAnswer("too many output items");
+    this.#nextOutput = Math.max(this.#nextOutput, output + 1);
+    return output;
+  }
+
+  #item(kind: ItemKind, output: number): Item {
+    const items = this.#items[kind];
+    const known = items.get(output);
     if (known !== undefined) return known;
-    if (this.#items.size >= MAX_ITEMS) throw corruptAnswer("too many output items");
+    this.#itemCount += 1;
+    if (this.#itemCount > MAX_ITEMS) throw corruptAnswer("too many output items");
     const item: Item = { pieces: new Map(), reasoning: null, done: false };
-    this.#items.set(output, item);
+    items.set(output, item);
     return item;
   }
 
-  #opened(output: number, item: JsonObject): void {
-    if (item["type"] === "function_call") this.#call(output, item);
-    else this.#item(output);
-  }
-
   /** The item as a whole: everything that no delta brought, and what only the end knows. */
-  #closed(output: number, item: JsonObject): void {
-    const { done, pieces } = this.#item(output);
-    if (done) return;
-    if (item["type"] === "function_call") this.#closeCall(output, item);
-    else if (item["type"] === "reasoning") this.#closeReasoning(output, item);
-    else if (item["type"] === "message")
-      (arrayOf(item["content"]) ?? []).forEach((value, index) => {
+  #closed(kind: ItemKind, output: number, whole: JsonObject): void {
+    const item = this.#item(kind, output);
+    if (item.done) return;
+    if (kind === "function_call") this.#closeCall(output, whole);
+    else if (kind === "reasoning") this.#closeReasoning(output, whole);
+    else
+      (arrayOf(whole["content"]) ?? []).forEach((value, index) => {
         const { text, isRefusal } = readPart(objectOf(value));
         if (text !== "") this.#closeText(output, index, text, isRefusal);
       });
-    for (const piece of pieces.values()) this.#blocks.end(piece);
-    this.#item(output).done = true;
+    for (const piece of item.pieces.values()) this.#blocks.end(piece);
+    item.done = true;
   }
 
   #text(output: number, content: number, delta: string, isRefusal: boolean): void {
     this.#refused ||= isRefusal;
     if (delta === "") return;
-    const { pieces } = this.#item(output);
+    const { pieces } = this.#item("message", output);
     let piece = pieces.get(content);
     if (piece === undefined) {
       piece = this.#blocks.add("text");
@@ -206,15 +240,16 @@ export class ResponsesStreamReader implements StreamReader {
   }
 
   #closeText(output: number, content: number, whole: string, isRefusal: boolean): void {
-    const seen = this.#item(output).pieces.get(content);
+    const { pieces } = this.#item("message", output);
+    const seen = pieces.get(content);
     if (seen?.ended === true) return;
     this.#text(output, content, whole.slice(seen?.length ?? 0), isRefusal);
-    const piece = this.#item(output).pieces.get(content);
+    const piece = pieces.get(content);
     if (piece !== undefined) this.#blocks.end(piece);
   }
 
   #call(output: number, item: JsonObject): Piece {
-    const { pieces } = this.#item(output);
+    const { pieces } = this.#item("function_call", output);
     const known = pieces.get(0);
     if (known !== undefined) return known;
     const piece = this.#blocks.add("tool_use", callId(item, this.#context), textOf(item["name"]) ?? "");
@@ -238,7 +273,7 @@ export class ResponsesStreamReader implements StreamReader {
 
   #reasoning(output: number, form: "summary" | "raw", part: number, delta: string): void {
     if (delta === "") return;
-    const item = this.#item(output);
+    const item = this.#item("reasoning", output);
     item.reasoning ??= { form, part };
     if (item.reasoning.form !== form) return;
     const piece = this.#thinking(item);
@@ -257,7 +292,7 @@ export class ResponsesStreamReader implements StreamReader {
   }
 
   #closeReasoning(output: number, whole: JsonObject): void {
-    const item = this.#item(output);
+    const item = this.#item("reasoning", output);
     const texts = reasoningTexts(whole, item.reasoning?.form);
     const text = texts.join(SUMMARY_BREAK);
     if (item.pieces.size === 0 && text === "" && textOf(whole["encrypted_content"]) === null) return;
@@ -267,8 +302,25 @@ export class ResponsesStreamReader implements StreamReader {
     piece.signature = readReasoningMark(whole);
   }
 
+  /** Some servers leave items out of the whole output that they streamed: then the order within a kind tells which is which. */
+  #closeAll(output: readonly JsonValue[]): void {
+    const places = (kind: ItemKind) => [...this.#items[kind].keys()].toSorted((a, b) => a - b);
+    const left = {
+      message: places("message"),
+      function_call: places("function_call"),
+      reasoning: places("reasoning"),
+    };
+    for (const [index, value] of output.entries()) {
+      const item = objectOf(value) ?? {};
+      const kind = kindOf(item);
+      if (kind === undefined) continue;
+      const next = left[kind].shift();
+      this.#closed(kind, this.#items[kind].has(index) ? index : (next ?? index), item);
+    }
+  }
+
   #finished(response: JsonObject, type: string): MessagesEvent[] {
-    (arrayOf(response["output"]) ?? []).forEach((item, index) => this.#closed(index, objectOf(item) ?? {}));
+    this.#closeAll(arrayOf(response["output"]) ?? []);
     const status = type === "response.incomplete" ? "incomplete" : (response["status"] ?? "completed");
     const ended = { ...response, status };
     const { calledTools } = this.#blocks.endAll(isResponsesLimit(ended));
