@@ -345,6 +345,22 @@ describe("a Messages upstream", () => {
     },
   );
 
+  test("an empty signature of a block that is over says nothing (llama.cpp sends it last of all)", () => {
+    const signature = {
+      type: "content_block_delta",
+      index: 0,
+      delta: { type: "signature_delta", signature: "" },
+    };
+    const begun = [block(0, { type: "thinking", thinking: "" }), block(1, { type: "text", text: "" })];
+    expect(steps("messages", [start, ...begun, text(1, "A"), signature, text(1, "B")]).slice(-3)).toEqual([
+      ["A"],
+      [],
+      ["B"],
+    ]);
+    const signed = { ...signature, delta: { ...signature.delta, signature: "sig" } };
+    expect(() => steps("messages", [start, ...begun, signed])).toThrow(ApiError);
+  });
+
   test("a block's stop that comes once the next one has begun ends nothing else", () => {
     const stop = (index: number) => ({ type: "content_block_stop", index });
     const begun = [block(0, { type: "text", text: "" }), text(0, "A"), block(1, { type: "text", text: "" })];

@@ -162,6 +162,8 @@ export class MessagesStreamReader implements StreamReader {
 
   #blockDelta(data: JsonObject, out: MessagesEvent[]): void {
     const delta = objectOf(data["delta"]);
+    // It says nothing, of whichever block: llama.cpp sends it at the end of all of them.
+    if (delta?.["type"] === "signature_delta" && textOf(delta["signature"]) === null) return;
     const open = this.#open;
     if (delta === null || open === null || open.ended || !isOf(data, open))
       throw corruptAnswer("a delta of a block that is not open");
