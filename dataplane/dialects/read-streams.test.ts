@@ -240,9 +240,21 @@ describe("a Chat upstream", () => {
     expect(steps("chat", [chunk({ content: "A" }), second])).toEqual([["message_start", "+text", "A"], []]);
   });
 
-  test.each(["error", "insufficient_system_resource"])("finish_reason %s is a failure", (finish) => {
-    expect(() => steps("chat", [chunk({ content: "A" }), chunk({}, finish), "[DONE]"])).toThrow(ApiError);
+  test.each([
+    ["sensitive", "refusal"],
+    ["model_context_window_exceeded", "max_tokens"],
+  ])("finish_reason %s is known, streamed and whole", (finish, stop) => {
+    expect(steps("chat", [chunk({ content: "A" }), chunk({}, finish), "[DONE]"]).flat()).toContain(stop);
+    const whole = { choices: [{ message: { content: "A" }, finish_reason: finish }] };
+    expect(answerCodecs.chat.readResponse(whole, testContext()).stop_reason).toBe(stop);
   });
+
+  test.each(["error", "insufficient_system_resource", "network_error"])(
+    "finish_reason %s is a failure",
+    (finish) => {
+      expect(() => steps("chat", [chunk({ content: "A" }), chunk({}, finish), "[DONE]"])).toThrow(ApiError);
+    },
+  );
 });
 
 describe("a Messages upstream", () => {

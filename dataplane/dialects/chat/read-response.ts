@@ -167,19 +167,24 @@ export class CallIds {
   }
 }
 
+/** OpenAI's `length`; Mistral and Zhipu have words of their own. */
+const limitReasons = ["length", "max_tokens", "model_length", "model_context_window_exceeded"];
+/** Zhipu says `sensitive`. */
+const filterReasons = ["content_filter", "sensitive"];
+/** OpenRouter; DeepSeek; Zhipu. */
+const failureReasons = ["error", "insufficient_system_resource", "network_error"];
+
 /** Whether the answer ended at its output limit. */
-export const isChatLimit = (finish: string | null): boolean =>
-  finish === "length" || finish === "model_length" || finish === "max_tokens";
+export const isChatLimit = (finish: string | null): boolean => limitReasons.includes(finish ?? "");
 
 /**
  * dialects.md §D3. Tool calls decide, whatever the upstream calls the end.
  * @param toolUsed tools were called, and the last call is whole.
- * @throws ApiError for `error`.
+ * @throws ApiError for what is no end of an answer.
  */
 export function chatStopReason(finish: string | null, toolUsed: boolean, refused: boolean): StopReason {
-  if (finish === "error" || finish === "insufficient_system_resource")
-    throw corruptAnswer(`finish_reason ${finish}`);
+  if (failureReasons.includes(finish ?? "")) throw corruptAnswer(`finish_reason ${finish}`);
   if (toolUsed) return "tool_use";
-  if (refused || finish === "content_filter") return "refusal";
+  if (refused || filterReasons.includes(finish ?? "")) return "refusal";
   return isChatLimit(finish) ? "max_tokens" : "end_turn";
 }
