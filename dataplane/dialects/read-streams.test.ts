@@ -1,6 +1,6 @@
 /** Stream readers: order and delay, which golden files do not show (rules 2.13–2.14, dialects.md §D5). */
 import { describe, expect, test } from "vitest";
-import { convertStream, testCarry, testContext } from "../../test/grammar/convert.ts";
+import { convertStream, convertWhole, testCarry, testContext } from "../../test/grammar/convert.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { answerCodecs } from "./answer-codecs.ts";
 import type { Dialect } from "./dialect.ts";
@@ -308,6 +308,31 @@ describe("a Messages upstream", () => {
       ["tool_use", "message_stop"],
     ]);
   });
+
+  test.each(["chat", "responses"] as const)(
+    "words before a refusal are it, with nothing explained behind them, streamed and whole: %s",
+    (to) => {
+      const call = { type: "tool_use", id: "toolu_1", name: "look", input: {} };
+      const ended = {
+        stop_reason: "refusal",
+        stop_details: { type: "refusal", category: null, explanation: "Declined." },
+      };
+      const said = { type: "text", text: "I look." };
+      const events = [
+        start,
+        block(0, said),
+        block(1, call),
+        { type: "message_delta", delta: ended, usage: { output_tokens: 1 } },
+        { type: "message_stop" },
+      ].map((data) => ({ event: data.type, data: JSON.stringify(data) }));
+      const { bytes, terminal } = convertStream("messages", events, testCarry(to));
+      const whole = convertWhole("messages", { content: [said, call], ...ended }, testCarry(to));
+      for (const answer of [bytes + terminal, JSON.stringify(whole)]) {
+        expect(answer).toContain("I look.");
+        expect(answer).not.toContain("Declined.");
+      }
+    },
+  );
 
   test("a compaction reaches a Messages client, sealed: without it the conversation has no memory", () => {
     const compacted = { type: "compaction_delta", content: "so far", encrypted_content: "opaque==" };

@@ -43,12 +43,14 @@ function outputItems(
   const items: JsonObject[] = [];
   const refused = response.stop_reason === "refusal";
   let parts: JsonObject[] = [];
+  let saidText = false;
   const closeMessage = (status: "completed" | "incomplete") => {
     if (parts.length > 0) items.push(messageItem(context.newId("msg"), status, parts));
     parts = [];
   };
   const results = resultsById(response);
   const addText = (text: string) => {
+    saidText = true;
     if (refused) parts.push({ type: "refusal", refusal: text });
     else parts.push(textPart(text, annotationsOf(text, annotate)));
   };
@@ -72,7 +74,7 @@ function outputItems(
       default:
     }
   }
-  if (refused && parts.length === 0) {
+  if (refused && !saidText) {
     const explanation = refusalText("", response);
     if (explanation !== "") addText(explanation);
   }
