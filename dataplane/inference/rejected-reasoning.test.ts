@@ -6,6 +6,11 @@ import { bodyWithoutReasoning, rejectsReasoning, withoutReasoning } from "./reje
 test.each([
   ["messages.1.content.0: Invalid `signature` in `thinking` block", true],
   ["The encrypted content gAAA...ng== could not be verified.", true],
+  ["Item 'rs_0a1' of type 'reasoning' was provided without its required following item.", true],
+  [
+    "Item 'fc_0a1' of type 'function_call' was provided without its required 'reasoning' item: 'rs_0a1'.",
+    false,
+  ],
   ["messages.0.content: Field required", false],
 ])("%s: about reasoning is %s", (message, about) => {
   expect(rejectsReasoning(new ApiError("invalid_request", message))).toBe(about);

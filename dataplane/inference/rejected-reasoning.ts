@@ -9,8 +9,8 @@ import { ApiError } from "../lib/api-error.ts";
 import { JsonReader, type Span } from "../lib/json-reader.ts";
 import { type Edit, removeEntries, splice } from "../lib/json-splice.ts";
 
-/** How upstreams say that a signature or an encrypted item is not theirs. */
-const rejection = /signature|thinking|encrypted[ _]content/i;
+/** How upstreams say that a signature or an encrypted item is not theirs, or that what came of an item is not there any more. */
+const rejection = /signature|thinking|encrypted[ _]content|of type 'reasoning' was provided without/i;
 
 /** Whether an upstream's refusal is about reasoning of earlier turns. */
 export const rejectsReasoning = (error: unknown): boolean =>
