@@ -5,9 +5,10 @@ import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
 import { chatStops } from "../stop-sequences.ts";
-import { functionTools, nothingSaid, refusePrefill } from "../upstream-checks.ts";
+import { nothingSaid, refusePrefill } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
-import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "../messages/types.ts";
+import { writeTools, type FunctionForms } from "../write-tools.ts";
+import type { JsonObject, MessagesRequest } from "../messages/types.ts";
 import { writeMessages } from "./write-messages.ts";
 
 export function writeChatRequest(
@@ -26,7 +27,7 @@ export function writeChatRequest(
     messages,
     ...writeLimits(request, carry, target),
     ...writeStops(request),
-    ...writeTools(request, carry, notes),
+    ...writeTools(request, carry, notes, functions),
     ...writeFormat(request, carry),
   };
   copyCarried(carry, "chat", body);
@@ -58,32 +59,18 @@ function writeStops({ stop_sequences: stops = [] }: MessagesRequest): JsonObject
   return stops.length === 0 ? {} : { stop: chatStops(stops) };
 }
 
-function writeTools(request: MessagesRequest, carry: Carry, notes: DropListener): JsonObject {
-  const tools = functionTools(request, carry, notes);
-  if (tools.length === 0) return {};
-  return { tools: tools.map(writeTool), ...(request.tool_choice && writeChoice(request.tool_choice)) };
-}
-
-const writeTool = ({ name, description, input_schema, strict }: FunctionTool): JsonObject => ({
-  type: "function",
-  function: {
-    name,
-    ...(description !== undefined && { description }),
-    parameters: input_schema,
-    ...(strict !== undefined && { strict }),
-  },
-});
-
-function writeChoice(choice: ToolChoice): JsonObject {
-  if (choice.type === "none") return { tool_choice: "none" };
-  const parallel =
-    choice.disable_parallel_tool_use === undefined
-      ? {}
-      : { parallel_tool_calls: !choice.disable_parallel_tool_use };
-  if (choice.type === "tool")
-    return { tool_choice: { type: "function", function: { name: choice.name } }, ...parallel };
-  return { tool_choice: choice.type === "any" ? "required" : "auto", ...parallel };
-}
+const functions: FunctionForms = {
+  tool: ({ name, description, input_schema, strict }) => ({
+    type: "function",
+    function: {
+      name,
+      ...(description !== undefined && { description }),
+      parameters: input_schema,
+      ...(strict !== undefined && { strict }),
+    },
+  }),
+  choice: (name) => ({ type: "function", function: { name } }),
+};
 
 function writeFormat(request: MessagesRequest, carry: Carry): JsonObject {
   if (wantsJsonObject(carry)) return { response_format: { type: "json_object" } };

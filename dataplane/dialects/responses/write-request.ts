@@ -6,9 +6,10 @@ import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { instructionsOf } from "../instructions.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
-import { functionTools, nothingSaid, refusePrefill } from "../upstream-checks.ts";
+import { nothingSaid, refusePrefill } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
-import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "../messages/types.ts";
+import { writeTools, type FunctionForms } from "../write-tools.ts";
+import type { JsonObject, MessagesRequest } from "../messages/types.ts";
 import { writeInput } from "./write-input.ts";
 
 /** Official least value of `max_output_tokens`; lower ones are raised to it (rule 2.6). */
@@ -27,7 +28,7 @@ export function writeResponsesRequest(
     model: target.upstreamModel,
     ...writeConversation(request, carry, target),
     ...writeLimit(request, carry, target),
-    ...writeTools(request, carry, notes),
+    ...writeTools(request, carry, notes, functions),
     ...writeFormat(request, carry),
     // Nothing of a tenant stays in the shared account (rule 2.10).
     store: false,
@@ -59,30 +60,17 @@ function writeLimit(request: MessagesRequest, carry: Carry, target: Target): Jso
   return limit === undefined ? {} : { max_output_tokens: Math.max(limit, OUTPUT_TOKENS_MIN) };
 }
 
-function writeTools(request: MessagesRequest, carry: Carry, notes: DropListener): JsonObject {
-  const tools = functionTools(request, carry, notes);
-  if (tools.length === 0) return {};
-  return { tools: tools.map(writeTool), ...(request.tool_choice && writeChoice(request.tool_choice)) };
-}
-
-/** Without `strict` Responses would take it for true (rule 2.9). */
-const writeTool = ({ name, description, input_schema, strict }: FunctionTool): JsonObject => ({
-  type: "function",
-  name,
-  ...(description !== undefined && { description }),
-  parameters: input_schema,
-  strict: strict ?? false,
-});
-
-function writeChoice(choice: ToolChoice): JsonObject {
-  if (choice.type === "none") return { tool_choice: "none" };
-  const parallel =
-    choice.disable_parallel_tool_use === undefined
-      ? {}
-      : { parallel_tool_calls: !choice.disable_parallel_tool_use };
-  if (choice.type === "tool") return { tool_choice: { type: "function", name: choice.name }, ...parallel };
-  return { tool_choice: choice.type === "any" ? "required" : "auto", ...parallel };
-}
+const functions: FunctionForms = {
+  /** Without `strict` Responses would take it for true (rule 2.9). */
+  tool: ({ name, description, input_schema, strict }) => ({
+    type: "function",
+    name,
+    ...(description !== undefined && { description }),
+    parameters: input_schema,
+    strict: strict ?? false,
+  }),
+  choice: (name) => ({ type: "function", name }),
+};
 
 function writeFormat(request: MessagesRequest, carry: Carry): JsonObject {
   if (wantsJsonObject(carry)) return { text: { format: { type: "json_object" } } };

@@ -1,0 +1,37 @@
+/** Functions and the choice among them for Chat and Responses, which differ only in how one of them is written. */
+import type { Carry, DropListener } from "./codecs.ts";
+import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "./messages/types.ts";
+import { functionTools } from "./upstream-checks.ts";
+
+export interface FunctionForms {
+  /** A declaration. */
+  tool(tool: FunctionTool): JsonObject;
+  /** The choice of this function. */
+  choice(name: string): JsonObject;
+}
+
+/** @throws ApiError `unsupported_tool` for a typed tool. */
+export function writeTools(
+  request: MessagesRequest,
+  carry: Carry,
+  notes: DropListener,
+  forms: FunctionForms,
+): JsonObject {
+  const tools = functionTools(request, carry, notes);
+  if (tools.length === 0) return {};
+  const { tool_choice } = request;
+  return {
+    tools: tools.map((tool) => forms.tool(tool)),
+    ...(tool_choice && writeChoice(tool_choice, forms)),
+  };
+}
+
+function writeChoice(choice: ToolChoice, forms: FunctionForms): JsonObject {
+  if (choice.type === "none") return { tool_choice: "none" };
+  const parallel =
+    choice.disable_parallel_tool_use === undefined
+      ? {}
+      : { parallel_tool_calls: !choice.disable_parallel_tool_use };
+  if (choice.type === "tool") return { tool_choice: forms.choice(choice.name), ...parallel };
+  return { tool_choice: choice.type === "any" ? "required" : "auto", ...parallel };
+}
