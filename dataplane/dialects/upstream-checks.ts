@@ -2,7 +2,7 @@
 import { ApiError } from "../lib/api-error.ts";
 import type { Carry, DropListener } from "./codecs.ts";
 import type { Dialect } from "./dialect.ts";
-import type { FunctionTool, JsonObject, MessageParam, MessagesRequest } from "./messages/types.ts";
+import type { FunctionTool, JsonObject, MessagesRequest } from "./messages/types.ts";
 
 const isFunctionTool = (tool: FunctionTool | JsonObject): tool is FunctionTool =>
   (tool.type ?? "custom") === "custom";
@@ -40,19 +40,20 @@ export function refusePrefill(request: MessagesRequest, carry: Carry): void {
   );
 }
 
+/** Of any dialect; an item of Responses that is no message has no role. */
+interface Turn {
+  readonly role?: unknown;
+}
+
 /**
  * A turn of nothing cannot be written in every dialect. Without the user's last one the model would continue the answer before it
  * instead, and without any the upstream would refuse in words that name nothing.
  * @param written the turns that are left.
  * @throws ApiError that names the conversation.
  */
-export function refuseNothingSaid(
-  request: MessagesRequest,
-  carry: Carry,
-  written: readonly Pick<MessageParam, "role">[],
-): void {
-  const last = (turns: readonly Pick<MessageParam, "role">[]) =>
-    turns.findLast(({ role }) => role !== "system")?.role;
+export function refuseNothingSaid(request: MessagesRequest, carry: Carry, written: readonly Turn[]): void {
+  const last = (turns: readonly Turn[]) =>
+    turns.findLast(({ role }) => role !== "system" && role !== "developer")?.role;
   if (written.length > 0 && !(last(request.messages) === "user" && last(written) === "assistant")) return;
   throw nothingSaid(carry.dialect);
 }

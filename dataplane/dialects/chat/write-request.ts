@@ -5,7 +5,7 @@ import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
 import { chatStops } from "../stop-sequences.ts";
-import { nothingSaid, refusePrefill } from "../upstream-checks.ts";
+import { refuseNothingSaid, refusePrefill } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
 import { writeTools, type FunctionForms } from "../write-tools.ts";
 import type { JsonObject, MessagesRequest } from "../messages/types.ts";
@@ -21,7 +21,7 @@ export function writeChatRequest(
   refuseMedia(request, carry, target);
   refusePrefill(request, carry);
   const messages = writeMessages(request, carry, target);
-  if (messages.length === 0) throw nothingSaid(carry.dialect);
+  refuseNothingSaid(request, carry, messages);
   const body: JsonObject = {
     model: target.upstreamModel,
     messages,

@@ -6,7 +6,7 @@ import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { instructionsOf } from "../instructions.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
-import { nothingSaid, refusePrefill } from "../upstream-checks.ts";
+import { refuseNothingSaid, refusePrefill } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
 import { writeTools, type FunctionForms } from "../write-tools.ts";
 import type { JsonObject, MessagesRequest } from "../messages/types.ts";
@@ -50,7 +50,7 @@ function writeConversation(request: MessagesRequest, carry: Carry, target: Targe
   const input = writeInput(request, carry, target);
   // An input is mandatory: where there are only instructions, they are it.
   if (input.length === 0 && instructions !== undefined) return { input: instructions };
-  if (input.length === 0) throw nothingSaid(carry.dialect);
+  refuseNothingSaid(request, carry, input);
   return { ...(instructions !== undefined && { instructions }), input };
 }
 
