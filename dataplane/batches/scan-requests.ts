@@ -14,6 +14,7 @@ import {
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
+  isJsonSpace,
 } from "../lib/json-bytes.ts";
 import { JsonPiece } from "../lib/json-piece.ts";
 import { emptyBody } from "../lib/json-read.ts";
@@ -88,7 +89,7 @@ class Scanner {
         continue;
       }
       const byte = chunk[at] ?? 0;
-      if (byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09) at += 1;
+      if (isJsonSpace(byte)) at += 1;
       else at = this.#punctuation(byte, at);
     }
     this.#before += chunk.length;

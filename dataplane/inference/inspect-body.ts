@@ -10,7 +10,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import { withoutMark } from "../lib/byte-order-mark.ts";
 import type { PathStep } from "../lib/field-path.ts";
-import { OPEN_OBJECT } from "../lib/json-bytes.ts";
+import { isBlank } from "../lib/json-bytes.ts";
 import { emptyBody, unreadable } from "../lib/json-read.ts";
 import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-reader.ts";
 import { readMessageContent } from "./inspect-blocks.ts";
@@ -91,9 +91,6 @@ export function inspectBody(dialect: Dialect, body: Buffer): Inspection {
     throw unreadable(bytes, fault, dialectErrorFamily[dialect]);
   }
 }
-
-const isBlank = (bytes: Buffer) =>
-  bytes[0] !== OPEN_OBJECT && bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
 
 const noPath: readonly PathStep[] = [];
 /** Of a request that names no tier. */

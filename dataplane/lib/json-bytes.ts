@@ -7,3 +7,13 @@ export const OPEN_OBJECT = 0x7b;
 export const CLOSE_OBJECT = 0x7d;
 export const OPEN_ARRAY = 0x5b;
 export const CLOSE_ARRAY = 0x5d;
+
+export const isJsonSpace = (byte: number | undefined): boolean =>
+  byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
+
+/** Whether nothing stands in a text but white space. */
+export function isBlank(bytes: Uint8Array): boolean {
+  let at = 0;
+  while (isJsonSpace(bytes[at])) at += 1;
+  return at === bytes.length;
+}

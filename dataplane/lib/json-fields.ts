@@ -1,4 +1,5 @@
 /** Finds a few top-level fields of a JSON text without parsing the rest: the envelope around a batch's request. */
+import { isBlank } from "./json-bytes.ts";
 import { JsonPiece } from "./json-piece.ts";
 import { JsonFault, JsonReader, type JsonFaultKind, type Member } from "./json-reader.ts";
 
@@ -96,10 +97,4 @@ function afterText(bytes: Buffer, start: number): number {
   const end = piece.push(bytes, start);
   if (piece.complete) return end;
   throw new JsonFault("syntax", "Unexpected end of JSON", bytes.length);
-}
-
-function isBlank(bytes: Buffer): boolean {
-  let at = 0;
-  while (at < bytes.length && (bytes[at] === 0x20 || bytes[at] === 0x09 || bytes[at] === 0x0d)) at += 1;
-  return at === bytes.length;
 }

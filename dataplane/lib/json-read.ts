@@ -2,6 +2,7 @@
 import { ApiError } from "./api-error.ts";
 import { withoutMark } from "./byte-order-mark.ts";
 import { fieldPath } from "./field-path.ts";
+import { isBlank } from "./json-bytes.ts";
 import { placeOf } from "./json-place.ts";
 import { JsonFault, JsonReader } from "./json-reader.ts";
 
@@ -34,8 +35,6 @@ export function readJsonObject(body: Buffer): JsonObjectRead {
 
 export const emptyBody = (): ApiError =>
   new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
-
-const isBlank = (bytes: Buffer) => bytes.length <= 1024 && bytes.toString("latin1").trim() === "";
 
 /** The 400 for a body that is no JSON, or none within the limits. `style`: that of the path it names. */
 export function unreadable(bytes: Buffer, fault: JsonFault, style: "messages" | "openai"): ApiError {

@@ -17,6 +17,7 @@ import {
   OPEN_ARRAY,
   OPEN_OBJECT,
   QUOTE,
+  isJsonSpace,
 } from "./json-bytes.ts";
 
 /** Deeper nesting is refused: every reader of ours and most of the upstreams' are recursive. */
@@ -60,8 +61,6 @@ export interface ObjectSpan extends Span {
   readonly members: readonly Member[];
 }
 
-const isSpace = (byte: number | undefined) =>
-  byte === 0x20 || byte === 0x0a || byte === 0x0d || byte === 0x09;
 const isDigit = (byte: number | undefined) => byte !== undefined && byte >= 0x30 && byte <= 0x39;
 const isHex = (byte: number | undefined) =>
   byte !== undefined && (isDigit(byte) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66));
@@ -490,7 +489,7 @@ export class JsonReader {
   #afterSpace(from: number): number {
     let at = from;
     // Most texts have no white space between their values.
-    while ((this.bytes[at] as number) <= 0x20 && isSpace(this.bytes[at])) at += 1;
+    while ((this.bytes[at] as number) <= 0x20 && isJsonSpace(this.bytes[at])) at += 1;
     return at;
   }
 
