@@ -3,7 +3,7 @@ import { ApiError } from "../lib/api-error.ts";
 import type { Carry, DropListener } from "./codecs.ts";
 import { fieldError, isObject } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
-
+import { dialectErrorFamily } from "./errors.ts";
 import { type FieldRule, fields } from "./request-fields.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 
@@ -100,7 +100,7 @@ export function refusal(dialect: Dialect, name: string): ApiError {
       details: { unsupported: ["thread"] },
     });
   return fieldError(
-    dialect === "messages" ? "messages" : "openai",
+    dialectErrorFamily[dialect],
     name,
     "this parameter is not supported here",
     "unsupported_parameter",

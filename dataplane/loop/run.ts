@@ -213,7 +213,7 @@ class Loop {
       }
       const { usage, upstream } = answer;
       this.#commit(usage);
-      call?.end({ tokens: tokensOf(usage), attributes: upstreamAttribute(upstream) });
+      call?.end({ tokens: modelTokens(usage), attributes: upstreamAttribute(upstream) });
       return { read, usage };
     } catch (error) {
       const broken = error instanceof BrokenAnswer ? error : null;
@@ -227,7 +227,7 @@ class Loop {
       if (usage === null) this.#tally.discard();
       else this.#commit(usage);
       call?.end({
-        tokens: usage === null ? null : tokensOf(usage),
+        tokens: usage === null ? null : modelTokens(usage),
         attributes: usage === null ? {} : upstreamAttribute(this.#upstream),
         error: errorCode(told),
       });
@@ -380,7 +380,7 @@ interface Asked {
 const upstreamAttribute = (upstream: string | null): Attributes =>
   upstream === null ? {} : { "gapura.upstream": upstream };
 
-const tokensOf = ({
+const modelTokens = ({
   input_tokens: input,
   cache_read_input_tokens: read,
   cache_creation_input_tokens: written,
