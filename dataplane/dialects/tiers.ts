@@ -3,6 +3,7 @@
  */
 import { type Dialect, dialects } from "./dialect.ts";
 import type { JsonObject } from "./messages/types.ts";
+import type { OwnField } from "./own-fields.ts";
 import { pricedBetas } from "./price-effects.ts";
 
 /** The values of the fields that ask for a tier, as far as they are there; one that is no string is an empty one. */
@@ -32,6 +33,8 @@ export interface TierPlan {
   readonly betas: string | null;
   /** Upstreams of these dialects are told to serve at the standard tier where the request leaves it open. */
   readonly standard: readonly Dialect[];
+  /** What the upstream that the plan is for does not know of our own fields; empty in a plan for all. */
+  readonly unknown: readonly OwnField[];
   /** What else than the standard is asked for and goes, to upstreams that know the field. */
   readonly asked: TierFields;
   /** Names that have a price. */
@@ -45,6 +48,7 @@ export const noTiers: TierPlan = {
   dropped: [],
   betas: null,
   standard: [],
+  unknown: [],
   asked: {},
   offered: [],
   possible: [[]],
@@ -141,6 +145,7 @@ export function planTiers({ fields, beta, client, upstreams }: TierRequest, offe
     // Unchanged, unless one of them stays (service.md "Versioning").
     betas: kept.length === 0 ? null : kept.length === betas.length ? (beta ?? null) : kept.join(","),
     standard,
+    unknown: [],
     asked,
     offered,
     possible:

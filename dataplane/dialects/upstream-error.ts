@@ -41,8 +41,10 @@ export function upstreamError(failure: UpstreamFailure): ApiError {
     });
   if (failure.status === 400) {
     const names = { upstreamModel: failure.upstreamModel, model: failure.model };
-    return aboutTheRequest(readErrorBody(failure.body), names) ?? ours("upstream_error", cause);
+    const words = wordsIn(failure.body);
+    return aboutTheRequest(readErrorBody(failure.body), names, words) ?? ours("upstream_error", cause);
   }
+  if (failure.status === 422) return new UpstreamRefusal(reported(null), null, wordsIn(failure.body));
   const code = statusCodes[failure.status] ?? "upstream_error";
   if (code === "unavailable" || code === "overloaded")
     return new ApiError(code, ownWords[code], {
@@ -52,11 +54,10 @@ export function upstreamError(failure: UpstreamFailure): ApiError {
   return ours(code, cause);
 }
 
-/** Rule 2.12. 400 and 429 stand above; what is not listed is 502. */
+/** Rule 2.12. 400, 422 and 429 stand above; what is not listed is 502. */
 const statusCodes: Readonly<Record<number, OwnCode>> = {
   408: "timeout",
   413: "too_large",
-  422: "invalid_request",
   503: "unavailable",
   504: "timeout",
   529: "overloaded",
@@ -98,20 +99,31 @@ export const cutAnswer = (): ApiError =>
 class UpstreamRefusal extends ApiError {
   readonly #said: ReportedError;
   readonly #names: ModelNames | null;
+  readonly #words: string;
 
-  constructor(said: ReportedError, names: ModelNames | null, own: OwnSecrets = []) {
+  /** @param words all that came of it, which the client is not told. */
+  constructor(said: ReportedError, names: ModelNames | null, words: string, own: OwnSecrets = []) {
     const text = withoutSecrets(said.message, names, own);
     const param = masked(said.param ?? "", own);
     super("invalid_request", text === "" ? ownWords.invalid_request : text, param === "" ? {} : { param });
     this.#said = said;
     this.#names = names;
+    this.#words = words;
+  }
+
+  get words(): string {
+    return this.#words;
   }
 
   /** The same without what is known to be ours. */
   without(own: OwnSecrets): UpstreamRefusal {
-    return new UpstreamRefusal(this.#said, this.#names, own);
+    return new UpstreamRefusal(this.#said, this.#names, this.#words, own);
   }
 }
+
+/** All that an upstream said of a request that it refuses, as far as it is kept; "" for any other error. Not for the client. */
+export const refusalWords = (error: ApiError): string =>
+  error instanceof UpstreamRefusal ? error.words : "";
 
 /** The model's name there, and the public one. */
 interface ModelNames {
@@ -192,9 +204,16 @@ function reported(error: unknown): ReportedError {
 
 /** The three dialects, vLLM's flat form, FastAPI's `detail`; empty words for anything else. */
 function readErrorBody(bytes: string | Uint8Array): ReportedError {
-  const body = objectOf(parseJson(typeof bytes === "string" ? bytes : Buffer.from(bytes).toString("utf8")));
+  const body = objectOf(parseJson(textIn(bytes)));
   return reported(body?.["error"] ?? stringOf(body?.["detail"]) ?? body);
 }
+
+const textIn = (bytes: string | Uint8Array): string =>
+  typeof bytes === "string" ? bytes : Buffer.from(bytes).toString("utf8");
+
+/** So much of a refusal is looked into: it may repeat what it refuses. */
+const MAX_REFUSAL_CHARACTERS = 16 * 1024;
+const wordsIn = (body: string | Uint8Array): string => textIn(body).slice(0, MAX_REFUSAL_CHARACTERS);
 
 /** More of what an upstream said is not kept for the operator. */
 const MAX_WORDS = 300;
@@ -225,7 +244,8 @@ export function sayingOf(
 export function inBandError(body: JsonObject): ApiError {
   const error = reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body);
   const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
-  if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", error.code);
+  if (code === "invalid_request")
+    return aboutTheRequest(error, null, error.message) ?? ours("upstream_error", error.code);
   if (code === "rate_limited")
     return new ApiError(code, ownWords[code], { retryAfterSeconds: RETRY_AFTER_DEFAULT_S });
   return ours(code, { type: error.type, code: error.code });
@@ -260,11 +280,11 @@ const aboutTheAccount =
   /credit balance|billing|insufficient (?:quota|funds|balance)|exceeded your current quota|(?:incorrect|invalid|missing|valid) (?:x-)?api[ _-]?key|(?:your|this|the) (?:organi[sz]ation|workspace|account|project|subscription|plan|api[ _-]?key|usage limits?)\b|spend(?:ing)? limit|unauthori[sz]ed/i;
 
 /** A 400 as the client may see it; null when it speaks about our account instead of the request. */
-function aboutTheRequest(error: ReportedError, names: ModelNames | null): ApiError | null {
+function aboutTheRequest(error: ReportedError, names: ModelNames | null, words: string): ApiError | null {
   const overflow = contextOverflow(error);
   if (overflow !== null) return overflow;
   if (aboutTheAccount.test(error.message) || inBandCodes.get(error.code) === "upstream_error") return null;
-  return new UpstreamRefusal(error, names);
+  return new UpstreamRefusal(error, names, words);
 }
 
 const number = String.raw`(\d[\d,_]*)`;

@@ -11,6 +11,7 @@ import {
 } from "../../test/fakes/one-upstream.ts";
 import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
+import { callOn, nameOf, type Way, ways } from "../../test/fakes/ways.ts";
 
 const { callTo, fake, refusal, serve } = await serveOneUpstream();
 
@@ -119,3 +120,72 @@ describe.each(["responses", "chat"] as const)(
     });
   },
 );
+
+describe("a Chat upstream that does not know a field of our own", () => {
+  /** As Mistral refuses what it does not know: with a status whose words no client is told. */
+  const strict = (...fields: string[]) => ({
+    raw: {
+      status: 422,
+      contentType: "application/json",
+      body: JSON.stringify({
+        object: "error",
+        message: {
+          detail: fields.map((name) => ({
+            type: "extra_forbidden",
+            loc: ["body", ...name.split(".")],
+            msg: "Extra inputs are not permitted",
+            input: true,
+          })),
+        },
+        type: "invalid_request_error",
+        param: null,
+        code: null,
+      }),
+    },
+  });
+  const fields = ["service_tier", "stream_options", "user", "max_completion_tokens", "max_tokens"];
+  const sentFields = () =>
+    fake.requests.map(({ text }) => fields.filter((name) => text.includes(`"${name}":`)));
+
+  const named = ways
+    .filter(({ upstream, stream }) => upstream === "chat" && stream)
+    .map((way) => [nameOf(way), way] as const);
+
+  test.each(named)(
+    "is asked again without all that it refused, and gets it no more: %s",
+    async (_name, way) => {
+      // What a relayed request says in its client's own words stays.
+      const isOurs = way.path !== "relay";
+      const refused = ["service_tier", "stream_options.include_usage"];
+      fake.next(strict(...refused, ...(isOurs ? ["max_completion_tokens", "user"] : [])), hello, hello);
+      const body = way.client === "messages" ? { metadata: { user_id: "u" } } : { user: "u" };
+      const first = callOn(fake.url, way, { body });
+      await serve(first);
+      await serve({ ...callOn(fake.url, way, { body }), snapshot: first.snapshot });
+      expect(first.sink.text).toContain("Hello");
+      expect(first.sink.headers).not.toHaveProperty("x-gapura-dropped");
+      expect(first.meter.settled).toMatchObject([{ status: "ok", iterations: 1 }]);
+      const without = isOurs ? ["max_tokens"] : ["user", "max_completion_tokens"];
+      expect(sentFields()).toEqual([fields.slice(0, 4), without, without]);
+    },
+  );
+
+  test("a client's own wish is its own: what else it wants of a field is not taken away", async () => {
+    const options = { include_usage: true, include_obfuscation: "no" };
+    fake.next(strict("stream_options.include_obfuscation"));
+    const call = callTo("chat", bodyOf("chat", { stream: true, stream_options: options }));
+    expect((await refusal(call)).message).not.toContain("obfuscation");
+    expect(fake.requests).toHaveLength(1);
+  });
+
+  test("a limit that is too large is the client's to know", async () => {
+    const message = "Invalid 'max_completion_tokens': integer above maximum value.";
+    fake.next({ error: { status: 400, message } });
+    const [way] = ways.filter(
+      ({ path, client, upstream }) => path === "convert" && client === "messages" && upstream === "chat",
+    );
+    const call = callOn(fake.url, way as Way);
+    expect((await refusal(call)).kind.status).toBe(400);
+    expect(fake.requests).toHaveLength(1);
+  });
+});

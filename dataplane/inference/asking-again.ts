@@ -1,32 +1,31 @@
 /** What an upstream refuses of a request that can do without it: it is left out, or put in another way, and asked for again. */
-import type { Upstream } from "../config/schema.ts";
-import type { TierPlan } from "../dialects/tiers.ts";
+import type { OwnField } from "../dialects/own-fields.ts";
 import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
 import { rejectsSystemTurns } from "./rejected-system-turns.ts";
-import { rejectsTier } from "./standard-tier.ts";
+import { refusedOwn } from "./unknown-fields.ts";
 
 /** The request as the refusing upstream got it. */
 export interface RefusedRequest {
-  readonly upstream: Upstream;
   readonly converted: boolean;
   /** The content of reasoning was asked for that the client did not ask for. */
   readonly reasoningAsked: boolean;
-  readonly tiers: TierPlan;
+  /** What it had of fields that are ours to leave out. */
+  readonly own: readonly OwnField[];
 }
 
 /** `reasoning`: of earlier turns, which another account made (rule 2.17). */
-export type RefusedPart = "system turns" | "service tier" | "reasoning's content" | "reasoning";
+export type RefusedPart = "system turns" | "own fields" | "reasoning's content" | "reasoning";
 
 /** null: the refusal is about something else, which the client has to know. */
 export function refusedPart(error: unknown, refused: RefusedRequest): RefusedPart | null {
-  const { upstream, converted, reasoningAsked, tiers } = refused;
+  const { converted, reasoningAsked, own } = refused;
   if (converted && rejectsSystemTurns(error)) return "system turns";
-  if (rejectsTier(error, tiers, upstream)) return "service tier";
+  if (refusedOwn(error, own).length > 0) return "own fields";
   if (reasoningAsked && cannotSealReasoning(error)) return "reasoning's content";
   return rejectsReasoning(error) ? "reasoning" : null;
 }
 
-/** Each of the parts, and the tier of a second candidate. */
+/** Each of the parts, and the fields of a second candidate. */
 const MAX_AGAIN = 5;
 
 /**

@@ -10,6 +10,7 @@ import { keepSchemas } from "../dialects/exact-schemas.ts";
 import { hoistSystemTurns } from "../dialects/instructions.ts";
 import { DropNotes } from "../dialects/losses.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
+import { type OwnField, withoutUnknown } from "../dialects/own-fields.ts";
 import { codecs } from "../dialects/registry.ts";
 import { systemClock } from "../lib/clock.ts";
 import { stopsCutHere } from "../dialects/stop-sequences.ts";
@@ -25,12 +26,14 @@ import { restoreConversation } from "../loop/continuation.ts";
 import { isStrict, type InferenceCall } from "./call.ts";
 import { askedOutput, possibleUsage, usualInputTokens } from "./estimate.ts";
 import type { Facts, Inspection } from "./inspect-body.ts";
-import { tiersToward } from "./standard-tier.ts";
+import { planToward } from "./unknown-fields.ts";
 
 export interface Written {
   readonly body: Buffer;
   /** The value of `x-gapura-dropped`; null when nothing was. */
   readonly dropped: string | null;
+  /** What it has of fields that are ours to leave out. */
+  readonly own: readonly OwnField[];
 }
 
 /** What of a request and its route a conversion needs beside the body: plain data. */
@@ -148,7 +151,7 @@ export class Conversion implements Converting {
 
   write(upstream: Upstream, encryptedReasoning = true, request: MessagesRequest = this.request): Written {
     const { capabilities, limits } = this.#facts.route;
-    const { dropped, standard } = tiersToward(this.#facts.tiers, upstream);
+    const { dropped, standard, unknown } = planToward(this.#facts.tiers, upstream);
     const notes = new DropNotes(this.#facts.strict);
     for (const name of dropped) notes.dropped(name);
     const target = {
@@ -163,9 +166,12 @@ export class Conversion implements Converting {
     };
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
     notes.judge();
-    if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"]))
+    const own = upstream.dialect === "chat" ? withoutUnknown(body, unknown) : [];
+    if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"])) {
       body["service_tier"] = standardTier(upstream.dialect);
-    return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header() };
+      own.push("service_tier");
+    }
+    return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header(), own };
   }
 
   reading(upstream: Upstream, limit?: number): CodecContext {

@@ -8,6 +8,7 @@ import { objectOf } from "../dialects/fields.ts";
 import { unreadCompaction } from "../dialects/reasoning.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { Sealer } from "../dialects/codecs.ts";
+import type { OwnField } from "../dialects/own-fields.ts";
 import { priceEffects } from "../dialects/price-effects.ts";
 import { leavesTierOpen, standardTier, type TierPlan } from "../dialects/tiers.ts";
 import { nothingSaid } from "../dialects/upstream-checks.ts";
@@ -36,6 +37,8 @@ export interface RelayBody {
   readonly reasoningAsked: boolean;
   /** Client field names that this route has no place for (rule 2.2). */
   readonly dropped: readonly string[];
+  /** What it has of fields that are ours to leave out. */
+  readonly own: readonly OwnField[];
 }
 
 /** What of a route decides what its upstreams get. */
@@ -72,7 +75,7 @@ export function relayBody(
   edits.drop(["mcp_servers"]);
   edits.tiers(wishes.tiers);
   if (inspection.dialect === "messages") edits.messages(route);
-  else if (inspection.dialect === "chat") edits.chat(route);
+  else if (inspection.dialect === "chat") edits.chat(route, wishes.tiers);
   else edits.responses(route, wishes.encryptedReasoning);
   return edits.finish(wishes.strict);
 }
@@ -85,6 +88,7 @@ class RelayEdits {
   readonly #inserted: [string, string][] = [];
   readonly #removed = new Set<string>();
   readonly #dropped: string[] = [];
+  readonly #own: OwnField[] = [];
   #usageInjected = false;
   #reasoningAsked = false;
 
@@ -107,6 +111,7 @@ class RelayEdits {
       usageInjected: this.#usageInjected,
       reasoningAsked: this.#reasoningAsked,
       dropped: this.#dropped,
+      own: this.#own,
     };
   }
 
@@ -143,9 +148,10 @@ class RelayEdits {
     }
     const { service_tier: asked } = tierFields;
     const isDropped = dropped.includes("service_tier");
-    if (standard.includes(dialect) && (isDropped || leavesTierOpen(asked)))
+    if (standard.includes(dialect) && (isDropped || leavesTierOpen(asked))) {
       this.#set("service_tier", JSON.stringify(standardTier(dialect)));
-    else if (isDropped) this.#removed.add("service_tier");
+      this.#own.push("service_tier");
+    } else if (isDropped) this.#removed.add("service_tier");
   }
 
   #removeMode(): void {
@@ -161,9 +167,9 @@ class RelayEdits {
     else this.#dropThinking();
   }
 
-  chat(route: RelayRoute): void {
+  chat(route: RelayRoute, { unknown }: Pick<TierPlan, "unknown">): void {
     const { fields, stream } = this.#look;
-    if (stream) this.#includeUsage();
+    if (stream) this.#includeUsage(unknown.includes("stream_options"));
     // Nothing of a tenant stays in a shared account (rules 1.17, 2.10).
     const store = present(fields, "store");
     if (store !== undefined && this.#text(store) !== "false") this.#set("store", "false");
@@ -240,9 +246,17 @@ class RelayEdits {
       this.#edits.push(...removeEntries(config.members, (index) => config.members[index]?.key === "effort"));
   }
 
-  /** Without it a Chat stream reports no usage, and would have to be billed from an estimate. */
-  #includeUsage(): void {
+  /**
+   * Without it a Chat stream reports no usage, and would have to be billed from an estimate.
+   * @param isUnknown the upstream refuses the field; what else a client wants of it stays.
+   */
+  #includeUsage(isUnknown: boolean): void {
     const options = this.#object("stream_options");
+    if ((options?.members ?? []).every(({ key }) => key === "include_usage")) {
+      if (isUnknown && this.#look.fields.has("stream_options")) this.#removed.add("stream_options");
+      if (isUnknown) return;
+      this.#own.push("stream_options");
+    }
     const include = options?.members.find(({ key }) => key === "include_usage");
     if (include !== undefined && this.#text(include) === "true") return;
     this.#usageInjected = true;

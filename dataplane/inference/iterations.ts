@@ -16,7 +16,7 @@ import { answerEvents } from "./loop-answer.ts";
 import { inputSizeOf, type LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
 import type { ToolServices } from "./serve-tools.ts";
-import { servedTier, tellNoTier, tellTierAgain } from "./standard-tier.ts";
+import { refusedOwn, servedWithout, tellAgain, tellWithout } from "./unknown-fields.ts";
 
 export class Iterations {
   readonly #services: ToolServices;
@@ -66,10 +66,11 @@ export class Iterations {
     const { tiers } = this.#services;
     const [upstream, written] = [this.#asked, this.#written];
     if (upstream === null || written === null) return false;
-    const part = refusedPart(refusal, { upstream, converted: false, reasoningAsked: false, tiers });
-    if (part === "service tier") tellNoTier(tiers, upstream);
+    const { own } = written;
+    const part = refusedPart(refusal, { converted: false, reasoningAsked: false, own });
+    if (part === "own fields") tellWithout(tiers, upstream, refusedOwn(refusal, own));
     else if (part === "reasoning" && written.reasoning) {
-      tellTierAgain(tiers, upstream);
+      tellAgain(tiers, upstream);
       this.#withoutReasoning = written.turns;
     } else return false;
     return true;
@@ -97,7 +98,7 @@ export class Iterations {
         const read = answerEvents(answer, call.dialect, reading, asking);
         const first = await read.events.next();
         answer.accepted();
-        servedTier(this.#services.tiers, upstream);
+        servedWithout(this.#services.tiers, upstream);
         const over = () => {
           attempts.taken();
           deadline.dispose();

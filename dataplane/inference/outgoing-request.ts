@@ -4,6 +4,7 @@ import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { Outgoing, UpstreamRequest } from "../upstream/request.ts";
+import type { OwnField } from "../dialects/own-fields.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
 import { refusedPart } from "./asking-again.ts";
 import { isStrict, type InferenceCall } from "./call.ts";
@@ -12,9 +13,9 @@ import { conversionFacts, type Converting, type Written } from "./conversion.ts"
 import type { RelayBody } from "./edits.ts";
 import { keepItemOf } from "./item-references.ts";
 import { checkMedia, checkTextOnly } from "./refuse.ts";
-import { tellNoTier, tellTierAgain, tiersToward } from "./standard-tier.ts";
 import type { RequestBody } from "./request-body.ts";
 import { tierPlan } from "./tier-plan.ts";
+import { planToward, refusedOwn, tellAgain, tellWithout } from "./unknown-fields.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
 const DEFAULT_VERSION = "2023-06-01";
@@ -34,6 +35,8 @@ export interface Sent {
   readonly usageInjected: boolean;
   /** The content of reasoning was asked for that the client did not ask for. */
   readonly reasoningAsked: boolean;
+  /** What it had of fields that are ours to leave out. */
+  readonly own: readonly OwnField[];
 }
 
 /** @param conversation what keeps it on its upstream (design.md §4.6); null: any. */
@@ -59,7 +62,14 @@ export class OutgoingRequest {
   needs: PathNeeds;
   readonly keepItem: KeepItem | undefined;
   /** What the candidate that is being asked was sent. */
-  sent: Sent = { path: "relay", foreign: false, dropped: null, usageInjected: false, reasoningAsked: false };
+  sent: Sent = {
+    path: "relay",
+    foreign: false,
+    dropped: null,
+    usageInjected: false,
+    reasoningAsked: false,
+    own: [],
+  };
   /** Read when the first candidate needs it. */
   conversion: Converting | null = null;
   readonly #call: InferenceCall;
@@ -99,7 +109,7 @@ export class OutgoingRequest {
         const wishes = {
           strict: isStrict(this.#call),
           encryptedReasoning: this.#encryptedReasoning && this.keepItem !== undefined,
-          tiers: tiersToward(this.tiers, upstream),
+          tiers: planToward(this.tiers, upstream),
         };
         const relayed = this.requestBody.relay(this.#route, upstream, wishes, this.#sealer);
         if (relayed instanceof Promise) return relayed.then((body) => this.#relayed(upstream, body));
@@ -116,18 +126,18 @@ export class OutgoingRequest {
     }
   }
 
-  #relayed(upstream: Upstream, { body, dropped, usageInjected, reasoningAsked }: RelayBody): Outgoing {
+  #relayed(upstream: Upstream, { body, dropped, usageInjected, reasoningAsked, own }: RelayBody): Outgoing {
     const names = dropped.length === 0 ? null : dropped.join(", ");
-    this.sent = { path: "relay", foreign: false, dropped: names, usageInjected, reasoningAsked };
+    this.sent = { path: "relay", foreign: false, dropped: names, usageInjected, reasoningAsked, own };
     return { body, headers: this.headers(upstream.dialect) };
   }
 
   #converted(upstream: Upstream, conversion: Converting): Outgoing | Promise<Outgoing> {
     const asked = this.#encryptedReasoning;
-    const told = ({ body, dropped }: Written): Outgoing => {
+    const told = ({ body, dropped, own }: Written): Outgoing => {
       const reasoningAsked = upstream.dialect === "responses" && asked;
       const foreign = upstream.dialect !== this.#call.dialect;
-      this.sent = { path: "convert", foreign, dropped, usageInjected: false, reasoningAsked };
+      this.sent = { path: "convert", foreign, dropped, usageInjected: false, reasoningAsked, own };
       return { body, headers: this.headers(upstream.dialect) };
     };
     const written = conversion.write(upstream, asked);
@@ -147,20 +157,20 @@ export class OutgoingRequest {
   async leaveOut(refusal: unknown): Promise<boolean> {
     const { asked: upstream, tiers } = this;
     if (upstream === null) return false;
-    const { path, reasoningAsked } = this.sent;
-    switch (refusedPart(refusal, { upstream, converted: path === "convert", reasoningAsked, tiers })) {
+    const { path, reasoningAsked, own } = this.sent;
+    switch (refusedPart(refusal, { converted: path === "convert", reasoningAsked, own })) {
       case "system turns":
-        tellTierAgain(tiers, upstream);
+        tellAgain(tiers, upstream);
         return (await this.#read()).hoistSystemTurns();
-      case "service tier":
-        tellNoTier(tiers, upstream);
+      case "own fields":
+        tellWithout(tiers, upstream, refusedOwn(refusal, own));
         return true;
       case "reasoning's content":
-        tellTierAgain(tiers, upstream);
+        tellAgain(tiers, upstream);
         this.#encryptedReasoning = false;
         return true;
       case "reasoning":
-        tellTierAgain(tiers, upstream);
+        tellAgain(tiers, upstream);
         return this.#forgetReasoning();
       case null:
         return false;

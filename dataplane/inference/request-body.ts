@@ -40,7 +40,7 @@ import {
 import { declaredToolNames, OpenLoop, type LoopFacts, type LoopWork } from "./open-loop.ts";
 import { bodyWithoutReasoning } from "./rejected-reasoning.ts";
 import { boundedSealer } from "./sealed-reasoning.ts";
-import { tiersToward } from "./standard-tier.ts";
+import { planToward } from "./unknown-fields.ts";
 
 export interface RequestBody {
   readonly inspected: AnyInspection;
@@ -316,10 +316,10 @@ async function openLoopRemote(
   };
 }
 
-/** Which upstreams refuse to be told a tier is remembered in this thread only, so the facts are adapted here. */
+/** What upstreams do not know is remembered in this thread only, so the facts are adapted here. */
 const toward = <Told extends ConversionFacts>(facts: Told, upstream: Upstream): Told => ({
   ...facts,
-  tiers: tiersToward(facts.tiers, upstream),
+  tiers: planToward(facts.tiers, upstream),
 });
 
 const carryOf = ({ echo, ...carry }: RemoteCarry) => ({

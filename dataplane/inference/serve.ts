@@ -42,7 +42,7 @@ import { AnswerSeal } from "./seal-answer.ts";
 import { serveWithTools, type ToolServices } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
 import { TypicalOutput } from "./typical-output.ts";
-import { servedTier } from "./standard-tier.ts";
+import { servedWithout } from "./unknown-fields.ts";
 import { edited, openBody, type RequestBody } from "./request-body.ts";
 import type { AnyInspection } from "./inspect-body.ts";
 
@@ -229,7 +229,7 @@ class Serving {
         const outgoing = this.outgoing.write(upstream);
         const answer = await attempts.send(outgoing instanceof Promise ? await outgoing : outgoing);
         await this.#pass(answer, bill);
-        servedTier(this.outgoing.tiers, upstream);
+        servedWithout(this.outgoing.tiers, upstream);
         return attempts.taken();
       } catch (error) {
         attempts.failed(error);

@@ -21,6 +21,7 @@ import {
   parsedBody,
   plainBody,
   type ConversionFacts,
+  type Written,
 } from "../conversion.ts";
 import { beginning } from "../conversation-key.ts";
 import { forCountUpstream } from "../count-body.ts";
@@ -52,7 +53,7 @@ export interface Jobs {
   read: { told: ConversionFacts; answer: { carry: RemoteCarry; systemTurns: boolean } };
   convert: {
     told: ConversionFacts & { upstream: Upstream; encryptedReasoning: boolean; hoisted: boolean };
-    answer: { body: Buffer; dropped: string | null };
+    answer: Written;
   };
   forget: { told: { dialect: Dialect }; answer: { body: Buffer | null } };
   openLoop: {
