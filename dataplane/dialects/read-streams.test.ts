@@ -426,6 +426,17 @@ describe("a Messages upstream", () => {
 });
 
 describe("a Responses upstream", () => {
+  test("a tier that only Responses has is told by its name, and a format of null by the default", () => {
+    const usage = { input_tokens: 1, output_tokens: 1, total_tokens: 2 };
+    const message = { type: "message", role: "assistant", content: [{ type: "output_text", text: "Hi" }] };
+    const body = { status: "completed", service_tier: "ultrafast", output: [message], usage };
+    const carry = testCarry("responses", { text: { format: null, verbosity: "low" } });
+    expect(convertWhole("responses", body, carry)).toMatchObject({
+      service_tier: "ultrafast",
+      text: { format: { type: "text" }, verbosity: "low" },
+    });
+  });
+
   const delta = (output_index: number, delta: string) => ({
     type: "response.output_text.delta",
     output_index,

@@ -289,7 +289,7 @@ export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
 }
 
 const messagesTiers = ["standard", "priority", "batch"];
-const openaiTiers = ["default", "flex", "scale", "priority"];
+const openaiTiers = ["default", "flex", "scale", "priority", "fast", "ultrafast"];
 
 /** The tier that an answer was served by, in OpenAI's words. */
 export const openaiTier = ({ service_tier }: Pick<MessagesUsage, "service_tier">): string =>

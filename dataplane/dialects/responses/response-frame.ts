@@ -7,6 +7,7 @@ import { openaiTier, writeResponsesUsage } from "../usage.ts";
 /** A response that has only begun: everything that is known before the model says a word. */
 export function responseHead(id: string, carry: Carry, context: CodecContext): JsonObject {
   const asked = (field: string, otherwise: JsonValue): JsonValue => carry.request[field] ?? otherwise;
+  const { format, ...otherText } = asked("text", {}) as JsonObject;
   return {
     id,
     object: "response",
@@ -37,7 +38,7 @@ export function responseHead(id: string, carry: Carry, context: CodecContext): J
     service_tier: "default",
     store: false,
     temperature: asked("temperature", 1),
-    text: { format: { type: "text" }, ...(asked("text", {}) as JsonObject) },
+    text: { format: format ?? { type: "text" }, ...otherText },
     tool_choice: asked("tool_choice", "auto"),
     tools: echoedTools(carry.request["tools"]),
     top_logprobs: asked("top_logprobs", 0),
