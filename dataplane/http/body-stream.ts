@@ -2,7 +2,7 @@
 import type { IncomingMessage } from "node:http";
 import type { Transform, Writable } from "node:stream";
 import { ApiError } from "../lib/api-error.ts";
-import { decoderOf, requestCodings } from "../lib/content-coding.ts";
+import { codingNamed, decoderOf, requestCodings } from "../lib/content-coding.ts";
 import { inTime } from "../lib/in-time.ts";
 import { bodyTimeout, clientGone, bodyTooLarge, unknownEncoding } from "./body-errors.ts";
 import { inviteBody } from "./continue.ts";
@@ -28,9 +28,9 @@ export async function* streamBody(request: IncomingMessage, maxBytes: number): A
     yield* source;
     return;
   }
-  const decoder = decoderOf(encoding, requestCodings);
-  if (decoder === null) throw unknownEncoding();
-  yield* bounded(decode(source, encoding, decoder), maxBytes);
+  const coding = codingNamed(encoding, requestCodings);
+  if (coding === undefined) throw unknownEncoding();
+  yield* bounded(decode(source, encoding, decoderOf(coding)), maxBytes);
 }
 
 async function* bounded(source: AsyncIterable<Buffer>, maxBytes: number): AsyncGenerator<Buffer> {

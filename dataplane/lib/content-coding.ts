@@ -1,7 +1,4 @@
-/**
- * The content codings that are undone as a body streams by (RFC 9110 §8.4.1), of requests and of upstreams' answers.
- * Pages, which come whole and from strangers, are decoded in one call each (tools/web-fetch/body.ts).
- */
+/** The content codings that are undone as a body streams by (RFC 9110 §8.4.1), of requests, of upstreams' answers and of pages. */
 import { Transform, type TransformCallback } from "node:stream";
 import {
   constants,
@@ -29,36 +26,40 @@ const decoders = {
   gzip,
   /** Another word for gzip (RFC 9110 §8.4.1.3). */
   "x-gzip": gzip,
-  zstd: () =>
-    createZstdDecompress({ chunkSize, params: { [constants.ZSTD_d_windowLogMax]: ZSTD_WINDOW_LOG } }),
+  zstd: (windowLog: number) =>
+    createZstdDecompress({ chunkSize, params: { [constants.ZSTD_d_windowLogMax]: windowLog } }),
   deflate: () => inflate(),
   br: () => createBrotliDecompress({ chunkSize }),
-} as const satisfies Record<string, () => Transform>;
+} as const satisfies Record<string, (zstdWindowLog: number) => Transform>;
 
-type ContentCoding = keyof typeof decoders;
+export type ContentCoding = keyof typeof decoders;
 
 /** Those that a request's body may have (dialects.md §A3). */
 export const requestCodings: readonly ContentCoding[] = ["gzip", "x-gzip", "zstd"];
-/** Those in which an upstream may answer although it was asked not to (rule 1.2). */
+/** Those of answers; an upstream may send one although it was asked not to (rule 1.2). */
 const answerCodings = Object.keys(decoders) as readonly ContentCoding[];
 
-/** Undoes the coding that a `content-encoding` names in whatever case; null where it is not one of `known`. */
-export function decoderOf(coding: string, known: readonly ContentCoding[]): Transform | null {
-  const name = coding.trim().toLowerCase();
-  const found = known.find((one) => one === name);
-  return found === undefined ? null : decoders[found]();
+/** The coding that a `content-encoding` names in whatever case; undefined where it is not one of `known`. */
+export const codingNamed = (name: string, known: readonly ContentCoding[]): ContentCoding | undefined =>
+  known.find((one) => one === name.trim().toLowerCase());
+
+/** Undoes a coding. `zstdWindowLog`: the largest window that a zstd decoder makes room for, as a power of two. */
+export const decoderOf = (coding: ContentCoding, zstdWindowLog = ZSTD_WINDOW_LOG): Transform =>
+  decoders[coding](zstdWindowLog);
+
+/** What the `content-encoding` of an answer lists, in the order of undoing; null when not all are known, or too many. */
+export function listedCodings(listed: string): readonly ContentCoding[] | null {
+  const names = listed.split(",").filter((name) => !/^\s*(?:identity\s*)?$/i.test(name));
+  const codings = names.flatMap((name) => codingNamed(name, answerCodings) ?? []);
+  return names.length > MAX_CODINGS || codings.length < names.length ? null : codings.reverse();
 }
 
-/** Undoes what the `content-encoding` of an upstream's answer lists, the last one first; null for none, or none that is known. */
+/** Undoes what the `content-encoding` of an upstream's answer lists; null for none, or none that is known. */
 export function answerDecoder(listed: string): Transform | null {
-  const codings = listed.split(",").filter((coding) => !/^\s*(?:identity\s*)?$/i.test(coding));
-  if (codings.length > MAX_CODINGS || !codings.every(isKnown)) return null;
-  const [last, first] = codings.reverse().map((coding) => decoderOf(coding, answerCodings));
+  const [last, first] = (listedCodings(listed) ?? []).map((coding) => decoderOf(coding));
   if (!last) return null;
   return first ? new DecoderChain(() => [last, first]) : last;
 }
-
-const isKnown = (coding: string): boolean => answerCodings.some((one) => one === coding.trim().toLowerCase());
 
 /** `deflate` means zlib's form (RFC 9110 §8.4.1.2), but servers send the bare one too: the first byte tells. */
 const inflate = (): Transform =>

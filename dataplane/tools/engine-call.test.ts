@@ -21,7 +21,7 @@ test("an answer that cannot be read keeps no connection", async () => {
       expect(await callEngine(call, dispatcher, AbortSignal.timeout(timeoutMs))).toEqual({
         kind: "failed",
         status: 200,
-        detail: "too many content codings",
+        detail: "content codings not known",
       });
   } finally {
     await dispatcher.destroy();

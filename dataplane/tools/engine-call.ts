@@ -36,7 +36,9 @@ export async function callEngine(
       });
     const { statusCode, headers, body } = await unlessAborted(ask, signal);
     const encoding = headers["content-encoding"];
-    const read = await readPageBody(body, typeof encoding === "string" ? encoding : "", MAX_ANSWER_BYTES);
+    const read = await readPageBody(body, typeof encoding === "string" ? encoding : "", {
+      maxBytes: MAX_ANSWER_BYTES,
+    });
     // It may not have been read: then it would keep its connection until the search's time is over.
     if (read.kind === "failed") discardBody(body);
     if (statusCode < 200 || statusCode > 299) {

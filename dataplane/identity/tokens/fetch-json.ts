@@ -44,7 +44,7 @@ export const guardedFetchJson =
       });
       // A redirect is one of these: who moved says so in the declaration.
       if (statusCode !== 200) throw new Error(`status ${statusCode}`);
-      const read = await readPageBody(body, "", MOST_BYTES);
+      const read = await readPageBody(body, "", { maxBytes: MOST_BYTES });
       if (read.kind === "failed") throw new Error(read.detail);
       return JSON.parse(read.bytes.toString("utf8")) as unknown;
     } finally {

@@ -1,6 +1,6 @@
-import { promisify } from "node:util";
-import { brotliDecompress, constants, gunzip, inflate, inflateRaw, zstdDecompress } from "node:zlib";
+import { pipeline } from "node:stream";
 import type { Dispatcher } from "undici";
+import { decoderOf, listedCodings, type ContentCoding } from "../../lib/content-coding.ts";
 
 export type Body =
   | { readonly kind: "bytes"; readonly bytes: Buffer }
@@ -9,7 +9,6 @@ export type Body =
 /** A body that grows more than this many times while decompressing is a bomb; small ones may. */
 const MAX_RATIO = 200;
 const RATIO_FREE_BYTES = 1024 * 1024;
-const MAX_CODINGS = 2;
 /** RFC 9659: browsers refuse larger windows, and so do we before allocating them. */
 const MAX_ZSTD_WINDOW_LOG = 23;
 
@@ -26,63 +25,75 @@ type BodyReadable = Dispatcher.ResponseData["body"];
 
 export const ACCEPT_ENCODING = "gzip, deflate, br, zstd";
 
+export interface PageBodyLimits {
+  /** Most bytes, as they come and after each decoding. */
+  readonly maxBytes: number;
+  /** What came before the limit is enough (robots.txt). */
+  readonly cut?: boolean;
+  /** Told of every piece before it is kept; what it throws ends the reading. */
+  readonly take?: (bytes: number) => void;
+}
+
 /**
- * Reads a body to its end and undoes its content codings. Zlib works on its own threads, so a bomb costs the event
- * loop nothing. `cut` returns what came before the limit instead of failing (robots.txt).
+ * Reads a body to its end and undoes its content codings as it comes, so that never more of it is held than is counted. Zlib
+ * works on its own threads, so a bomb costs the event loop nothing.
+ * @throws when the connection breaks, a coding is damaged, or whatever `take` throws.
  */
 export async function readPageBody(
   body: AsyncIterable<Buffer>,
   encoding: string,
-  maxBytes: number,
-  cut = false,
+  { maxBytes, cut = false, take }: PageBodyLimits,
 ): Promise<Body> {
-  const codings = encoding
-    .toLowerCase()
-    .split(",")
-    .map((coding) => coding.trim())
-    .filter((coding) => coding !== "" && coding !== "identity");
-  if (codings.length > MAX_CODINGS) return { kind: "failed", detail: "too many content codings" };
-  const chunks: Buffer[] = [];
+  const codings = listedCodings(encoding);
+  if (codings === null) return { kind: "failed", detail: "content codings not known" };
+  const pieces: Buffer[] = [];
   let size = 0;
-  for await (const chunk of body) {
-    chunks.push(chunk);
-    size += chunk.length;
-    if (size <= maxBytes) continue;
+  try {
     // Leaving the loop destroys the stream.
-    if (!cut || codings.length > 0) return { kind: "failed", detail: "body too large" };
-    return { kind: "bytes", bytes: Buffer.concat(chunks).subarray(0, maxBytes) };
-  }
-  let bytes = Buffer.concat(chunks);
-  for (const coding of codings.reverse()) {
-    const decode = decoders[coding];
-    if (decode === undefined) return { kind: "failed", detail: "unknown content coding" };
-    const limit = Math.min(maxBytes, Math.max(RATIO_FREE_BYTES, bytes.length * MAX_RATIO));
-    try {
-      bytes = await decode(bytes, limit);
-    } catch {
-      return { kind: "failed", detail: "content coding damaged or body too large" };
+    for await (const piece of decoded(body, codings, maxBytes)) {
+      take?.(piece.length);
+      pieces.push(piece);
+      size += piece.length;
+      if (size <= maxBytes) continue;
+      if (!cut) throw new BodyTooLarge();
+      break;
     }
+  } catch (error) {
+    if (error instanceof BodyTooLarge) return { kind: "failed", detail: "body too large" };
+    throw error;
   }
+  const bytes = Buffer.concat(pieces, Math.min(size, maxBytes));
   return { kind: "bytes", bytes };
 }
 
-type Decoder = (bytes: Buffer, maxOutputLength: number) => Promise<Buffer<ArrayBuffer>>;
+class BodyTooLarge extends Error {
+  override readonly name = "BodyTooLarge";
+}
 
-const gzip: Decoder = async (bytes, maxOutputLength) => await promisify(gunzip)(bytes, { maxOutputLength });
+const decoded = (body: AsyncIterable<Buffer>, codings: readonly ContentCoding[], maxBytes: number) =>
+  codings.reduce<AsyncIterable<Buffer>>((encoded, coding) => undone(encoded, coding, maxBytes), body);
 
-const decoders: Readonly<Record<string, Decoder | undefined>> = {
-  __proto__: null as never,
-  gzip,
-  "x-gzip": gzip,
-  // Meant is zlib's form, but servers send the bare one too.
-  deflate: async (bytes, maxOutputLength) =>
-    ((bytes[0] ?? 0) & 0x0f) === 8
-      ? await promisify(inflate)(bytes, { maxOutputLength })
-      : await promisify(inflateRaw)(bytes, { maxOutputLength }),
-  br: async (bytes, maxOutputLength) => await promisify(brotliDecompress)(bytes, { maxOutputLength }),
-  zstd: async (bytes, maxOutputLength) =>
-    await promisify(zstdDecompress)(bytes, {
-      maxOutputLength,
-      params: { [constants.ZSTD_d_windowLogMax]: MAX_ZSTD_WINDOW_LOG },
-    }),
-};
+/** @throws BodyTooLarge when too many bytes go in, or they grow too much. */
+async function* undone(
+  encoded: AsyncIterable<Buffer>,
+  coding: ContentCoding,
+  maxBytes: number,
+): AsyncGenerator<Buffer> {
+  let read = 0;
+  async function* counted(): AsyncGenerator<Buffer> {
+    for await (const chunk of encoded) {
+      read += chunk.length;
+      if (read > maxBytes) throw new BodyTooLarge();
+      yield chunk;
+    }
+  }
+  const decoder = decoderOf(coding, MAX_ZSTD_WINDOW_LOG);
+  // What goes wrong before it goes wrong in it.
+  pipeline(counted(), decoder, () => undefined);
+  let size = 0;
+  for await (const piece of decoder as AsyncIterable<Buffer>) {
+    size += piece.length;
+    yield piece;
+  }
+  if (size > Math.max(RATIO_FREE_BYTES, read * MAX_RATIO)) throw new BodyTooLarge();
+}

@@ -99,7 +99,9 @@ async function readPage(
     discardBody(body);
     return early;
   }
-  const read = await readPageBody(body, single(headers["content-encoding"]) ?? "", rules.maxBytes);
+  const read = await readPageBody(body, single(headers["content-encoding"]) ?? "", {
+    maxBytes: rules.maxBytes,
+  });
   if (read.kind === "failed") return refused("url_not_accessible", read.detail);
   const content = kind ?? sniffKind(read.bytes);
   if (content === "unsupported" || (content === "pdf" && !(rules.pdf && isPdf(read.bytes)))) {

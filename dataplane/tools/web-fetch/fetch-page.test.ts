@@ -234,6 +234,10 @@ describe("charsets", () => {
 
 describe("rule 3.15: size, time and damage", () => {
   const big = Buffer.alloc(3_000_000, "a");
+  const noise = Buffer.from(
+    Array.from({ length: 10_000 }, (_, index) => Math.imul(index, 0x9e3779b1) >>> 13),
+  );
+  const half = (bytes: Buffer) => bytes.subarray(0, bytes.length / 2);
   const text = { "content-type": "text/plain" };
   test.each<[string, Page]>([
     ["a body over the limit", answer(big, text)],
@@ -260,6 +264,19 @@ describe("rule 3.15: size, time and damage", () => {
       answer(gzipSync(gzipSync(Buffer.alloc(50_000_000))), { ...text, "content-encoding": "gzip, gzip" }),
     ],
     ["a damaged coding", answer("not gzip", { ...text, "content-encoding": "gzip" })],
+    ...Object.entries({
+      gzip: gzipSync,
+      deflate: deflateSync,
+      br: brotliCompressSync,
+      zstd: zstdCompressSync,
+    }).map(([coding, packed]): [string, Page] => [
+      `half of ${coding}`,
+      answer(half(packed(noise)), { ...text, "content-encoding": coding }),
+    ]),
+    [
+      "half of a coding in another",
+      answer(brotliCompressSync(half(gzipSync(noise))), { ...text, "content-encoding": "gzip, br" }),
+    ],
     ["a coding that nobody knows", answer("x", { ...text, "content-encoding": "compress" })],
     ["a prototype's name as a coding", answer("x", { ...text, "content-encoding": "constructor" })],
     ["three codings", answer("x", { ...text, "content-encoding": "gzip, gzip, gzip" })],

@@ -78,12 +78,10 @@ async function readRobots(start: string, options: GateOptions, signal: AbortSign
     const { statusCode, headers, body } = await unlessAborted(ask, signal);
     if (statusCode >= 200 && statusCode <= 299) {
       const encoding = headers["content-encoding"];
-      const read = await readPageBody(
-        body,
-        typeof encoding === "string" ? encoding : "",
-        MAX_ROBOTS_BYTES,
-        true,
-      );
+      const read = await readPageBody(body, typeof encoding === "string" ? encoding : "", {
+        maxBytes: MAX_ROBOTS_BYTES,
+        cut: true,
+      });
       return read.kind === "bytes" ? parseRobots(read.bytes.toString("utf8"), AGENT_TOKEN) : null;
     }
     discardBody(body);
