@@ -174,9 +174,16 @@ export async function serveForever(environment: Environment): Promise<void> {
   sender.start();
   const upstreams = new Upstreams(dispatcher, { fresh });
   loader.subscribe(({ routing }) => upstreams.health.serve(routing.routes));
+  const memory = memoryLimit(readText, totalmem());
+  const pressure = new Pressure(processProbe(memory));
+  pressure.start();
+  const heap = getHeapStatistics().heap_size_limit;
+  const bodies = openBodyBudget(environment.BODY_BUDGET ?? usualBodyBudget(memory, heap));
+  log.info({ memory, heap, bodies: bodies.total }, "bytes that bodies may take");
   const serveWith = (admitToolCall: AdmitToolCall) => {
     const runTool = createToolbox({
       admit: admitToolCall,
+      bodies,
       fetch: { resolver: dnsResolver(), pool: pages, cache, robots: new RobotsCache(), clock, own },
       search: { dispatcher, cache },
       posts: { dispatcher, clock },
@@ -189,12 +196,6 @@ export async function serveForever(environment: Environment): Promise<void> {
   sweeper.start();
   const balances = environment.METRICS_ORGANIZATIONS ? showBalances(postgres, loader, log) : null;
   const apiKeys = new Keys({ pool: postgres, directory, holds, reads, newId, newKey: newInferenceKey });
-  const memory = memoryLimit(readText, totalmem());
-  const pressure = new Pressure(processProbe(memory));
-  pressure.start();
-  const heap = getHeapStatistics().heap_size_limit;
-  const bodies = openBodyBudget(environment.BODY_BUDGET ?? usualBodyBudget(memory, heap));
-  log.info({ memory, heap, bodies: bodies.total }, "bytes that bodies may take");
   const live = new LiveRequests(loopProbe());
   const requestRetentionMs = environment.RETENTION_REQUESTS;
   const records = new RequestRecorder({ pool: postgres, clock, log, retentionMs: requestRetentionMs });

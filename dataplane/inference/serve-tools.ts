@@ -12,6 +12,7 @@ import type { MessagesEvent, ServerToolName, ToolChoice } from "../dialects/mess
 import { codecs } from "../dialects/registry.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
 import { apiErrorOf } from "../store/store-away.ts";
+import type { ByteLease } from "../lib/byte-budget.ts";
 import { newId } from "../lib/ids.ts";
 import type { ToolCall } from "../loop/loop.ts";
 import type { NextCall } from "../loop/next-request.ts";
@@ -69,6 +70,8 @@ class ToolServing {
   readonly #prices: Prices;
   /** null: nothing was sent yet, or the answer is whole. */
   #stream: ClientStream | null = null;
+  /** What counts the pages that the conversation holds by now; null: it is over. */
+  #pages: ByteLease[] | null = [];
 
   constructor(services: ToolServices) {
     const { call, look, route, policy, work } = services;
@@ -82,6 +85,11 @@ class ToolServing {
       policy,
       tools: work.beginning.tools,
       prior: work.prior,
+      // A call that its turn no longer waits for may end after everything else.
+      keep: (lease) => {
+        if (this.#pages === null) lease.release();
+        else this.#pages.push(lease);
+      },
       credential: (id) => call.snapshot.credential(id),
       askModel: askModelOf(
         call.snapshot,
@@ -110,6 +118,15 @@ class ToolServing {
     this.#services.call.dialect !== "chat" || !this.#scope.prior.isOwnWriting(url);
 
   async run(): Promise<Bill> {
+    try {
+      return await this.#run();
+    } finally {
+      for (const lease of this.#pages ?? []) lease.release();
+      this.#pages = null;
+    }
+  }
+
+  async #run(): Promise<Bill> {
     const { call, sealer, runTool } = this.#services;
     call.beginTools?.(callLimits(this.#scope));
     const bill = await this.#services.open();

@@ -133,6 +133,21 @@ test("what is admitted from the line may take more of what is left", async () =>
   expect(budget.used).toBe(201);
 });
 
+test("a page is judged as a live request is, but no request is refused for it", () => {
+  const told: string[] = [];
+  const budget = new ByteBudget(100, {
+    used: () => undefined,
+    refused: (by) => told.push(by),
+  });
+  budget.lease("a").take(30);
+  budget.lease("b").take(30);
+  expect(refusal(() => budget.pageLease("a").take(1))).toBe("429 1");
+  const page = budget.pageLease("c");
+  expect(refusal(() => page.take(41))).toBe("503 1");
+  expect(refusal(() => page.take(40))).toBe("taken");
+  expect([budget.used, told]).toEqual([100, []]);
+});
+
 test("what was refused and what is in use is told", () => {
   const told: string[] = [];
   const budget = new ByteBudget(100, {

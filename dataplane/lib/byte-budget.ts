@@ -1,7 +1,7 @@
 /**
- * The bytes of requests' bodies that this process holds, counted in all and for each organization (rule 7.2). Whoever
- * has a quarter of them gets no more while more than half is in use, so that one organization never keeps the others
- * from theirs. Live requests are refused at once; batch items wait for room.
+ * The bytes of requests' bodies and of the pages that models open, as this process holds them, counted in all and for each
+ * organization (rule 7.2). Whoever has a quarter of them gets no more while more than half is in use, so that one organization
+ * never keeps the others from theirs. Live requests are refused at once, and pages are not opened; batch items wait for room.
  */
 import { ApiError } from "./api-error.ts";
 
@@ -11,7 +11,7 @@ const MOST_KNOWN = 10_000;
 /** Who had no room left: the organization, or the whole process. */
 export type Exhausted = "organization" | "process";
 
-/** Is told of every change, for metrics. */
+/** Is told of every change, for metrics; of refusals only where a request gets them. */
 export interface BudgetWatcher {
   used(bytes: number): void;
   refused(by: Exhausted): void;
@@ -22,7 +22,7 @@ interface Share {
   bytes: number;
 }
 
-/** Bytes of one body. Ends with `release`, which may be called more than once. */
+/** Bytes of one body or page. Ends with `release`, which may be called more than once. */
 export interface ByteLease {
   readonly bytes: number;
   /** Counts so many more, which are there already or about to be. @throws ApiError 429 or 503 without room for them. */
@@ -34,6 +34,9 @@ export interface ByteLease {
   /** Gives all of them back. */
   release(): void;
 }
+
+/** What a lease is for: a request that somebody waits for, work that nobody waits for, or a page that a model opens. */
+type LeaseKind = "live" | "patient" | "page";
 
 interface Patient {
   readonly organizationId: string;
@@ -64,7 +67,12 @@ export class ByteBudget {
 
   /** A lease that holds nothing yet. */
   lease(organizationId: string): ByteLease {
-    return new Lease(this, organizationId, false);
+    return new Lease(this, organizationId, "live");
+  }
+
+  /** The same for a page: without room its tool fails, not the request. */
+  pageLease(organizationId: string): ByteLease {
+    return new Lease(this, organizationId, "page");
   }
 
   /**
@@ -91,12 +99,17 @@ export class ByteBudget {
     return share;
   }
 
-  /** @throws ApiError unless a lease that holds `held` may have `more`. */
-  check(share: Share, held: number, more: number): void {
+  /** Who has no room for `more` of a lease that holds `held`; null: there is room. */
+  exhausted(share: Share, held: number, more: number): Exhausted | null {
     // One body always fits into an idle process.
-    if (this.#used === held) return;
-    if (this.#used + more > this.total) throw this.#refused("process");
-    if (this.#used > this.total / 2 && share.bytes >= this.total / 4) throw this.#refused("organization");
+    if (this.#used === held) return null;
+    if (this.#used + more > this.total) return "process";
+    return this.#used > this.total / 2 && share.bytes >= this.total / 4 ? "organization" : null;
+  }
+
+  /** A request is refused for it. */
+  tellRefused(by: Exhausted): void {
+    this.#watcher?.refused(by);
   }
 
   /** Whether patient work that holds `held` may have `more` now. */
@@ -117,20 +130,11 @@ export class ByteBudget {
     this.#patient += difference;
   }
 
-  #refused(by: Exhausted): ApiError {
-    this.#watcher?.refused(by);
-    return by === "process"
-      ? noRoom()
-      : new ApiError("rate_limited", "Too many bytes of this organization's requests are under way.", {
-          retryAfterSeconds: 1,
-        });
-  }
-
   #admit(): void {
     for (let [first] = this.#line; first !== undefined; [first] = this.#line) {
       if (!this.hasSpareRoom(0, first.bytes)) return;
       this.#line.shift();
-      const lease = new Lease(this, first.organizationId, true);
+      const lease = new Lease(this, first.organizationId, "patient");
       lease.takeAdmitted(first.bytes);
       first.admitted(lease);
     }
@@ -142,17 +146,21 @@ const noRoom = (): ApiError =>
     retryAfterSeconds: 1,
   });
 
+const noRoomOfOwn = (): ApiError =>
+  new ApiError("rate_limited", "Too many bytes of this organization's requests are under way.", {
+    retryAfterSeconds: 1,
+  });
+
 class Lease implements ByteLease {
   readonly #budget: ByteBudget;
   readonly #organizationId: string;
-  /** Nobody waits for what it is held for. */
-  readonly #isPatient: boolean;
+  readonly #kind: LeaseKind;
   #bytes = 0;
 
-  constructor(budget: ByteBudget, organizationId: string, isPatient: boolean) {
+  constructor(budget: ByteBudget, organizationId: string, kind: LeaseKind) {
     this.#budget = budget;
     this.#organizationId = organizationId;
-    this.#isPatient = isPatient;
+    this.#kind = kind;
   }
 
   get bytes(): number {
@@ -189,14 +197,19 @@ class Lease implements ByteLease {
   }
 
   #judge(share: Share, bytes: number): void {
-    if (!this.#isPatient) this.#budget.check(share, this.#bytes, bytes);
-    // Not counted as a refusal: no client gets it.
-    else if (!this.#budget.hasSpareRoom(this.#bytes, bytes)) throw noRoom();
+    if (this.#kind === "patient") {
+      if (!this.#budget.hasSpareRoom(this.#bytes, bytes)) throw noRoom();
+      return;
+    }
+    const by = this.#budget.exhausted(share, this.#bytes, bytes);
+    if (by === null) return;
+    if (this.#kind === "live") this.#budget.tellRefused(by);
+    throw by === "process" ? noRoom() : noRoomOfOwn();
   }
 
   #add(share: Share, bytes: number): void {
     if (bytes === 0) return;
-    if (this.#isPatient && this.#bytes === 0) this.#budget.patient(1);
+    if (this.#kind === "patient" && this.#bytes === 0) this.#budget.patient(1);
     this.#bytes += bytes;
     this.#budget.change(share, bytes);
   }
@@ -204,7 +217,7 @@ class Lease implements ByteLease {
   #giveBack(bytes: number): void {
     if (bytes === 0) return;
     this.#bytes -= bytes;
-    if (this.#isPatient && this.#bytes === 0) this.#budget.patient(-1);
+    if (this.#kind === "patient" && this.#bytes === 0) this.#budget.patient(-1);
     this.#budget.change(this.#share, -bytes);
   }
 }

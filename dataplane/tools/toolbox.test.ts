@@ -6,6 +6,7 @@ import { answer, type FakeSite, type Page } from "../../test/fakes/pages/site.ts
 import { sampleRoute, sampleSource } from "../../test/fakes/sample-snapshot.ts";
 import type { Policy } from "../config/schema.ts";
 import type { ServerToolName } from "../dialects/messages/types.ts";
+import { ByteBudget, type ByteLease } from "../lib/byte-budget.ts";
 import type { ToolCache } from "./cache.ts";
 import type { RequestedTools } from "./declarations.ts";
 import { anyDomain } from "./domains.ts";
@@ -17,8 +18,9 @@ import { RobotsCache } from "./web-fetch/robots-cache.ts";
 const dispatcher = new Agent();
 const pool = new ExtractionPool();
 const serve = servedSites();
-/** That of the last run. */
+/** Those of the last run. */
 let site: FakeSite;
+let kept: ByteLease[];
 afterAll(async () => {
   await pool.close();
   await dispatcher.destroy();
@@ -49,6 +51,7 @@ async function run(
   options: Options = {},
 ): Promise<RunOutcome> {
   site = await serve(pages);
+  kept = [];
   const baseUrl = `http://127.0.0.1:${site.port}`;
   const policy: Policy = {
     source: sampleSource("ToolPolicy", "default"),
@@ -71,6 +74,7 @@ async function run(
   prior.addUrl(`${baseUrl}/page`);
   const toolbox = createToolbox({
     admit: options.admit ?? (() => Promise.resolve(true)),
+    bodies: new ByteBudget(1e9),
     fetch: {
       resolver: { resolve: () => Promise.reject(new Error("no names here")) },
       pool,
@@ -87,6 +91,7 @@ async function run(
     policy,
     tools: { ...everything, ...options.tools },
     prior,
+    keep: (lease: ByteLease) => kept.push(lease),
     credential: (id: string) => (id === "x-key" ? "s3cret" : undefined),
     askModel: () => Promise.reject(new Error("no model here")),
   };
@@ -123,6 +128,14 @@ describe("the toolbox", () => {
       kind: "page",
       page: { source: { text: "hi" } },
     });
+  });
+
+  test("rule 7.2: what counts a page's bytes is kept for it, and nothing of what failed", async () => {
+    const pages = { "/page": answer("hi", { "content-type": "text/plain" }) };
+    await run("web_fetch", { url: "BASE/page" }, pages);
+    expect(kept.map(({ bytes }) => bytes)).toEqual([2]);
+    await run("web_fetch", { url: "BASE/page" }, {});
+    expect(kept).toEqual([]);
   });
 
   test("the account's own limit counts, else the policy's; beyond it nothing runs", async () => {

@@ -1,5 +1,6 @@
 /** Runs single calls of server tools: the account's limit first, then the tool under the route's policy. */
 import type { OrganizationEntry, Policy, Route } from "../config/schema.ts";
+import type { ByteBudget, ByteLease } from "../lib/byte-budget.ts";
 import type { JsonObject, ServerToolName, WebFetchErrorCode } from "../dialects/messages/types.ts";
 import type { AdmitToolCall, ToolCallLimits } from "./call-limit.ts";
 import type { RequestedTools } from "./declarations.ts";
@@ -18,6 +19,8 @@ export interface ToolScope {
   readonly tools: RequestedTools;
   /** URLs that may be opened; grows while the request runs. */
   readonly prior: PriorContext;
+  /** Keeps what counts the bytes of a page that was brought, and releases it once the request is over (rule 7.2). */
+  readonly keep: (lease: ByteLease) => void;
   /** A resolved credential of the snapshot. */
   readonly credential: (id: string) => string | undefined;
   /** Asks another route of the snapshot, for the Model engine. */
@@ -48,6 +51,8 @@ export const callLimits = ({
 
 export interface ToolboxDeps {
   readonly admit: AdmitToolCall;
+  /** Of the whole process: pages count as bodies do. */
+  readonly bodies: Pick<ByteBudget, "pageLease">;
   readonly fetch: FetchDeps;
   readonly search: Pick<SearchDeps, "dispatcher" | "cache">;
   readonly posts: Pick<PostsDeps, "dispatcher" | "clock">;
@@ -56,7 +61,7 @@ export interface ToolboxDeps {
 const failed = (code: WebFetchErrorCode): RunOutcome => ({ kind: "error", code });
 
 export const createToolbox =
-  ({ admit, fetch, search, posts }: ToolboxDeps): RunTool =>
+  ({ admit, bodies, fetch, search, posts }: ToolboxDeps): RunTool =>
   async (name, input, scope, signal) => {
     const { organization, route, policy, tools, prior } = scope;
     const { callsPerMinute } = callLimits(scope);
@@ -71,12 +76,16 @@ export const createToolbox =
         if (tools.webFetch === null || webFetch === null) return failed("unavailable");
         const { domains, maxContentTokens, useCache } = tools.webFetch;
         const pdf = route.capabilities.pdfInput;
-        return fetchPage(
-          { input, organizationId: organization.id, domains, prior, maxContentTokens, useCache, pdf },
+        const { id: organizationId } = organization;
+        const lease = bodies.pageLease(organizationId);
+        const outcome = await fetchPage(
+          { input, organizationId, domains, prior, maxContentTokens, useCache, pdf, lease },
           { source: policy.source, webFetch },
           fetch,
           signal,
         );
+        if (outcome.kind === "page") scope.keep(lease);
+        return outcome;
       }
       case "web_search": {
         const { webSearch } = policy;

@@ -1,6 +1,7 @@
 /** Whole fetches of the largest pages, measured from the data plane's side. */
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { anyDomain } from "../../dataplane/tools/domains.ts";
 import type { FetchOutcome } from "../../dataplane/tools/outcomes.ts";
 import { ExtractionPool } from "../../dataplane/tools/web-fetch/extract/pool.ts";
@@ -13,6 +14,7 @@ import { answer, type FakeSite, type Page } from "../fakes/pages/site.ts";
 
 const MIB = 1024 * 1024;
 const pool = new ExtractionPool();
+const budget = new ByteBudget(1024 * MIB);
 const serveSite = servedSites();
 const serve = (page: Page) => serveSite({ "/": page });
 
@@ -32,6 +34,7 @@ function open(site: FakeSite): Promise<FetchOutcome> {
       maxContentTokens: null,
       useCache: true,
       pdf: true,
+      lease: budget.pageLease("org"),
     },
     {
       source: { kind: "ToolPolicy", namespace: "default", name: "default", uid: "uid", generation: 1 },

@@ -6,6 +6,7 @@ import type { Policy, Route } from "../../dataplane/config/schema.ts";
 import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
+import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import { redisToolCache } from "../../dataplane/tools/cache.ts";
@@ -211,6 +212,7 @@ function serving({ plane, dispatcher, pages, site, upstream, options }: Parts): 
   const cache = redisToolCache(plane.redis);
   const runTool = createToolbox({
     admit: redisCallLimit(plane.redis),
+    bodies: new ByteBudget(1e9),
     fetch: { resolver: dnsResolver(), pool: pages, cache, robots: new RobotsCache(), clock: systemClock },
     search: { dispatcher, cache },
     posts: { dispatcher, clock: systemClock },

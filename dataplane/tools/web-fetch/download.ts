@@ -3,6 +3,7 @@
  * robots.txt of its origin before anything is sent to it.
  */
 import { request, type Dispatcher } from "undici";
+import type { ByteLease } from "../../lib/byte-budget.ts";
 import type { WebFetchErrorCode } from "../../dialects/messages/types.ts";
 import { domainAllowed, type DomainLists } from "../domains.ts";
 import type { EgressRules } from "../url-guard/address.ts";
@@ -19,6 +20,8 @@ export interface DownloadRules {
   readonly maxBytes: number;
   /** A PDF may be passed on. */
   readonly pdf: boolean;
+  /** Counts the page's bytes as they come, compressed ones as they unpack (rule 7.2). */
+  readonly lease: Pick<ByteLease, "take">;
 }
 
 export interface Downloaded {
@@ -43,7 +46,7 @@ const ACCEPT = "text/html, application/xhtml+xml, application/json, application/
 
 const refused = (code: WebFetchErrorCode, detail: string): RefusedFetch => ({ kind: "error", code, detail });
 
-/** @throws when the connection fails or `signal` aborts. */
+/** @throws when the connection fails or `signal` aborts; ApiError without room for the bytes. */
 export async function download(
   start: string,
   rules: DownloadRules,
@@ -101,6 +104,7 @@ async function readPage(
   }
   const read = await readPageBody(body, single(headers["content-encoding"]) ?? "", {
     maxBytes: rules.maxBytes,
+    take: (bytes) => rules.lease.take(bytes),
   });
   if (read.kind === "failed") return refused("url_not_accessible", read.detail);
   const content = kind ?? sniffKind(read.bytes);

@@ -1,5 +1,5 @@
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
 import { SocketWatch } from "../../../test/fakes/loopback-only.ts";
 import { servedSites } from "../../../test/fakes/pages/serve-site.ts";
 import {
@@ -12,6 +12,7 @@ import {
   silent,
   type Page,
 } from "../../../test/fakes/pages/site.ts";
+import { ByteBudget, type ByteLease } from "../../lib/byte-budget.ts";
 import type { ToolCache } from "../cache.ts";
 import { anyDomain, parseDomainLists, type DomainLists } from "../domains.ts";
 import type { FetchOutcome } from "../outcomes.ts";
@@ -53,6 +54,9 @@ class RecordingCache implements ToolCache {
   }
 }
 
+/** For pages that are nobody else's. */
+const roomy = () => new ByteBudget(1e9).pageLease("org_a");
+
 interface Options extends Partial<Omit<FetchRequest, "input">> {
   readonly policy?: Partial<FetchPolicy["webFetch"]>;
   readonly generation?: number;
@@ -76,6 +80,7 @@ function open(site: FakeSite, url: unknown, options: Options = {}): Promise<Fetc
       maxContentTokens: null,
       useCache: true,
       pdf: false,
+      lease: roomy(),
       ...request,
     },
     {
@@ -342,6 +347,119 @@ describe("rule 3.15: size, time and damage", () => {
     const opening = open(site, local(site), { signal: controller.signal });
     setTimeout(() => controller.abort(new Error("client is gone")), 50);
     await expect(opening).rejects.toThrow("client is gone");
+  });
+});
+
+describe("rule 7.2: pages count in the budget of bodies", () => {
+  const text = { "content-type": "text/plain" };
+
+  /** A site whose page `/slow` has sent so much, and ends once it is let. */
+  async function slowSite(bytes: number) {
+    const ends: (() => void)[] = [];
+    const site = await serve({
+      "/robots.txt": answer("", {}, 404),
+      "/slow": (_, response) => {
+        response.writeHead(200, text).write("a".repeat(bytes));
+        ends.push(() => response.end());
+      },
+      "/small": answer("small", text),
+    });
+    return {
+      site,
+      end: () => {
+        for (const end of ends.splice(0)) end();
+      },
+    };
+  }
+
+  test("as they come, for their organization and in all; without room they are unavailable", async () => {
+    const budget = new ByteBudget(1_000_000);
+    const leases: ByteLease[] = [];
+    const { site, end } = await slowSite(240_000);
+    const ask = (path: string, organizationId = "org_a") => {
+      const lease = budget.pageLease(organizationId);
+      leases.push(lease);
+      return open(site, local(site, path), { organizationId, lease });
+    };
+    const slow = [ask("/slow"), ask("/slow")];
+    await vi.waitFor(() => expect(budget.used).toBe(480_000));
+    leases[leases.push(budget.pageLease("org_b")) - 1]?.take(100_000);
+    expect(codeOf(await ask("/small"))).toBe("unavailable");
+    expect(codeOf(await ask("/small", "org_b"))).toBe("page");
+    end();
+    expect((await Promise.all(slow)).map(codeOf)).toEqual(["page", "page"]);
+    // Those that were brought are held until their requests are over.
+    expect(budget.used).toBe(580_000 + "small".length);
+    for (const lease of leases) lease.release();
+    expect(budget.used).toBe(0);
+  });
+
+  test.each<[string, Page]>([
+    [
+      "a compressed one by what it unpacks to",
+      answer(gzipSync("ab".repeat(200_000)), { ...text, "content-encoding": "gzip" }),
+    ],
+    [
+      "one that unpacks twice",
+      answer(brotliCompressSync(gzipSync("ab".repeat(200_000))), { ...text, "content-encoding": "gzip, br" }),
+    ],
+    ["HTML", answer(`<p>${"word ".repeat(80_000)}`)],
+    [
+      "a PDF",
+      answer(Buffer.concat([Buffer.from("%PDF-1.7\n"), Buffer.alloc(400_000)]), {
+        "content-type": "application/pdf",
+      }),
+    ],
+  ])("%s, and what fails gives its room back", async (_, page) => {
+    const budget = new ByteBudget(300_000);
+    const other = budget.lease("org_b");
+    other.take(1);
+    const site = await serve({ "/": page });
+    const lease = budget.pageLease("org_a");
+    const cache = new RecordingCache();
+    expect(codeOf(await open(site, local(site), { lease, pdf: true, cache }))).toBe("unavailable");
+    expect([budget.used, cache.entries.size]).toEqual([1, 0]);
+    // One body always fits into an idle process.
+    other.release();
+    expect(codeOf(await open(site, local(site), { lease, pdf: true, cache }))).toBe("page");
+    expect(budget.used).toBeGreaterThan(300_000);
+  });
+
+  test("a page of the cache counts too", async () => {
+    const site = await serve({ "/": answer("a".repeat(1_000), text) });
+    const budget = new ByteBudget(500);
+    const cache = new RecordingCache();
+    expect(codeOf(await open(site, local(site), { cache }))).toBe("page");
+    budget.lease("org_b").take(1);
+    const lease = budget.pageLease("org_a");
+    expect(codeOf(await open(site, local(site), { cache, lease }))).toBe("unavailable");
+    expect(codeOf(await open(site, local(site), { cache, lease, maxContentTokens: 100 }))).toBe("page");
+    expect(budget.used).toBe(401);
+  });
+
+  test.each<[string, Page, Options]>([
+    ["cut off", cutOff, {}],
+    ["late", drip(20), { policy: { timeoutMs: 300 } }],
+    ["too large", endless("text/plain"), {}],
+  ])("one that is %s gives its room back", async (_, page, options) => {
+    const budget = new ByteBudget(10_000_000);
+    const site = await serve({ "/robots.txt": answer("", {}, 404), "/": page });
+    const outcome = await open(site, local(site), { ...options, lease: budget.pageLease("org_a") });
+    expect([outcome.kind, budget.used]).toEqual(["error", 0]);
+  });
+
+  test("so does one that nobody waits for any more", async () => {
+    const budget = new ByteBudget(1_000_000);
+    const { site } = await slowSite(300_000);
+    const gone = new AbortController();
+    const opening = open(site, local(site, "/slow"), {
+      lease: budget.pageLease("org_a"),
+      signal: gone.signal,
+    });
+    await vi.waitFor(() => expect(budget.used).toBe(300_000));
+    gone.abort(new Error("client is gone"));
+    await expect(opening).rejects.toThrow("client is gone");
+    expect(budget.used).toBe(0);
   });
 });
 

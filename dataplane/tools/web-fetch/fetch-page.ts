@@ -3,6 +3,8 @@
  * of the codes of service.md "Errors of tools". Order of judgement: form, length, guard, domain lists, prior context, cache, network.
  */
 import type { Policy } from "../../config/schema.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import type { ByteLease } from "../../lib/byte-budget.ts";
 import type { Clock } from "../../lib/clock.ts";
 import type { ToolCache } from "../cache.ts";
 import type { DomainLists } from "../domains.ts";
@@ -31,6 +33,11 @@ export interface FetchRequest {
   readonly useCache: boolean;
   /** The model reads PDF. */
   readonly pdf: boolean;
+  /**
+   * Counts the page's bytes while they are held (rule 7.2): as they come, while the page waits to be read, and, where it is
+   * brought, until whoever gave the lease releases it.
+   */
+  readonly lease: ByteLease;
 }
 
 /** A policy whose web_fetch is on. */
@@ -69,6 +76,21 @@ export async function fetchPage(
   deps: FetchDeps,
   signal: AbortSignal,
 ): Promise<FetchOutcome> {
+  let outcome: FetchOutcome | null = null;
+  try {
+    outcome = await openPage(request, policy, deps, signal);
+    return outcome;
+  } finally {
+    if (outcome?.kind !== "page") request.lease.release();
+  }
+}
+
+async function openPage(
+  request: FetchRequest,
+  policy: FetchPolicy,
+  deps: FetchDeps,
+  signal: AbortSignal,
+): Promise<FetchOutcome> {
   signal.throwIfAborted();
   const { webFetch } = policy;
   const rules: DownloadRules = {
@@ -76,6 +98,7 @@ export async function fetchPage(
     domains: request.domains,
     maxBytes: webFetch.maxBytes,
     pdf: request.pdf,
+    lease: request.lease,
   };
   const judged = judgeRequest(request, rules);
   if (judged.kind === "error") return judged;
@@ -107,9 +130,10 @@ export async function fetchPage(
     const page = await readDownload(fetched, turn, deps, signal);
     if (page.kind === "error") return page;
     await cache.set(href, page.kept);
-    return { kind: "page", page: cut(page.kept, request), cached: false };
+    return brought(page.kept, request, false);
   } catch (error) {
     signal.throwIfAborted();
+    if (error instanceof ApiError) return failed("unavailable", "no room for the page's bytes");
     if (deadline.aborted) return failed("unavailable", "timed out");
     return failed("url_not_accessible", describe(error));
   }
@@ -146,7 +170,20 @@ function fromCache(kept: KeptPage, request: FetchRequest, rules: DownloadRules):
     if (judged.kind === "error") return judged;
   }
   if (kept.source.type === "pdf" && !request.pdf) return failed("unsupported_content_type", "PDF");
-  return { kind: "page", page: cut(kept, request), cached: true };
+  try {
+    return brought(kept, request, true);
+  } catch (error) {
+    if (error instanceof ApiError) return failed("unavailable", "no room for the page's bytes");
+    throw error;
+  }
+}
+
+/** The page as this request wants it, with its bytes counted from here on. @throws ApiError without room for them. */
+function brought(kept: KeptPage, request: FetchRequest, cached: boolean): FetchOutcome {
+  const page = cut(kept, request);
+  const { source } = page;
+  request.lease.hold(source.type === "text" ? Buffer.byteLength(source.text) : source.base64.length);
+  return { kind: "page", page, cached };
 }
 
 async function downloadFresh(
@@ -219,7 +256,8 @@ function cut({ hops: _hops, ...page }: KeptPage, request: FetchRequest): Fetched
   if (text.length <= end) return page;
   const last = text.charCodeAt(end - 1);
   if (last >= 0xd800 && last <= 0xdbff) end -= 1;
-  return { ...page, source: { type: "text", text: text.slice(0, end) } };
+  // A copy: a slice keeps all of the text in memory as long as it lives.
+  return { ...page, source: { type: "text", text: Buffer.from(text.slice(0, end)).toString() } };
 }
 
 /** An error's name and that of its cause; messages may hold addresses, which are fine in a log but not needed. */

@@ -1,0 +1,55 @@
+/** Rule 7.2: what counts the pages that a request was brought is held until it is over, and no longer, however it ends. */
+import { beforeEach, describe, expect, test } from "vitest";
+import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { text, toolCall } from "../../test/fakes/upstream/script.ts";
+import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
+import { ByteBudget } from "../lib/byte-budget.ts";
+
+const budget = new ByteBudget(1e9);
+/** What was in use when each call began. */
+let seen: number[];
+/** Let go before a call ends. */
+let ends: PromiseWithResolvers<void> | null;
+beforeEach(() => {
+  seen = [];
+  ends = null;
+});
+
+const { fake, serve } = await serveOneUpstream(async (_name, _input, { organization, keep }) => {
+  seen.push(budget.used);
+  await ends?.promise;
+  const lease = budget.pageLease(organization.id);
+  lease.take(100);
+  keep(lease);
+  return { kind: "hits", hits: [], posts: 0, profiles: 0 };
+});
+const searching = toolCall("web_search", { query: "gates" });
+const tools = ways.filter(({ path }) => path === "tools");
+
+describe.each(tools.map((way) => [nameOf(way), way] as const))("%s", (_, way) => {
+  test("through all of a request's iterations", async () => {
+    fake.next(searching, searching, text("done"));
+    await serve(callOn(fake.url, way));
+    expect(seen).toEqual([0, 100]);
+    expect(budget.used).toBe(0);
+  });
+
+  test("not beyond an upstream that fails", async () => {
+    fake.next(searching, { error: { status: 500 } });
+    await serve(callOn(fake.url, way)).catch(() => undefined);
+    expect(seen).toEqual([0]);
+    expect(budget.used).toBe(0);
+  });
+});
+
+test("nor beyond a client that left, also where a call ends after it", async () => {
+  ends = Promise.withResolvers();
+  fake.next(searching, text("done"));
+  const call = callOn(fake.url, { path: "tools", client: "chat", upstream: "chat", stream: true });
+  const served = serve(call).catch(() => undefined);
+  await expect.poll(() => seen).toEqual([0]);
+  call.sink.closed.abort();
+  ends.resolve();
+  await served;
+  expect(budget.used).toBe(0);
+});
