@@ -55,7 +55,8 @@ class OrganizationItems implements OutputItems {
   keep(id: string, json: Buffer | string): void {
     if (id === "" || id.length > ID_LENGTH_MAX) return;
     // An item that could not be stored is simply not found later on.
-    this.#cache.set(this.#key(id), Buffer.from(json), KEPT_MS).catch(() => undefined);
+    const kept = this.#cache.set(this.#organizationId, this.#key(id), Buffer.from(json), KEPT_MS);
+    kept.catch(() => undefined);
   }
 
   async find(

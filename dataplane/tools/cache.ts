@@ -1,7 +1,8 @@
 /**
- * A cache for what tools fetched: pages and search results. Failing is no error: a cache that does not answer is a
- * miss. Entries are at most 1 MiB, and the oldest go when the total is full (design.md §5: money's Redis may be the
- * same one, so a cache must never fill it).
+ * A cache for what tools fetched and what Responses answers said: pages, search results, output items. Failing is no error: a
+ * cache that does not answer is a miss. Entries are at most 1 MiB. When the total is full (design.md §5: money's Redis may be the
+ * same one, so a cache must never fill it), the organization that has most in it gives up what expires first of its own: one
+ * that caches much pushes out nothing of those that have little.
  */
 import { inTime } from "../lib/in-time.ts";
 import type { RedisStore } from "../store/redis-servers.ts";
@@ -10,8 +11,8 @@ import { loadScript } from "../store/redis.ts";
 export interface ToolCache {
   /** null: not there, or no answer. */
   get(key: string): Promise<Buffer | null>;
-  /** Keeps the value for `ttlMs`; too large ones are not kept. */
-  set(key: string, value: Buffer, ttlMs: number): Promise<void>;
+  /** Keeps the value for `ttlMs`, counted to an organization; too large ones are not kept. `key`: of no other organization's. */
+  set(organizationId: string, key: string, value: Buffer, ttlMs: number): Promise<void>;
 }
 
 export const MAX_ENTRY_BYTES = 1024 * 1024;
@@ -30,11 +31,12 @@ export function redisToolCache(redis: RedisStore, maxBytes = MAX_CACHE_BYTES): T
     async get(key) {
       return await answered(redis.getBuffer(`${PREFIX}:entry:${key}`));
     },
-    async set(key, value, ttlMs) {
+    async set(organizationId, key, value, ttlMs) {
       if (value.length > MAX_ENTRY_BYTES || ttlMs <= 0) return;
-      const keys = [`${PREFIX}:index`, `${PREFIX}:sizes`, `${PREFIX}:total`];
+      const keys = ["index", "sizes", "total", "owners", "shares"].map((name) => `${PREFIX}:${name}`);
       const size = value.length + key.length;
-      await answered(put(redis, keys, [key, value, ttlMs, size, maxBytes, `${PREFIX}:entry:`]));
+      const prefixes = [`${PREFIX}:entry:`, `${PREFIX}:of:`];
+      await answered(put(redis, keys, [key, value, ttlMs, size, maxBytes, organizationId, ...prefixes]));
     },
   };
 }

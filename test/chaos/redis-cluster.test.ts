@@ -130,7 +130,7 @@ test("caches, tool limits and wake-ups go to the cluster too, scripts that it ha
   const [one, other] = planes.map(({ redis }) => redis);
   for (const server of allServers(one!)) await server.script("FLUSH");
   const cache = redisToolCache(one!);
-  await cache.set("page", Buffer.from("text"), 60_000);
+  await cache.set("org_a", "page", Buffer.from("text"), 60_000);
   expect(await redisToolCache(other!).get("page")).toEqual(Buffer.from("text"));
   const admitted: boolean[] = [];
   for (const redis of [one!, other!, one!]) admitted.push(await redisCallLimit(redis)("org_calls", 2));

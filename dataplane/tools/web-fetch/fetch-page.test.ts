@@ -48,7 +48,7 @@ class RecordingCache implements ToolCache {
   get(key: string): Promise<Buffer | null> {
     return Promise.resolve(this.entries.get(key)?.value ?? null);
   }
-  set(key: string, value: Buffer, ttlMs: number): Promise<void> {
+  set(_: string, key: string, value: Buffer, ttlMs: number): Promise<void> {
     this.entries.set(key, { value, ttlMs });
     return Promise.resolve();
   }

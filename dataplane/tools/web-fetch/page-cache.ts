@@ -14,10 +14,10 @@ export interface KeptPage extends FetchedPage {
 export class PageCache {
   readonly #cache: ToolCache;
   readonly #ttlMs: number;
-  readonly #scope: readonly string[];
+  readonly #scope: readonly [organizationId: string, ...string[]];
 
   /** @param scope organization, policy uid, policy generation. */
-  constructor(cache: ToolCache, ttlMs: number, scope: readonly string[]) {
+  constructor(cache: ToolCache, ttlMs: number, scope: readonly [organizationId: string, ...string[]]) {
     this.#cache = cache;
     this.#ttlMs = ttlMs;
     this.#scope = scope;
@@ -32,7 +32,8 @@ export class PageCache {
   async set(url: string, page: KeptPage): Promise<void> {
     const { source } = page;
     if ((source.type === "text" ? source.text : source.base64).length > MAX_ENTRY_BYTES) return;
-    await this.#cache.set(this.#key(url), Buffer.from(JSON.stringify(page)), this.#ttlMs);
+    const [organizationId] = this.#scope;
+    await this.#cache.set(organizationId, this.#key(url), Buffer.from(JSON.stringify(page)), this.#ttlMs);
   }
 
   #key(url: string): string {

@@ -29,7 +29,7 @@ class RecordingCache implements ToolCache {
   get(key: string): Promise<Buffer | null> {
     return Promise.resolve(this.entries.get(key) ?? null);
   }
-  set(key: string, value: Buffer): Promise<void> {
+  set(_: string, key: string, value: Buffer): Promise<void> {
     this.entries.set(key, value);
     return Promise.resolve();
   }

@@ -56,7 +56,7 @@ export async function searchWeb(
     const raw = await ask(policy.webSearch.engine, query, options, deps, AbortSignal.any([signal, deadline]));
     if (typeof raw === "string") return unavailable(raw);
     const found = tidyHits(raw, options);
-    await deps.cache.set(key, Buffer.from(JSON.stringify(found)), CACHE_MS);
+    await deps.cache.set(request.organizationId, key, Buffer.from(JSON.stringify(found)), CACHE_MS);
     return hits(found);
   } catch (error) {
     signal.throwIfAborted();
