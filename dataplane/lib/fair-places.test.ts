@@ -1,11 +1,11 @@
 import { expect, test } from "vitest";
-import { FairPlaces, type NoPlace, type Release } from "./fair-places.ts";
+import { FairPlaces, type NoPlace, type PlaceLimits, type Release } from "./fair-places.ts";
 
 const never = new AbortController().signal;
-const limits = { places: 2, waitingOfOne: 30, waiting: 100 };
+const limits: PlaceLimits = { places: 2, waitingOfOne: 30, waiting: 100 };
 
 /** Notes in which order places are given; `done` gives the first one of an owner back. */
-function world(some: Partial<typeof limits> = {}) {
+function world(some: Partial<PlaceLimits> = {}) {
   const places = new FairPlaces({ ...limits, ...some });
   const order: string[] = [];
   const held: { owner: string; release: Release }[] = [];
@@ -38,6 +38,18 @@ test("who comes second goes before the thirty that wait for the first", async ()
   await done("a");
   await done("b");
   expect(order).toEqual(["a", "a", "b", "c", "a"]);
+});
+
+test("an owner has no more places than one may have, also while others are free", async () => {
+  const { order, take, done } = world({ placesOfOne: 1 });
+  for (const owner of ["a", "a", "a", "b"]) void take(owner);
+  await new Promise(setImmediate);
+  expect(order).toEqual(["a", "b"]);
+  await done("b");
+  expect(order).toEqual(["a", "b"]);
+  void take("c");
+  await done("a");
+  expect(order).toEqual(["a", "b", "c", "a"]);
 });
 
 test("owners take turns at one place, each in its own order", async () => {

@@ -6,6 +6,8 @@
 
 export interface PlaceLimits {
   readonly places: number;
+  /** Of them that one owner may have at once; absent: all. */
+  readonly placesOfOne?: number;
   /** Of one owner that may wait; more are turned away. */
   readonly waitingOfOne: number;
   /** The same for all owners together. */
@@ -43,7 +45,7 @@ export class FairPlaces {
   async take(owner: string, signal: AbortSignal): Promise<Release | NoPlace> {
     signal.throwIfAborted();
     const entry = this.#owners.get(owner) ?? { held: 0, waiting: new Set() };
-    if (this.#free === 0) {
+    if (this.#free === 0 || this.#isServed(entry)) {
       if (this.#waiting >= this.#limits.waiting) return "busy";
       if (entry.waiting.size >= this.#limits.waitingOfOne) return "busy_owner";
     }
@@ -76,11 +78,16 @@ export class FairPlaces {
     };
   }
 
+  /** It has as many places as one owner may have. */
+  #isServed({ held }: Owner): boolean {
+    return held >= (this.#limits.placesOfOne ?? Number.POSITIVE_INFINITY);
+  }
+
   #give(): void {
     while (this.#free > 0 && this.#waiting > 0) {
       let chosen: Owner | undefined;
       for (const candidate of this.#owners.values()) {
-        if (candidate.waiting.size === 0) continue;
+        if (candidate.waiting.size === 0 || this.#isServed(candidate)) continue;
         if (chosen === undefined || candidate.held < chosen.held) chosen = candidate;
       }
       if (chosen === undefined) return;

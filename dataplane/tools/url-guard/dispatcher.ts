@@ -24,6 +24,8 @@ export interface GuardOptions {
   readonly ca?: string;
   /** What is never connected to, whatever the rules open. */
   readonly own?: OwnAddresses;
+  /** Whose connections these are, where models choose the names. */
+  readonly owner?: string;
 }
 
 /** Thrown (as the cause of undici's error) when the guard refused a connection: nothing was connected. */
@@ -99,17 +101,17 @@ async function judgedTargets(name: string, options: GuardOptions): Promise<reado
 async function refuseOwn(
   targets: readonly string[],
   port: number,
-  { own, proxy }: GuardOptions,
+  { own, owner = "", proxy }: GuardOptions,
 ): Promise<void> {
   if (own === undefined) return;
   const isOwn = async (target: string) =>
-    isIP(target) === 0 ? await own.holdsName(target, port) : await own.holds(target, port);
+    isIP(target) === 0 ? await own.holdsName(target, port, owner) : await own.holds(target, port);
   for (const target of targets)
     if (await isOwn(target)) throw new ConnectionRefusedByGuard("an address of the gateway itself");
   if (proxy === null) return;
   const { hostname, port: given, protocol } = new URL(proxy.url);
   const proxyPort = given === "" ? (protocol === "https:" ? 443 : 80) : Number(given);
-  if (await own.holdsName(hostname, proxyPort))
+  if (await own.holdsName(hostname, proxyPort, null))
     throw new ConnectionRefusedByGuard("the proxy is an address of the gateway itself");
 }
 

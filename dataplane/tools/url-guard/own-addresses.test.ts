@@ -1,10 +1,10 @@
 import { createServer, type Server } from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterEach, describe, expect, test } from "vitest";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import { request } from "undici";
 import { egressRules } from "./address.ts";
 import { guardedDispatcher } from "./dispatcher.ts";
-import { ownAddresses, ownPlaces, placesOf, readPlace, type OwnPlace } from "./own-addresses.ts";
+import { OwnUnknown, ownAddresses, ownPlaces, placesOf, readPlace, type OwnPlace } from "./own-addresses.ts";
 import type { LookUp } from "./resolver.ts";
 
 const nobody: LookUp = () => Promise.reject(new Error("no such name"));
@@ -38,8 +38,62 @@ describe("names", () => {
     const held = own([{ host: "gapura-pods", port: null }], async () => ["10.1.0.7", "10.1.0.8"]);
     expect(await held.holds("10.1.0.8", 80)).toBe(true);
     expect(await held.holds("10.1.0.9", 80)).toBe(false);
-    expect(await held.holdsName("gapura-pods.", 443)).toBe(true);
-    expect(await held.holdsName("alias.of.a.pod", 443), "whatever resolves to it").toBe(true);
+    expect(await held.holdsName("gapura-pods.", 443, "org_a")).toBe(true);
+    expect(await held.holdsName("alias.of.a.pod", 443, "org_a"), "whatever resolves to it").toBe(true);
+  });
+
+  test("one that resolves to nothing here is not ours, one that does not resolve in time might be", async () => {
+    const places = [{ host: "10.1.0.7", port: null }];
+    for (const owner of ["org_a", null]) {
+      expect(await own(places).holdsName("nothing.example", 443, owner)).toBe(false);
+      const late = own(places, () => Promise.withResolvers<never>().promise);
+      await expect(late.holdsName("late.example", 443, owner)).rejects.toThrow(OwnUnknown);
+    }
+  }, 10_000);
+
+  test("those that one owner's models give take one thread, and do not hold up another's", async () => {
+    const asked: string[] = [];
+    const ends = new Map<string, () => void>();
+    const held = own([{ host: "10.1.0.7", port: null }], (name) => {
+      asked.push(name);
+      return new Promise((resolve) => ends.set(name, () => resolve(["10.1.0.7"])));
+    });
+    const holds = (name: string, owner: string | null) =>
+      held.holdsName(name, 443, owner).catch((error: unknown) => (error as Error).name);
+    const slow = Array.from({ length: 10 }, (_, index) => holds(`slow${index}.example`, "org_a"));
+    await vi.waitFor(() => expect(asked).toEqual(["slow0.example"]));
+    const [other, third] = [holds("other.example", "org_b"), holds("third.example", "org_c")];
+    const operators = holds("proxy.example", null);
+    await vi.waitFor(() =>
+      expect(asked.toSorted()).toEqual(["other.example", "proxy.example", "slow0.example"]),
+    );
+    ends.get("other.example")?.();
+    await vi.waitFor(() => expect(asked).toContain("third.example"));
+    ends.get("third.example")?.();
+    ends.get("proxy.example")?.();
+    expect(await Promise.all([other, third, operators])).toEqual([true, true, true]);
+    expect(await Promise.all(slow)).toEqual(slow.map(() => "OwnUnknown"));
+    // A thread that is still taken is not given to the next one.
+    expect(asked).toHaveLength(4);
+  }, 10_000);
+
+  test("each of ours has one look-up at a time, however long its server is silent", async () => {
+    vi.useFakeTimers();
+    try {
+      let asked = 0;
+      const held = own([{ host: "postgres", port: null }], () => {
+        asked += 1;
+        return Promise.withResolvers<never>().promise;
+      });
+      for (let second = 0; second < 60; second += 1) {
+        const holding = held.holds("10.1.0.7", 80);
+        await vi.advanceTimersByTimeAsync(2_000);
+        expect(await holding).toBe(true);
+      }
+      expect(asked).toBe(1);
+    } finally {
+      vi.useRealTimers();
+    }
   });
 
   test("one that never resolved closes what only a policy opens", async () => {
@@ -124,14 +178,19 @@ describe("the guard", () => {
     open.push(server);
     return (server.address() as AddressInfo).port;
   };
-  const ask = async (url: string, ownPort: number, proxy: string | null = null) => {
+  const ask = async (
+    url: string,
+    ownPort: number,
+    proxy: { readonly url: string; readonly resolves: boolean } | null = null,
+    lookUp = nobody,
+  ) => {
     const port = Number(new URL(url).port);
     const dispatcher = guardedDispatcher({
       rules: egressRules({ allowCidrs: ["127.0.0.0/8"], allowPorts: [port] }),
       resolver: { resolve: async () => ["127.0.0.1"] },
-      proxy: proxy === null ? null : { url: proxy, resolves: false },
+      proxy,
       signal: AbortSignal.timeout(5000),
-      own: own([{ host: "127.0.0.1", port: ownPort }]),
+      own: own([{ host: "127.0.0.1", port: ownPort }], lookUp),
     });
     try {
       return await (await request(url, { dispatcher })).body.text();
@@ -148,8 +207,24 @@ describe("the guard", () => {
     expect(await ask(`http://127.0.0.1:${ops}/config/dump`, ops)).toBe(refused);
     expect(await ask(`http://rebound.example:${ops}/config/dump`, ops)).toBe(refused);
     expect(await ask(`http://127.0.0.1:${other}/`, ops)).toBe("secret");
-    expect(await ask(`http://127.0.0.1:${other}/`, ops, `http://127.0.0.1:${ops}`)).toBe(
-      `the proxy is ${refused}`,
-    );
+    const proxy = { url: `http://127.0.0.1:${ops}`, resolves: false };
+    expect(await ask(`http://127.0.0.1:${other}/`, ops, proxy)).toBe(`the proxy is ${refused}`);
   });
+
+  test("a proxy is not asked for a name that might be ours", async () => {
+    const server = createServer();
+    const connects: string[] = [];
+    server.on("connect", (request, socket) => {
+      connects.push(request.url ?? "");
+      socket.end("HTTP/1.1 403 Forbidden\r\n\r\n");
+    });
+    await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+    open.push(server);
+    const proxy = { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, resolves: true };
+    const late: LookUp = () => Promise.withResolvers<never>().promise;
+    expect(await ask("http://late.example:8080/", 9090, proxy, late)).toMatch(/cannot be told/);
+    expect(connects).toEqual([]);
+    expect(await ask("http://elsewhere.example:8080/", 9090, proxy)).toBe("proxy answered 403");
+    expect(connects).toEqual(["elsewhere.example:8080"]);
+  }, 10_000);
 });

@@ -7,9 +7,11 @@
 import { isIP } from "node:net";
 import { networkInterfaces } from "node:os";
 import ipaddr from "ipaddr.js";
+import { FairPlaces } from "../../lib/fair-places.ts";
 import { inTime } from "../../lib/in-time.ts";
+import { unlessAborted } from "../../lib/unless-aborted.ts";
 import { egressRules, judgeAddress } from "./address.ts";
-import { systemLookUp, type LookUp } from "./resolver.ts";
+import { oneAtATime, systemLookUp, type LookUp } from "./resolver.ts";
 
 export interface OwnPlace {
   /** A name or an address; `0.0.0.0` and `::` stand for all of this machine. */
@@ -21,13 +23,28 @@ export interface OwnPlace {
 export interface OwnAddresses {
   /** Whether this address and port are ours. Not being able to tell counts as ours where only a policy opens it. */
   holds(address: string, port: number): Promise<boolean>;
-  /** The same for whatever a name resolves to here, and for the name itself. */
-  holdsName(name: string, port: number): Promise<boolean>;
+  /**
+   * The same for whatever a name resolves to here, and for the name itself. One that resolves to nothing here is not ours.
+   * @param owner whose model gave the name: names of one owner do not hold up another's; null: the operator's.
+   * @throws OwnUnknown when it does not resolve in time, and so might be.
+   */
+  holdsName(name: string, port: number, owner: string | null): Promise<boolean>;
+}
+
+/** Nobody could say in time whether a name is ours. */
+export class OwnUnknown extends Error {
+  override readonly name = "OwnUnknown";
+
+  constructor() {
+    super("whether the name leads to the gateway itself cannot be told: it did not resolve in time");
+  }
 }
 
 /** Pods come and go: names are asked for again after this time. */
 const AGE_MS = 5_000;
 const LOOKUP_MS = 2_000;
+/** Look-ups of names that models gave: of libuv's four threads files and compression need some, too. */
+const GIVEN_NAMES = { places: 2, placesOfOne: 1, waiting: 64, waitingOfOne: 16 } as const;
 
 interface Known {
   /** null: never resolved. */
@@ -53,8 +70,21 @@ export function ownAddresses(
 ): OwnAddresses {
   const all = () => places.map(({ host, port }) => ({ host: withoutBrackets(host), port }));
   const known = new Map<string, Known>();
-  const lookUpInTime = (name: string) =>
-    inTime(LOOKUP_MS, lookUp(name), () => new Error("the name did not resolve in time"));
+  const lookUpPlaces = new FairPlaces(GIVEN_NAMES);
+  const lookUpOnce = oneAtATime(lookUp);
+  const lookUpInTime = (name: string) => inTime(LOOKUP_MS, lookUpOnce(name), () => new OwnUnknown());
+  const lookUpGiven = async (name: string, owner: string): Promise<readonly string[]> => {
+    const signal = AbortSignal.timeout(LOOKUP_MS);
+    const release = await lookUpPlaces.take(owner, signal).catch(() => "late" as const);
+    if (typeof release === "string") throw new OwnUnknown();
+    // However late it ends: so long it has its thread.
+    const looking = lookUpOnce(name)
+      .catch(() => [])
+      .finally(release);
+    return await unlessAborted(() => looking, signal).catch(() => {
+      throw new OwnUnknown();
+    });
+  };
   const ask = async (name: string, of: Known): Promise<void> => {
     try {
       of.addresses = new Set((await lookUpInTime(name)).map(canonical));
@@ -92,15 +122,23 @@ export function ownAddresses(
   };
   return {
     holds,
-    holdsName: async (name, port) => {
+    holdsName: async (name, port, owner) => {
       const host = withoutBrackets(name).replace(/\.$/, "").toLowerCase();
       if (isIP(host) !== 0) return await holds(host, port);
       if (all().some((place) => place.host === host && matches(place, port))) return true;
-      const addresses = await lookUpInTime(host).catch(() => []);
+      const addresses = await (owner === null
+        ? lookUpInTime(host).catch(noAddresses)
+        : lookUpGiven(host, owner));
       for (const address of addresses) if (await holds(address, port)) return true;
       return false;
     },
   };
+}
+
+/** Of a name that does not resolve here. @throws OwnUnknown */
+function noAddresses(error: unknown): readonly string[] {
+  if (error instanceof OwnUnknown) throw error;
+  return [];
 }
 
 const withoutBrackets = (host: string) => host.replace(/^\[|\]$/g, "");

@@ -57,19 +57,24 @@ export function dnsResolver(servers: readonly string[] = []): Resolver {
   };
 }
 
-/**
- * Asks as the system does, with its hosts file and search list: for the few names that operators declare themselves, such
- * as a Service of the cluster. A look-up takes a thread of libuv's until it ends, so a name has one at a time.
- */
-export function resolverAsSystem(lookUp: LookUp = systemLookUp): Resolver {
+/** The same, of each name one at a time, however many ask and however soon they leave: it takes a thread of libuv's until it ends. */
+export function oneAtATime(lookUp: LookUp): LookUp {
   const asking = new Map<string, Promise<readonly string[]>>();
-  const ask = (name: string): Promise<readonly string[]> => {
+  return (name) => {
     const known = asking.get(name);
     if (known !== undefined) return known;
     const asked = lookUp(name).finally(() => asking.delete(name));
     asking.set(name, asked);
     return asked;
   };
+}
+
+/**
+ * Asks as the system does, with its hosts file and search list: for the few names that operators declare themselves, such
+ * as a Service of the cluster.
+ */
+export function resolverAsSystem(lookUp: LookUp = systemLookUp): Resolver {
+  const ask = oneAtATime(lookUp);
   return {
     async resolve(name, signal) {
       signal.throwIfAborted();

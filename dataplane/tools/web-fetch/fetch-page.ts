@@ -202,6 +202,7 @@ async function downloadFresh(
     proxy: webFetch.proxy,
     signal,
     ...(deps.ca === undefined ? {} : { ca: deps.ca }),
+    owner: request.organizationId,
     ...(deps.own === undefined ? {} : { own: deps.own }),
   });
   const gate = robotsGate({
