@@ -22,6 +22,8 @@ function poolOf(more: Partial<WorkerPoolLimits> = {}) {
     heapMiB: 64,
     retireMiB: 500,
     jobMs: 5_000,
+    graceMs: 250,
+    waitMs: 30_000,
     waiting: 50,
     waitingOfOne: 20,
     ...more,
@@ -82,6 +84,25 @@ test("so many may wait, of all and of one", async () => {
   waiting.push(world.run("b", "1"));
   expect(await world.run("c", "1")).toBe("busy");
   expect(await Promise.all([under, ...waiting])).toEqual(["0", "1", "2", "1"]);
+});
+
+test("nobody waits for ever", async () => {
+  await using world = poolOf({ waitMs: 200 });
+  const under = world.run("a", "0", 1_000);
+  expect(await Promise.all([world.run("a", "1"), world.run("b", "1")])).toEqual(["busy", "busy"]);
+  expect(await under).toBe("0");
+  // Its own time is another.
+  expect(await world.run("a", "2", 500)).toBe("2");
+});
+
+test("a worker that is dear to replace ends its job, whoever has left", async () => {
+  await using world = poolOf({ graceMs: 5_000 });
+  const gone = new AbortController();
+  const under = world.run("a", "0", 600, gone.signal);
+  const next = world.run("b", "1");
+  setTimeout(() => gone.abort(), 100);
+  expect(await under).toBe("0");
+  expect(await next).toBe("1");
 });
 
 test("whoever leaves gives up the place, and their worker when it takes long", async () => {

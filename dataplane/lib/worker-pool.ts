@@ -3,7 +3,7 @@
  * back as messages; a worker does one at a time, and owners take turns (FairPlaces). A worker that dies, hangs or has grown is replaced by a fresh one.
  */
 import { Worker, type Transferable } from "node:worker_threads";
-import { FairPlaces } from "./fair-places.ts";
+import { FairPlaces, type NoPlace, type Release } from "./fair-places.ts";
 
 export interface WorkerPoolLimits {
   readonly workers: number;
@@ -16,12 +16,16 @@ export interface WorkerPoolLimits {
   readonly retireMiB: number;
   /** A job may take so long, milliseconds. */
   readonly jobMs: number;
+  /** Whoever left gets so long until the worker that still works for them is ended, milliseconds. */
+  readonly graceMs: number;
+  /** Nobody waits longer for a worker, milliseconds. */
+  readonly waitMs: number;
   /** Jobs that may wait, of all owners and of one. */
   readonly waiting: number;
   readonly waitingOfOne: number;
 }
 
-/** Why a job came to nothing: there was no place for it, or it broke its worker. */
+/** Why a job came to nothing: there was no place for it, not in time either, or it broke its worker. */
 export class WorkNotDone extends Error {
   override readonly name = "WorkNotDone";
   readonly reason: "busy" | "busy_owner" | "broken" | "cancelled";
@@ -38,9 +42,6 @@ export interface WorkDone {
   /** Its heap at the end, MiB. */
   readonly heapMiB: number;
 }
-
-/** Whoever left gets so long until the worker that still works for them is ended. */
-const GRACE_MS = 250;
 
 /** What a worker is sent. */
 export interface WorkerMessage {
@@ -79,14 +80,14 @@ export class WorkerPool {
    */
   async run(owner: string, message: () => WorkerMessage, signal: AbortSignal): Promise<unknown> {
     const given = AbortSignal.any([signal, this.#closing.signal]);
-    const release = await this.#places.take(owner, given).catch(() => "cancelled" as const);
+    const release = await this.#place(owner, given);
     if (typeof release === "string") throw new WorkNotDone(release);
     if (given.aborted) {
       release();
       throw new WorkNotDone("cancelled");
     }
     const worker = this.#idle.pop() ?? this.#start();
-    const done = worker.run(message, this.#limits.jobMs, given);
+    const done = worker.run(message, this.#limits, given);
     // Not waited for by who has the result: the place is free once the worker is idle or gone.
     done
       .then(
@@ -105,6 +106,18 @@ export class WorkerPool {
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.all([...this.#all].map((worker) => worker.end("cancelled")));
+  }
+
+  async #place(owner: string, signal: AbortSignal): Promise<Release | NoPlace | "cancelled"> {
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), this.#limits.waitMs);
+    try {
+      return await this.#places.take(owner, AbortSignal.any([signal, late.signal]));
+    } catch {
+      return signal.aborted ? "cancelled" : "busy";
+    } finally {
+      clearTimeout(timer);
+    }
   }
 
   #start(): PoolWorker {
@@ -149,13 +162,17 @@ class PoolWorker {
   }
 
   /** @throws WorkNotDone; the worker is of no use afterwards. */
-  async run(message: () => WorkerMessage, jobMs: number, signal: AbortSignal): Promise<WorkDone> {
+  async run(
+    message: () => WorkerMessage,
+    { jobMs, graceMs }: Pick<WorkerPoolLimits, "jobMs" | "graceMs">,
+    signal: AbortSignal,
+  ): Promise<WorkDone> {
     const job = Promise.withResolvers<WorkDone>();
     this.#job = job;
     let timer = setTimeout(() => this.#fail("broken"), jobMs);
     const leave = () => {
       clearTimeout(timer);
-      timer = setTimeout(() => this.#fail("cancelled"), GRACE_MS);
+      timer = setTimeout(() => this.#fail("cancelled"), graceMs);
     };
     signal.addEventListener("abort", leave, { once: true });
     this.#worker.ref();

@@ -6,15 +6,31 @@
  * is, in another thread too (inference/large/).
  */
 import { ApiError } from "../lib/api-error.ts";
-import { Counter } from "./counter.ts";
+import { WorkerPool, WorkNotDone } from "../lib/worker-pool.ts";
+import type { CountingJob } from "./counting-thread.ts";
 import type { SampledTexts } from "./sample.ts";
 
-const counter = new Counter();
+/** The thread has what others leave: where cores are scarce, loading the vocabulary takes it many times its second. */
+const JOB_MS = 120_000;
+
+const counting = new WorkerPool(new URL("./counting-thread.ts", import.meta.url), null, {
+  workers: 1,
+  // The vocabulary is outside of it; what it is made of takes a tenth.
+  heapMiB: 512,
+  retireMiB: 384,
+  jobMs: JOB_MS,
+  // A count takes a tenth of a second, and loading the vocabulary anew more.
+  graceMs: JOB_MS,
+  waitMs: 30_000,
+  // Somebody who asks for more at once than the budget of free requests lets through is turned away.
+  waitingOfOne: 1_000,
+  waiting: 10_000,
+});
 
 /**
  * Input tokens of a Messages request by its texts; beyond 256 Ki characters an estimate from samples.
  * @param owner whose count it is: one organization's counts do not hold up another's.
- * @throws the reason of `signal` when it aborts; ApiError rate_limited when too many counts wait.
+ * @throws the reason of `signal` when it aborts; ApiError rate_limited when too many counts wait, or this one did for too long.
  */
 export async function countSample(
   { text, lengths, factor, fixed }: SampledTexts,
@@ -22,11 +38,19 @@ export async function countSample(
   signal: AbortSignal,
 ): Promise<number> {
   if (text === "") return fixed;
-  const counted = await counter.count({ text, lengths }, owner, signal);
-  if (counted === null) {
-    throw new ApiError("rate_limited", "Too many token counts wait already; try again in a moment.", {
-      retryAfterSeconds: 1,
-    });
-  }
-  return fixed + Math.ceil(counted * factor);
+  const job: CountingJob = { text, lengths };
+  const counted = await counting
+    .run(owner, () => ({ message: job, transfer: [] }), signal)
+    .catch((error: unknown) => notCounted(error, signal));
+  signal.throwIfAborted();
+  return fixed + Math.ceil((counted as number) * factor);
+}
+
+function notCounted(error: unknown, signal: AbortSignal): never {
+  signal.throwIfAborted();
+  if (!(error instanceof WorkNotDone) || error.reason === "broken") throw error;
+  throw new ApiError("rate_limited", "Too many token counts wait already; try again in a moment.", {
+    retryAfterSeconds: 1,
+    cause: error,
+  });
 }

@@ -1,14 +1,17 @@
 /**
  * The thread that tokenizes: loads the vocabulary once, then answers each list of texts with their number of tokens.
- * The event loop neither waits for the vocabulary nor for a count. Started by `Counter`.
+ * The event loop neither waits for the vocabulary nor for a count.
  */
+import { getHeapStatistics } from "node:v8";
 import { parentPort } from "node:worker_threads";
 import ranks from "gpt-tokenizer/bpeRanks/o200k_base";
 import { O200K_TOKEN_SPLIT_REGEX } from "gpt-tokenizer/encodingParams/constants";
 import { stepBack } from "../lib/step-back.ts";
+import type { WorkDone } from "../lib/worker-pool.ts";
 import { Tokenizer } from "./tokenizer.ts";
 import { buildVocabulary } from "./vocabulary.ts";
 
+const MIB = 1024 * 1024;
 const tokenizer = new Tokenizer(buildVocabulary(ranks), O200K_TOKEN_SPLIT_REGEX);
 // Only now: somebody waits for the first count, and there is no second start.
 stepBack();
@@ -19,7 +22,8 @@ parentPort?.on("message", ({ text, lengths }: CountingJob) => {
     tokens += tokenizer.count(text.slice(from, from + length));
     from += length;
   }
-  parentPort?.postMessage(tokens);
+  const heapMiB = getHeapStatistics().total_heap_size / MIB;
+  parentPort?.postMessage({ result: tokens, heapMiB } satisfies WorkDone);
 });
 
 /** Texts in one string, which crosses to another thread faster than many do. */

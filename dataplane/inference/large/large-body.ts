@@ -23,6 +23,8 @@ const limits: WorkerPoolLimits = {
   heapMiB: 1024,
   retireMiB: 192,
   jobMs: 20_000,
+  graceMs: 250,
+  waitMs: 60_000,
   waiting: 128,
   waitingOfOne: 32,
 };
