@@ -1,4 +1,5 @@
 /** What web_search and x_search have in common: the query that a model gives and the bounds of a result. Pure. */
+import { firstUnits } from "../lib/first-units.ts";
 import { decodeEntities } from "./web-fetch/extract/scan.ts";
 
 export type JudgedQuery =
@@ -36,8 +37,7 @@ export function judgeQuery(input: unknown): JudgedQuery {
 
 /** At most `limit` characters, never half of one. */
 function atMost(text: string, limit: number): string {
-  if (text.length <= limit) return text;
-  return `${text.slice(0, limit - 1).replace(/[\ud800-\udbff]$/, "")}…`;
+  return text.length <= limit ? text : `${firstUnits(text, limit - 1)}…`;
 }
 
 /** Plain text of a snippet that may hold tags and entities, such as `<strong>` around the words that matched. */
@@ -65,8 +65,11 @@ export function titleText(text: string | null | undefined): string | null {
   const plain = oneLine(
     decodeEntities((text ?? "").slice(0, 8 * MAX_TITLE_CHARACTERS).replace(/<\/?[a-zA-Z][^<>]{0,200}>/g, "")),
   );
-  return plain === "" ? null : atMost(plain, MAX_TITLE_CHARACTERS);
+  return plain === "" ? null : shortTitle(plain);
 }
+
+/** The title of a result or a page. */
+export const shortTitle = (title: string): string => atMost(title, MAX_TITLE_CHARACTERS);
 
 /** A result's address, or null when it is none that a client could open. */
 export function resultUrl(text: string): URL | null {

@@ -6,6 +6,7 @@ import type { Policy } from "../../config/schema.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import type { ByteLease } from "../../lib/byte-budget.ts";
 import type { Clock } from "../../lib/clock.ts";
+import { firstUnits } from "../../lib/first-units.ts";
 import type { ToolCache } from "../cache.ts";
 import type { DomainLists } from "../domains.ts";
 import type { FetchedPage, FetchOutcome } from "../outcomes.ts";
@@ -253,12 +254,10 @@ async function readDownload(
 function cut({ hops: _hops, ...page }: KeptPage, request: FetchRequest): FetchedPage {
   if (page.source.type === "pdf" || request.maxContentTokens === null) return page;
   const { text } = page.source;
-  let end = request.maxContentTokens * CHARACTERS_PER_TOKEN;
-  if (text.length <= end) return page;
-  const last = text.charCodeAt(end - 1);
-  if (last >= 0xd800 && last <= 0xdbff) end -= 1;
+  const kept = firstUnits(text, request.maxContentTokens * CHARACTERS_PER_TOKEN);
+  if (kept === text) return page;
   // A copy: a slice keeps all of the text in memory as long as it lives.
-  return { ...page, source: { type: "text", text: Buffer.from(text.slice(0, end)).toString() } };
+  return { ...page, source: { type: "text", text: Buffer.from(kept).toString() } };
 }
 
 /** An error's name and that of its cause; messages may hold addresses, which are fine in a log but not needed. */

@@ -1,5 +1,7 @@
 /** How an extraction child reads one page: as it is, through a DOM, or without one. */
 import { Script } from "node:vm";
+import { firstUnits } from "../../../lib/first-units.ts";
+import { shortTitle } from "../../search-query.ts";
 import { decodePage } from "./charset.ts";
 import type { ExtractionHead, ExtractionJob } from "./job.ts";
 import { htmlToMarkdown } from "./markdown.ts";
@@ -7,7 +9,17 @@ import { fitsDom, measure, plainText } from "./scan.ts";
 
 export type Extracted = Pick<ExtractionHead, "title" | "mode"> & { readonly text: string };
 
+/** Links become absolute, so that a page of short ones below a long address would be many times as long as it came. */
+const LEAST_TEXT_UNITS = 4 * 1024 * 1024;
+
+/** A page's text is not longer than the page, or than `LEAST_TEXT_UNITS`; its title as long as a search result's. */
 export function readPage(job: ExtractionJob, bytes: Buffer): Extracted {
+  const most = Math.max(LEAST_TEXT_UNITS, bytes.length);
+  const { title, mode, text } = readWhole(job, bytes, most);
+  return { title: title === null ? null : shortTitle(title), mode, text: firstUnits(text, most) };
+}
+
+function readWhole(job: ExtractionJob, bytes: Buffer, mostUnits: number): Extracted {
   const page = decodePage(bytes, job.kind, job.charset);
   if (job.kind !== "html") return { title: null, mode: "verbatim", text: page };
   if (!job.plainOnly) {
@@ -17,7 +29,7 @@ export function readPage(job: ExtractionJob, bytes: Buffer): Extracted {
       if (read !== null) return { ...read, mode: "markdown" };
     }
   }
-  return { ...plainText(page, job.url), mode: "plain" };
+  return { ...plainText(page, job.url, mostUnits), mode: "plain" };
 }
 
 /** The interrupt of `vm` stops any JavaScript below it, regular expressions included. */

@@ -228,23 +228,33 @@ const boilerplate = new Set([
   "head",
 ]);
 
-/** Readable text with headings, list marks and absolute links, without a DOM. */
-export function plainText(html: string, baseUrl: string): { title: string | null; text: string } {
+/**
+ * Readable text with headings, list marks and absolute links, without a DOM.
+ * @param mostUnits what comes once the text has so many UTF-16 units is left out.
+ */
+export function plainText(
+  html: string,
+  baseUrl: string,
+  mostUnits = Number.POSITIVE_INFINITY,
+): { title: string | null; text: string } {
   const out: string[] = [];
+  let room = mostUnits;
   const skip = new Skipper(html);
   let title: string | null = null;
   let linkTarget: string | null = null;
   let linkAt = 0;
   const put = (text: string) => {
-    if (text !== "") out.push(text);
+    if (text === "" || room <= 0) return;
+    out.push(text);
+    room -= text.length;
   };
   walk(html, {
     text(from, to) {
-      if (!skip.active) put(decodeEntities(html.slice(from, to)).replace(/[\s\u00a0]+/g, " "));
+      if (!skip.active && room > 0) put(decodeEntities(html.slice(from, to)).replace(/[\s\u00a0]+/g, " "));
     },
     start(name, from, to) {
       skip.start(name, to);
-      if (skip.active) return;
+      if (skip.active || room <= 0) return;
       if (blocks.has(name)) put("\n\n");
       if (name === "br") put("\n");
       if (/^h[1-6]$/.test(name)) put(`${"#".repeat(Number(name[1]))} `);
