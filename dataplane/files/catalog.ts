@@ -224,9 +224,9 @@ async function positionOf(
   `);
 }
 
-/** Hides what has expired; its row is kept a while, so that reading it can say why it is gone. */
-export async function expireFiles(db: CommonQueryMethods, now: number, most: number): Promise<void> {
-  await db.query(sql.unsafe`
+/** Hides what has expired; its row is kept a while, so that reading it can say why it is gone. @returns how many. */
+export async function expireFiles(db: CommonQueryMethods, now: number, most: number): Promise<number> {
+  const { rowCount } = await db.query(sql.unsafe`
     with gone as (
       update files set state = 'removed', expired = true, touched_at = ${timestamp(now)}
       where id in (
@@ -238,6 +238,7 @@ export async function expireFiles(db: CommonQueryMethods, now: number, most: num
     ), ${givingBack(sql.fragment`gone`, 1)}
     select from gone
   `);
+  return rowCount;
 }
 
 /**

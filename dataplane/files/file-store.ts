@@ -38,8 +38,8 @@ const HIDDEN_MS = 72 * HOUR_MS;
 /** At most so many files of each place a sweep, and so long: a place that answers nothing takes a minute for each. */
 const SWEEP_MOST = 500;
 const SWEEP_MS = 60_000;
-/** Rows alone are cheap: a sweep forgets so many times as many, more than anybody deletes files in its minute. */
-const FORGET_PORTIONS = 100;
+/** Rows alone are cheap: a sweep changes so many times as many, more than anybody deletes files in its minute. */
+const ROW_PORTIONS = 100;
 /** A writer's sign of life, at most this often. */
 const TOUCH_MS = 30_000;
 
@@ -183,19 +183,19 @@ export class FileStore {
   /** Takes away what expired, was deleted, or was never finished. Any number of processes may do so at once. */
   async sweep(): Promise<void> {
     const now = this.#clock.now();
-    await expireFiles(this.#postgres, now, SWEEP_MOST);
+    // What one organization lets expire must not keep the room of another's files.
+    await inPortions(() => expireFiles(this.#postgres, now, SWEEP_MOST));
     // Contents that this process cannot reach are left to one that can. One place that is away must not keep the files
     // of the other.
     const places = [...this.#byStorage.values()].map((place) => this.#sweepPlace(place, now));
     const failures = (await Promise.all(places)).flat();
-    for (let portion = 0; portion < FORGET_PORTIONS; portion += 1) {
-      const forgotten = await forgetGone(this.#postgres, {
+    await inPortions(() =>
+      forgetGone(this.#postgres, {
         expiredBefore: now - REMEMBER_EXPIRED_MS,
         deletedBefore: now - REMEMBER_DELETED_MS,
         most: SWEEP_MOST,
-      });
-      if (forgotten < SWEEP_MOST) break;
-    }
+      }),
+    );
     if (failures.length > 0) throw failures[0];
   }
 
@@ -243,6 +243,11 @@ export class FileStore {
     if (place === undefined) throw new Error(`files are kept in ${storage}, which is not configured`);
     return place;
   }
+}
+
+/** Repeats work on at most `SWEEP_MOST` rows, which tells how many there were, until there are fewer. */
+async function inPortions(work: () => Promise<number>): Promise<void> {
+  for (let portion = 0; portion < ROW_PORTIONS; portion += 1) if ((await work()) < SWEEP_MOST) return;
 }
 
 /** The bytes, each only once there is room for it. */

@@ -354,6 +354,24 @@ describe("expiry", () => {
     expect((await world.server.fetch(`/v1/files/${id}`)).status).toBe(404);
     expect((await world.server.fetch(`/v1/files?after=${id}`)).status).toBe(400);
   });
+
+  test("rule 7.8: thousands that expire before another's file do not keep its room for another hour", async () => {
+    await world.postgres.query(sql.unsafe`
+      insert into files
+        (id, organization_id, state, position, filename, mime_type, purpose, storage, created_at, touched_at, expires_at, stored_bytes)
+      select 'file_over_' || n, case when n = 1700 then 'org_one' else 'org_flood' end, 'ready', nextval('files_position'), 'a',
+        'text/plain', 'evals', 'postgres', now() - interval '2 hours', now(), now() - interval '1 hour' + n * interval '1 second', 10
+      from generate_series(1, 1700) n
+    `);
+    await world.postgres.query(sql.unsafe`
+      insert into storage (organization_id, bytes, files) values ('org_one', 10, 1), ('org_flood', 16990, 1699)
+    `);
+    await world.store.sweep();
+    const { rows } = await world.postgres.query(
+      sql.unsafe`select bytes, files from storage where organization_id in ('org_one', 'org_flood')`,
+    );
+    expect(rows).toEqual([1, 2].map(() => ({ bytes: 0n, files: 0n })));
+  });
 });
 
 test("the version header decides the style of bodies and times", async () => {
