@@ -1,9 +1,9 @@
 /**
  * A few worker threads for work that would hold the event loop for long (rule 7.3). A job goes to a worker and comes
- * back as messages; a worker does one at a time, and owners take turns (FairPlaces). A worker that dies, hangs or has grown is replaced by a fresh one.
+ * back as messages; owners take turns. A worker that dies, hangs or has grown is replaced by a fresh one.
  */
 import { Worker, type Transferable } from "node:worker_threads";
-import { FairPlaces, type NoPlace, type Release } from "./fair-places.ts";
+import { Crew, type CrewMember } from "./crew.ts";
 
 export interface WorkerPoolLimits {
   readonly workers: number;
@@ -50,28 +50,22 @@ export interface WorkerMessage {
 }
 
 export class WorkerPool {
-  readonly #file: URL;
-  readonly #data: unknown;
   readonly #limits: WorkerPoolLimits;
-  readonly #all = new Set<PoolWorker>();
-  readonly #idle: PoolWorker[] = [];
-  /** Whoever has one finds a worker, or starts it. */
-  readonly #places: FairPlaces;
-  readonly #closing = new AbortController();
+  readonly #crew: Crew<PoolWorker>;
 
   /** @param data given to each worker as its `workerData`. */
   constructor(file: URL, data: unknown, limits: WorkerPoolLimits) {
-    this.#file = file;
-    this.#data = data;
     this.#limits = limits;
-    const { workers: places, waiting, waitingOfOne } = limits;
-    this.#places = new FairPlaces({ places, waiting, waitingOfOne });
+    const options = { workerData: data, resourceLimits: { maxOldGenerationSizeMb: limits.heapMiB } };
+    this.#crew = new Crew(
+      { ...limits, members: limits.workers },
+      (gone) => new PoolWorker(new Worker(file, options), gone),
+    );
   }
 
   /** Starts the workers ahead of the first job. */
   warm(): void {
-    if (this.#closing.signal.aborted) return;
-    while (this.#all.size < this.#limits.workers) this.#idle.push(this.#start());
+    this.#crew.warm();
   }
 
   /**
@@ -79,67 +73,31 @@ export class WorkerPool {
    * @throws WorkNotDone
    */
   async run(owner: string, message: () => WorkerMessage, signal: AbortSignal): Promise<unknown> {
-    const given = AbortSignal.any([signal, this.#closing.signal]);
-    const release = await this.#place(owner, given);
-    if (typeof release === "string") throw new WorkNotDone(release);
-    if (given.aborted) {
-      release();
-      throw new WorkNotDone("cancelled");
-    }
-    const worker = this.#idle.pop() ?? this.#start();
-    const done = worker.run(message, this.#limits, given);
+    const release = await this.#crew.place(owner, signal);
+    if (typeof release === "string") throw new WorkNotDone(release === "late" ? "busy" : release);
+    const worker = this.#crew.take();
+    const done = worker.run(message, this.#limits, AbortSignal.any([signal, this.#crew.closing]));
     // Not waited for by who has the result: the place is free once the worker is idle or gone.
     done
       .then(
         ({ heapMiB }) => {
-          if (heapMiB > this.#limits.retireMiB) return worker.end("cancelled");
-          this.#idle.push(worker);
+          if (heapMiB > this.#limits.retireMiB) return worker.end();
+          this.#crew.giveBack(worker);
           return undefined;
         },
-        () => worker.end("cancelled"),
+        () => worker.end(),
       )
       .then(release, release);
     return (await done).result;
   }
 
   /** Ends the workers and everything that waits. */
-  async close(): Promise<void> {
-    this.#closing.abort();
-    await Promise.all([...this.#all].map((worker) => worker.end("cancelled")));
-  }
-
-  async #place(owner: string, signal: AbortSignal): Promise<Release | NoPlace | "cancelled"> {
-    const late = new AbortController();
-    const timer = setTimeout(() => late.abort(), this.#limits.waitMs);
-    try {
-      return await this.#places.take(owner, AbortSignal.any([signal, late.signal]));
-    } catch {
-      return signal.aborted ? "cancelled" : "busy";
-    } finally {
-      clearTimeout(timer);
-    }
-  }
-
-  #start(): PoolWorker {
-    const worker = new PoolWorker(
-      new Worker(this.#file, {
-        workerData: this.#data,
-        resourceLimits: { maxOldGenerationSizeMb: this.#limits.heapMiB },
-      }),
-      () => {
-        this.#all.delete(worker);
-        const place = this.#idle.indexOf(worker);
-        if (place >= 0) this.#idle.splice(place, 1);
-        // Not in a tight loop when workers cannot start.
-        if (worker.served) this.warm();
-      },
-    );
-    this.#all.add(worker);
-    return worker;
+  close(): Promise<void> {
+    return this.#crew.close();
   }
 }
 
-class PoolWorker {
+class PoolWorker implements CrewMember {
   readonly #worker: Worker;
   #job: PromiseWithResolvers<WorkDone> | null = null;
   /** It has answered once: it could start. */
@@ -189,8 +147,8 @@ class PoolWorker {
   }
 
   /** Settles when the worker is gone. */
-  async end(reason: "broken" | "cancelled"): Promise<void> {
-    this.#fail(reason);
+  async end(): Promise<void> {
+    this.#fail("cancelled");
     await this.#worker.terminate();
   }
 

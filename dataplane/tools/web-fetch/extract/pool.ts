@@ -1,12 +1,12 @@
 /**
  * Reads pages in child processes: no page, however hostile, blocks the event loop or takes the data plane's memory.
- * Each child does one page at a time; organizations take turns, so that nobody's pages hold up another's for longer
+ * Organizations take turns, so that nobody's pages hold up another's for longer
  * than one of them takes (rule 7.6). A child that hangs, dies or has grown is replaced; a page that broke its child
  * is read once more without a DOM. (A worker thread would not do: its heap overflow can abort the whole process.)
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { FairPlaces, type Release } from "../../../lib/fair-places.ts";
+import { Crew, type CrewMember } from "../../../lib/crew.ts";
 import { encodeFrame, FrameReader, type ExtractionHead, type ExtractionJob } from "./job.ts";
 
 export type RawPage = Pick<ExtractionJob, "kind" | "charset" | "url"> & { readonly bytes: Buffer };
@@ -64,37 +64,31 @@ const childFile = fileURLToPath(new URL("./child.ts", import.meta.url));
 
 export class ExtractionPool {
   readonly #limits: PoolLimits;
-  readonly #idle: Child[] = [];
-  readonly #all = new Set<Child>();
-  readonly #places: FairPlaces;
-  readonly #closing = new AbortController();
+  readonly #crew: Crew<Child>;
 
   constructor(limits: PoolLimits = defaultPoolLimits) {
     this.#limits = limits;
-    const { children, queued, queuedOfOne } = limits;
-    this.#places = new FairPlaces({ places: children, waiting: queued, waitingOfOne: queuedOfOne });
-  }
-
-  get #closed(): boolean {
-    return this.#closing.signal.aborted;
+    const { children: members, queued: waiting, queuedOfOne: waitingOfOne, waitMs, heapMiB } = limits;
+    this.#crew = new Crew({ members, waiting, waitingOfOne, waitMs }, (gone) => new Child(heapMiB, gone));
   }
 
   /** Starts the children ahead of the first page: loading the parser takes half a second. */
   warm(): void {
-    while (!this.#closed && this.#all.size < this.#limits.children) this.#idle.push(this.#start());
+    this.#crew.warm();
   }
 
   /** Process ids of the children, for tests and metrics. */
   get pids(): readonly number[] {
-    return [...this.#all].flatMap(({ pid }) => (pid === undefined ? [] : [pid]));
+    return this.#crew.members.flatMap(({ pid }) => (pid === undefined ? [] : [pid]));
   }
 
   async extract(page: RawPage, turn: PageTurn, signal: AbortSignal): Promise<Extraction> {
-    const given = AbortSignal.any([signal, this.#closing.signal]);
-    const release = await this.#place(turn.organizationId, given);
-    if (typeof release === "string") return { kind: "failed", reason: release };
+    const release = await this.#crew.place(turn.organizationId, signal);
+    if (typeof release === "string")
+      return { kind: "failed", reason: release === "cancelled" ? "aborted" : "busy" };
     // A page that is given up is let finish: its child stops by itself, and starting a new one costs more.
     const reading = this.#read(page).finally(release);
+    const given = AbortSignal.any([signal, this.#crew.closing]);
     const own = AbortSignal.timeout(turn.timeoutMs);
     const gaveUp = Promise.withResolvers<Extraction>();
     const onAbort = () => gaveUp.resolve({ kind: "failed", reason: given.aborted ? "aborted" : "late" });
@@ -108,54 +102,30 @@ export class ExtractionPool {
   }
 
   /** Ends every child and everything that waits; resolves when the processes are gone. */
-  async close(): Promise<void> {
-    this.#closing.abort();
-    await Promise.all([...this.#all].map((child) => child.kill()));
-  }
-
-  /** A place among the children, or why there is none. */
-  async #place(organizationId: string, signal: AbortSignal): Promise<Release | "busy" | "aborted"> {
-    const waited = AbortSignal.timeout(this.#limits.waitMs);
-    try {
-      const release = await this.#places.take(organizationId, AbortSignal.any([signal, waited]));
-      return typeof release === "string" ? "busy" : release;
-    } catch {
-      return signal.aborted ? "aborted" : "busy";
-    }
+  close(): Promise<void> {
+    return this.#crew.close();
   }
 
   /** Whoever has a place finds a child. */
   async #read(page: RawPage): Promise<Extraction> {
     for (const plainOnly of [false, true]) {
-      if (this.#closed) return { kind: "failed", reason: "aborted" };
-      const child = this.#idle.pop() ?? this.#start();
+      if (this.#crew.closing.aborted) return { kind: "failed", reason: "aborted" };
+      const child = this.#crew.take();
       const { bytes, ...rest } = page;
       const job = { ...rest, plainOnly, domTimeoutMs: this.#limits.domTimeoutMs };
       const read = await child.run(job, bytes, this.#limits.killAfterMs);
       if (read === null) continue;
       const { head, text } = read;
-      if (head.rss > this.#limits.retireRss) await child.kill();
-      else this.#idle.push(child);
+      if (head.rss > this.#limits.retireRss) await child.end();
+      else this.#crew.giveBack(child);
       return { kind: "extracted", title: head.title, mode: head.mode, text };
     }
-    return { kind: "failed", reason: this.#closed ? "aborted" : "broken" };
-  }
-
-  #start(): Child {
-    const child = new Child(this.#limits.heapMiB, () => {
-      this.#all.delete(child);
-      const place = this.#idle.indexOf(child);
-      if (place >= 0) this.#idle.splice(place, 1);
-      // Replaced at once, so that the next page finds a warm one; not in a tight loop when children cannot start.
-      if (child.served) this.warm();
-    });
-    this.#all.add(child);
-    return child;
+    return { kind: "failed", reason: this.#crew.closing.aborted ? "aborted" : "broken" };
   }
 }
 
 /** One child process. */
-class Child {
+class Child implements CrewMember {
   readonly #process: ChildProcess;
   readonly #frames = new FrameReader();
   readonly #gone: Promise<void>;
@@ -204,7 +174,7 @@ class Child {
     return { head: frame.head as ExtractionHead, text: frame.body.toString("utf8") };
   }
 
-  async kill(): Promise<void> {
+  async end(): Promise<void> {
     this.#process.kill("SIGKILL");
     await this.#gone;
   }

@@ -1,0 +1,98 @@
+/**
+ * A few threads or processes, each of which does one job at a time, for many owners. Places among them are taken in turns
+ * (FairPlaces); whoever has one finds a member of the crew, or starts it. One that is gone is replaced at once, so that the next
+ * job finds it warm.
+ */
+import { FairPlaces, type NoPlace, type Release } from "./fair-places.ts";
+
+export interface CrewLimits {
+  readonly members: number;
+  /** Jobs that may wait, of all owners and of one. */
+  readonly waiting: number;
+  readonly waitingOfOne: number;
+  /** Longest wait for a place, milliseconds. */
+  readonly waitMs: number;
+}
+
+export interface CrewMember {
+  /** It has answered once: it could start. */
+  readonly served: boolean;
+  /** Ends it; settles when it is gone. */
+  end(): Promise<unknown>;
+}
+
+export class Crew<Member extends CrewMember> {
+  readonly #limits: CrewLimits;
+  /** Makes one that calls `gone` when it has ended, for whatever reason. */
+  readonly #make: (gone: () => void) => Member;
+  readonly #all = new Set<Member>();
+  readonly #idle: Member[] = [];
+  readonly #places: FairPlaces;
+  readonly #closing = new AbortController();
+
+  constructor(limits: CrewLimits, make: (gone: () => void) => Member) {
+    this.#limits = limits;
+    this.#make = make;
+    const { members: places, waiting, waitingOfOne } = limits;
+    this.#places = new FairPlaces({ places, waiting, waitingOfOne });
+  }
+
+  /** Aborted when the crew ends. */
+  get closing(): AbortSignal {
+    return this.#closing.signal;
+  }
+
+  get members(): readonly Member[] {
+    return [...this.#all];
+  }
+
+  /** Starts all of them ahead of the first job. */
+  warm(): void {
+    while (!this.closing.aborted && this.#all.size < this.#limits.members) this.#idle.push(this.#start());
+  }
+
+  /** A place for one job, or why there is none: too many wait, it took too long, or `signal` or the crew's end came before. */
+  async place(owner: string, signal: AbortSignal): Promise<Release | NoPlace | "late" | "cancelled"> {
+    const given = AbortSignal.any([signal, this.closing]);
+    const late = new AbortController();
+    const timer = setTimeout(() => late.abort(), this.#limits.waitMs);
+    try {
+      const release = await this.#places.take(owner, AbortSignal.any([given, late.signal]));
+      if (typeof release === "string" || !given.aborted) return release;
+      release();
+      return "cancelled";
+    } catch {
+      return given.aborted ? "cancelled" : "late";
+    } finally {
+      clearTimeout(timer);
+    }
+  }
+
+  /** Of whoever has a place. */
+  take(): Member {
+    return this.#idle.pop() ?? this.#start();
+  }
+
+  /** It is ready for the next job. */
+  giveBack(member: Member): void {
+    this.#idle.push(member);
+  }
+
+  /** Ends all of them and everything that waits. */
+  async close(): Promise<void> {
+    this.#closing.abort();
+    await Promise.all([...this.#all].map((member) => member.end()));
+  }
+
+  #start(): Member {
+    const member = this.#make(() => {
+      this.#all.delete(member);
+      const at = this.#idle.indexOf(member);
+      if (at >= 0) this.#idle.splice(at, 1);
+      // Not in a tight loop when they cannot start.
+      if (member.served) this.warm();
+    });
+    this.#all.add(member);
+    return member;
+  }
+}
