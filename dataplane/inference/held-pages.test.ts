@@ -8,10 +8,15 @@ import { ByteBudget } from "../lib/byte-budget.ts";
 const budget = new ByteBudget(1e9);
 /** What was in use when each call began. */
 let seen: number[];
+/** Of each page, and whether it was kept. */
+let bytes: number;
+let kept: boolean[];
 /** Let go before a call ends. */
 let ends: PromiseWithResolvers<void> | null;
 beforeEach(() => {
   seen = [];
+  bytes = 100;
+  kept = [];
   ends = null;
 });
 
@@ -19,8 +24,8 @@ const { fake, serve } = await serveOneUpstream(async (_name, _input, { organizat
   seen.push(budget.used);
   await ends?.promise;
   const lease = budget.pageLease(organization.id);
-  lease.take(100);
-  keep(lease);
+  lease.take(bytes);
+  kept.push(keep(lease));
   return { kind: "hits", hits: [], posts: 0, profiles: 0 };
 });
 const searching = toolCall("web_search", { query: "gates" });
@@ -40,6 +45,15 @@ describe.each(tools.map((way) => [nameOf(way), way] as const))("%s", (_, way) =>
     expect(seen).toEqual([0]);
     expect(budget.used).toBe(0);
   });
+});
+
+test("rule 1.17: with the pages that it was brought a request has at most 32 MiB", async () => {
+  bytes = 12 * 1024 * 1024;
+  fake.next(searching, searching, searching, text("done"));
+  await serve(callOn(fake.url, { path: "tools", client: "chat", upstream: "chat", stream: false }));
+  expect(kept).toEqual([true, true, false]);
+  expect(seen).toEqual([0, bytes, 2 * bytes]);
+  expect(budget.used).toBe(0);
 });
 
 test("nor beyond a client that left, also where a call ends after it", async () => {

@@ -12,6 +12,7 @@ import type { MessagesEvent, ServerToolName, ToolChoice } from "../dialects/mess
 import { codecs } from "../dialects/registry.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
 import { apiErrorOf } from "../store/store-away.ts";
+import { bodyLimits } from "../lib/body-limits.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import { newId } from "../lib/ids.ts";
 import type { ToolCall } from "../loop/loop.ts";
@@ -85,11 +86,7 @@ class ToolServing {
       policy,
       tools: work.beginning.tools,
       prior: work.prior,
-      // A call that its turn no longer waits for may end after everything else.
-      keep: (lease) => {
-        if (this.#pages === null) lease.release();
-        else this.#pages.push(lease);
-      },
+      keep: (lease) => this.#keep(lease),
       credential: (id) => call.snapshot.credential(id),
       askModel: askModelOf(
         call.snapshot,
@@ -100,6 +97,15 @@ class ToolServing {
     };
     const { carry, context } = work;
     this.#writer = look.stream ? codecs[call.dialect].writeStream(carry, context, this.#annotate) : null;
+  }
+
+  /** A call that its turn no longer waits for may end after everything else. */
+  #keep(lease: ByteLease): boolean {
+    const held = this.#pages?.reduce((sum, { bytes }) => sum + bytes, this.#services.look.bodyBytes) ?? 0;
+    const isKept = this.#pages !== null && held + lease.bytes <= bodyLimits.bytes;
+    if (isKept) this.#pages?.push(lease);
+    else lease.release();
+    return isKept;
   }
 
   /** Annotations of Responses and Chat: every link to something that a tool returned. */

@@ -42,6 +42,8 @@ interface Options {
   readonly admit?: (organizationId: string, limit: number) => Promise<boolean>;
   readonly policy?: Partial<Policy>;
   readonly own?: number | null;
+  /** The request may hold no more pages. */
+  readonly full?: boolean;
 }
 
 async function run(
@@ -91,7 +93,10 @@ async function run(
     policy,
     tools: { ...everything, ...options.tools },
     prior,
-    keep: (lease: ByteLease) => kept.push(lease),
+    keep: (lease: ByteLease) => {
+      if (options.full !== true) kept.push(lease);
+      return options.full !== true;
+    },
     credential: (id: string) => (id === "x-key" ? "s3cret" : undefined),
     askModel: () => Promise.reject(new Error("no model here")),
   };
@@ -134,6 +139,10 @@ describe("the toolbox", () => {
     const pages = { "/page": answer("hi", { "content-type": "text/plain" }) };
     await run("web_fetch", { url: "BASE/page" }, pages);
     expect(kept.map(({ bytes }) => bytes)).toEqual([2]);
+    expect(await run("web_fetch", { url: "BASE/page" }, pages, { full: true })).toEqual({
+      kind: "error",
+      code: "unavailable",
+    });
     await run("web_fetch", { url: "BASE/page" }, {});
     expect(kept).toEqual([]);
   });

@@ -19,8 +19,11 @@ export interface ToolScope {
   readonly tools: RequestedTools;
   /** URLs that may be opened; grows while the request runs. */
   readonly prior: PriorContext;
-  /** Keeps what counts the bytes of a page that was brought, and releases it once the request is over (rule 7.2). */
-  readonly keep: (lease: ByteLease) => void;
+  /**
+   * Keeps what counts the bytes of a page that was brought, and releases it once the request is over (rule 7.2). False: the
+   * request may hold no more, and the lease is released.
+   */
+  readonly keep: (lease: ByteLease) => boolean;
   /** A resolved credential of the snapshot. */
   readonly credential: (id: string) => string | undefined;
   /** Asks another route of the snapshot, for the Model engine. */
@@ -84,8 +87,7 @@ export const createToolbox =
           fetch,
           signal,
         );
-        if (outcome.kind === "page") scope.keep(lease);
-        return outcome;
+        return outcome.kind === "page" && !scope.keep(lease) ? failed("unavailable") : outcome;
       }
       case "web_search": {
         const { webSearch } = policy;
