@@ -56,7 +56,7 @@ test("rule 1.17: with the pages that it was brought a request has at most 32 MiB
   expect(budget.used).toBe(0);
 });
 
-test("nor beyond a client that left, also where a call ends after it", async () => {
+test("not beyond a client that left, also where a call ends after it", async () => {
   ends = Promise.withResolvers();
   fake.next(searching, text("done"));
   const call = callOn(fake.url, { path: "tools", client: "chat", upstream: "chat", stream: true });

@@ -237,7 +237,7 @@ export const metrics = {
   }),
   bodyBytes: new TallyGauge({
     name: "gapura_body_bytes",
-    help: "Bytes of request bodies that this process holds, decoded.",
+    help: "Bytes of request bodies and opened pages that this process holds, decoded.",
     registers,
   }),
   /**
