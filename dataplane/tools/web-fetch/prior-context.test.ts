@@ -23,6 +23,8 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
     ['{"url":"https://example.com/a","x":1}', "https://example.com/a"],
     ['{"text":"https://example.com/a\\nnext"}', "https://example.com/a"],
     [String.raw`{"url":"https:\/\/example.com\/a"}`, "https://example.com/a"],
+    [String.raw`{"url":"https:\u002F\u002Fexample.com\u002Fa"}`, "https://example.com/a"],
+    [String.raw`{"text":"see https:\/\/example.com\/a?b=1\u0026c=2, then"}`, "https://example.com/a?b=1&c=2"],
     [String.raw`{"url":"https://example.com/a?b=1\u0026c\u003d2"}`, "https://example.com/a?b=1&c=2"],
     ["\u2018https://example.com/a\u2019", "https://example.com/a"],
     ["\u00abhttps://example.com/a\u00bb.", "https://example.com/a"],
@@ -54,6 +56,7 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
     ["ftp://example.com/a", "ftp://example.com/a"],
     ["https://example.com/a", "not a url"],
     ["https:// example.com/a", "https://example.com/a"],
+    [String.raw`https:\/\/example.com\/a`, "https://example.com"],
     ["", "https://example.com/"],
   ])("%j does not show %s", (text, url) => {
     expect(shown(text).has(url)).toBe(false);
@@ -72,6 +75,35 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
     shown("https://".repeat(125_000));
     shown(`https://${"a".repeat(1_000_000)}`);
     expect(computedMs() - started).toBeLessThan(3_000);
+  });
+});
+
+describe("rule 7.3: a page holds up nobody, whatever it is made of", () => {
+  const MOST = 10_000_000;
+  const filled = (piece: string | ((index: number) => string), length: number) =>
+    Array.from({ length: Math.floor(MOST / length) }, (_, index) =>
+      typeof piece === "string" ? piece : piece(index),
+    ).join("");
+
+  test.each([
+    ["escaped slashes", filled("\\/", 2)],
+    ["escaped letters", filled("\\u0026", 6)],
+    ["marks", filled("://", 3)],
+    ["escaped marks", filled(":\\/\\/", 5)],
+    ["addresses", filled((index) => `http://a.example/${index}/abcdef `, 30)],
+    ["escaped addresses", filled((index) => `http:\\/\\/a.example\\/${index}\\/abcdef `, 34)],
+    ["addresses that are nothing but escapes", filled(`http:\\/\\/${"\\/".repeat(245)}`, 500)],
+    ["addresses within addresses", filled("http://a.example/?u=", 20)],
+    [
+      "addresses that end in brackets",
+      filled((index) => `http://a.example/${index}/${"),.".repeat(160)} `, 500),
+    ],
+  ])("of %s", (_, text) => {
+    const prior = new PriorContext();
+    prior.addPage("http://warm.example/", text.slice(0, 100_000));
+    const before = computedMs();
+    prior.addPage("http://page.example/", text);
+    expect(computedMs() - before).toBeLessThan(250);
   });
 });
 

@@ -87,6 +87,9 @@ const MAX_URLS = 100_000;
 const MAX_URLS_IN_TEXT = 10_000;
 /** The same for looking at one, repeated or not. */
 const MAX_MARKS = 40_000;
+/** Characters that are looked at of all of them, and how many times as much an escaped one costs. */
+const MAX_READ = 1024 * 1024;
+const ESCAPES_COST = 4;
 /** URLs over 250 characters are never fetched; the rest is room for what follows a URL without a blank. */
 const MAX_RUN = 512;
 const MAX_TRIMMED = 8;
@@ -104,30 +107,45 @@ const run =
   // oxlint-disable-next-line no-control-regex -- control characters end a URL
   /[^\s"'`<>\\\u0000-\u001f\u007f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1b\uff1f\u300c-\u3011\u201c\u201d]+/y;
 
+/** What stands between scheme and host, also as JSON is written by PHP and by those who put it into a page. */
+const MARKS = ["://", ":\\/\\/", ":\\u002F\\u002F", ":\\u002f\\u002f"] as const;
+const [PLAIN_MARK] = MARKS;
+
 /** Every reading of every URL in a text: with and without punctuation that may belong to the sentence, also out of JSON. */
 function urlsIn(text: string): ReadonlySet<string> {
   const found = new Set<string>();
-  addUrlsIn(text, found);
-  const unescaped = withoutJsonEscapes(text);
-  if (unescaped !== text) addUrlsIn(unescaped, found);
+  // URLs may overlap (one in another's query), but a text made of schemes must not be read 500 times over.
+  let budget = Math.min(2 * text.length, MAX_READ);
+  let marks = 0;
+  for (const mark of MARKS) {
+    for (let at = text.indexOf(mark); at >= 0; at = text.indexOf(mark, at + mark.length)) {
+      marks += 1;
+      if (budget <= 0 || marks > MAX_MARKS || found.size >= MAX_URLS_IN_TEXT) return found;
+      const scheme = /https?$/i.exec(text.slice(Math.max(0, at - 5), at))?.[0];
+      if (scheme === undefined) continue;
+      const from = at + mark.length;
+      budget -= addReadings(scheme, text.slice(from, from + MAX_RUN), mark === PLAIN_MARK, found);
+    }
+  }
   return found;
 }
 
-function addUrlsIn(text: string, found: Set<string>): void {
-  // URLs may overlap (one in another's query), but a text made of schemes must not be read 500 times over.
-  let budget = 2 * text.length;
-  let mark = text.indexOf("://");
-  for (let marks = 0; mark >= 0 && marks < MAX_MARKS; mark = text.indexOf("://", mark + 3)) {
-    if (budget <= 0 || found.size >= MAX_URLS_IN_TEXT) break;
-    marks += 1;
-    const scheme = /https?$/i.exec(text.slice(Math.max(0, mark - 5), mark))?.[0];
-    if (scheme === undefined) continue;
-    run.lastIndex = mark + 3;
-    const rest = run.exec(text.slice(0, mark + 3 + MAX_RUN))?.[0] ?? "";
-    budget -= rest.length;
-    if (rest === "") continue;
-    for (const reading of readings(`${scheme}://${rest}`)) found.add(reading);
-  }
+/** @returns what looking at it costs, in characters. */
+function addReadings(scheme: string, ahead: string, isPlain: boolean, found: Set<string>): number {
+  const add = (rest: string) => {
+    if (rest !== "") for (const reading of readings(`${scheme}://${rest}`)) found.add(reading);
+  };
+  const rest = runOf(ahead);
+  if (isPlain) add(rest);
+  // Nothing but an escape goes on behind it.
+  if (ahead[rest.length] !== "\\") return rest.length;
+  add(runOf(withoutJsonEscapes(ahead)));
+  return ESCAPES_COST * ahead.length;
+}
+
+function runOf(text: string): string {
+  run.lastIndex = 0;
+  return run.exec(text)?.[0] ?? "";
 }
 
 function readings(whole: string): string[] {
