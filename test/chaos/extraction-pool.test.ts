@@ -143,6 +143,11 @@ describe("the pool", () => {
     expect(first !== undefined && alive(first)).toBe(false);
   }, 60_000);
 
+  test("where children have no time the page is late, not broken", async () => {
+    const pool = newPool({ children: 1, killAfterMs: 1 });
+    expect(await read(pool, simple)).toEqual({ kind: "failed", reason: "late" });
+  });
+
   test("a child killed from outside costs nobody a page", async () => {
     const pool = newPool({ children: 1 });
     pool.warm();

@@ -19,8 +19,8 @@ export type Extraction =
       readonly text: string;
     }
   /**
-   * `busy`: too many pages wait, or this one did for too long; `late`: its own time was over; `aborted`: the caller
-   * gave up or the pool closed; `broken`: even plain text failed.
+   * `busy`: too many pages wait, or this one did for too long; `late`: its own time was over, or its children's; `aborted`: the
+   * caller gave up or the pool closed; `broken`: even plain text failed.
    */
   | { readonly kind: "failed"; readonly reason: "busy" | "late" | "aborted" | "broken" };
 
@@ -108,19 +108,23 @@ export class ExtractionPool {
 
   /** Whoever has a place finds a child. */
   async #read(page: RawPage): Promise<Extraction> {
+    let fault: "late" | "broken" = "broken";
     for (const plainOnly of [false, true]) {
       if (this.#crew.closing.aborted) return { kind: "failed", reason: "aborted" };
       const child = this.#crew.take();
       const { bytes, ...rest } = page;
       const job = { ...rest, plainOnly, domTimeoutMs: this.#limits.domTimeoutMs };
       const read = await child.run(job, bytes, this.#limits.killAfterMs);
-      if (read === null) continue;
+      if (typeof read === "string") {
+        fault = read;
+        continue;
+      }
       const { head, text } = read;
       if (head.rss > this.#limits.retireRss) await child.end();
       else this.#crew.giveBack(child);
       return { kind: "extracted", title: head.title, mode: head.mode, text };
     }
-    return { kind: "failed", reason: this.#crew.closing.aborted ? "aborted" : "broken" };
+    return { kind: "failed", reason: this.#crew.closing.aborted ? "aborted" : fault };
   }
 }
 
@@ -157,19 +161,23 @@ class Child implements CrewMember {
     return this.#process.pid;
   }
 
-  /** Null when the child died over the page or had to be killed. */
+  /** `broken` when the child died over the page, `late` when it had to be killed. */
   async run(
     job: ExtractionJob,
     bytes: Buffer,
     killAfterMs: number,
-  ): Promise<{ head: ExtractionHead; text: string } | null> {
+  ): Promise<{ head: ExtractionHead; text: string } | "broken" | "late"> {
     const { promise, resolve } = Promise.withResolvers<{ head: unknown; body: Buffer } | null>();
     this.#waiting = resolve;
-    const timer = setTimeout(() => this.#process.kill("SIGKILL"), killAfterMs);
+    let isLate = false;
+    const timer = setTimeout(() => {
+      isLate = true;
+      this.#process.kill("SIGKILL");
+    }, killAfterMs);
     for (const part of encodeFrame(job, bytes)) this.#process.stdin?.write(part);
     const frame = await promise;
     clearTimeout(timer);
-    if (frame === null) return null;
+    if (frame === null) return isLate ? "late" : "broken";
     this.served = true;
     return { head: frame.head as ExtractionHead, text: frame.body.toString("utf8") };
   }
