@@ -7,10 +7,11 @@ import type { Micros } from "../billing/meter.ts";
 import { STANDARD } from "../billing/price.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 import { DAY_MS } from "../lib/clock.ts";
+import { Slices } from "../lib/slices.ts";
 import type { Tag } from "../lib/tags.ts";
 import type { Filters } from "./filters.ts";
 import { invalid, type BucketRange } from "./parameters.ts";
-import { readSums, type Sum, type SumColumn } from "./sums.ts";
+import { readSums, REPORT_SLICE_MS, type Sum, type SumColumn } from "./sums.ts";
 
 /** The longest range of a report of costs (rule 5.19). */
 export const MOST_DAYS = 366;
@@ -103,15 +104,15 @@ export interface ChargeGroup {
   readonly tag: Tag | null;
 }
 
-export interface ChargedDay {
-  /** Unix milliseconds of its start. */
+/** The same of one day. */
+export interface DayCharge extends ChargeGroup {
+  /** Unix milliseconds of the day's start. */
   readonly at: number;
-  readonly charges: readonly ChargeGroup[];
 }
 
-/** Days with charges, and the charges of all of them together. */
+/** Charges by the day, and those of all days together. */
 export interface ChargeSums {
-  readonly days: readonly ChargedDay[];
+  readonly days: readonly DayCharge[];
   /** The dearest first. */
   readonly total: readonly ChargeGroup[];
 }
@@ -139,18 +140,21 @@ export async function readCharges(
     filters,
     columns: by.lines ? columns : ["cost_micros"],
   });
-  const days = Array.from(
-    Map.groupBy(sums, ({ at }) => at),
-    ([at, found]) => ({ at, charges: found.flatMap((sum) => (by.lines ? linesOf(sum) : [wholeOf(sum)])) }),
-  );
+  const slices = new Slices(REPORT_SLICE_MS);
+  const days: DayCharge[] = [];
   const total = new Map<string, ChargeGroup>();
-  for (const { micros, ...group } of days.flatMap(({ charges }) => charges)) {
-    const key = JSON.stringify(group);
-    total.set(key, { ...group, micros: (total.get(key)?.micros ?? 0n) + micros });
+  for (const sum of sums) {
+    if (slices.usedUp) await slices.pause();
+    for (const { micros, ...group } of by.lines ? linesOf(sum) : [wholeOf(sum)]) {
+      days.push({ at: sum.at, micros, ...group });
+      const key = JSON.stringify(group);
+      total.set(key, { ...group, micros: (total.get(key)?.micros ?? 0n) + micros });
+    }
   }
   const grouped = by.lines || by.tag !== null;
   if (!grouped && total.size === 0) total.set("", { micros: 0n, of: null, tag: null });
-  return { days, total: [...total.values()].sort((a, b) => Number(b.micros - a.micros)) };
+  const dearest = (one: ChargeGroup, other: ChargeGroup) => Number(other.micros - one.micros);
+  return { days, total: await slices.sorted([...total.values()], dearest) };
 }
 
 /** As reports and exports call what was charged for: the tier of service only where it has prices of its own. */

@@ -2,7 +2,8 @@
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import type { ReportQuery } from "./parameters.ts";
-import { buckets, type Sum, type SumColumn } from "./sums.ts";
+import { Slices } from "../lib/slices.ts";
+import { buckets, REPORT_SLICE_MS, type Sum, type SumColumn } from "./sums.ts";
 import { readUsage, type UsageFace } from "./usage.ts";
 import { unixTime, whole } from "./values.ts";
 
@@ -36,15 +37,16 @@ export async function completionsUsage(
   now: number,
 ) {
   const { page, sums } = await readUsage(pool, { organizationId, query, now }, face);
+  const slices = new Slices(REPORT_SLICE_MS);
   return {
     object: "page",
-    data: buckets(page.range, sums, (from, to, found) => ({
+    data: await buckets(page.range, sums, result, (from, to, results) => ({
       object: "bucket",
       start_time: unixTime(from),
       end_time: unixTime(to),
-      results: found.map(result),
+      results,
     })),
-    results: dearestFirst(sums).map(result),
+    results: await slices.map(await dearestFirst(sums, slices), result),
     has_more: page.hasMore,
     next_page: page.next,
   };
@@ -53,15 +55,17 @@ export async function completionsUsage(
 type UsageSum = Sum<(typeof face.columns)[number]>;
 
 /** The groups over all buckets of the page: who, or what, spends most. */
-function dearestFirst(sums: readonly UsageSum[]): readonly UsageSum[] {
+async function dearestFirst(sums: readonly UsageSum[], slices: Slices): Promise<readonly UsageSum[]> {
   const groups = new Map<string, UsageSum>();
   for (const { at, sums: more, ...of } of sums) {
+    if (slices.usedUp) await slices.pause();
     const key = JSON.stringify(of);
     const known = groups.get(key);
     const columns = face.columns.map((column) => [column, (known?.sums[column] ?? 0n) + more[column]]);
     groups.set(key, { at, ...of, sums: Object.fromEntries(columns) as UsageSum["sums"] });
   }
-  return [...groups.values()].sort((one, other) => Number(other.sums.cost_micros - one.sums.cost_micros));
+  const dearest = (one: UsageSum, other: UsageSum) => Number(other.sums.cost_micros - one.sums.cost_micros);
+  return await slices.sorted([...groups.values()], dearest);
 }
 
 function result({ sums, ...of }: UsageSum) {

@@ -4,7 +4,8 @@ import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
 import { readFilters } from "./filters.ts";
 import { readGroups, readOnlyPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
-import { buckets } from "./sums.ts";
+import { Slices } from "../lib/slices.ts";
+import { buckets, REPORT_SLICE_MS } from "./sums.ts";
 import { rupiahText } from "./values.ts";
 import { isoSeconds } from "../lib/unix-time.ts";
 
@@ -22,11 +23,11 @@ export async function costReport(
   const shown = readOnlyPage(query, range);
   const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "starting_at");
   return {
-    results: total.map(result),
-    data: buckets(shown, days, (from, to, [day]) => ({
+    results: await new Slices(REPORT_SLICE_MS).map(total, result),
+    data: await buckets(shown, days, result, (from, to, results) => ({
       starting_at: isoSeconds(from),
       ending_at: isoSeconds(to),
-      results: (day?.charges ?? []).map(result),
+      results,
     })),
     has_more: false,
     next_page: null,

@@ -4,7 +4,8 @@ import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
 import { readFilters } from "./filters.ts";
 import { readGroups, readOnlyPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
-import { buckets } from "./sums.ts";
+import { Slices } from "../lib/slices.ts";
+import { buckets, REPORT_SLICE_MS } from "./sums.ts";
 import { rupiahNumber, unixTime } from "./values.ts";
 
 /** @param now Unix milliseconds. @throws ApiError 400 naming the parameter. */
@@ -22,12 +23,12 @@ export async function costs(
   const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "start_time");
   return {
     object: "page",
-    results: total.map(result),
-    data: buckets(shown, days, (from, to, [day]) => ({
+    results: await new Slices(REPORT_SLICE_MS).map(total, result),
+    data: await buckets(shown, days, result, (from, to, results) => ({
       object: "bucket",
       start_time: unixTime(from),
       end_time: unixTime(to),
-      results: (day?.charges ?? []).map(result),
+      results,
     })),
     has_more: false,
     next_page: null,

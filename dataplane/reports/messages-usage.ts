@@ -37,10 +37,10 @@ export async function messagesUsage(
 ) {
   const { page, sums } = await readUsage(pool, { organizationId, query, now }, face);
   return {
-    data: buckets(page.range, sums, (from, to, found) => ({
+    data: await buckets(page.range, sums, result, (from, to, results) => ({
       starting_at: isoSeconds(from),
       ending_at: isoSeconds(to),
-      results: found.map(result),
+      results,
     })),
     has_more: page.hasMore,
     next_page: page.next,

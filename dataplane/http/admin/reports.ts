@@ -7,6 +7,8 @@ import { costs } from "../../reports/costs.ts";
 import { exportCosts } from "../../reports/focus/export.ts";
 import { messagesUsage } from "../../reports/messages-usage.ts";
 import type { ReportQuery } from "../../reports/parameters.ts";
+import { REPORT_SLICE_MS } from "../../reports/sums.ts";
+import { jsonInSlices } from "../../lib/json-slices.ts";
 import type { Reads } from "../../store/reads.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
 
@@ -21,10 +23,11 @@ export const reportRoutes =
   (reads: Reads): Routes =>
   (app: FastifyInstance, { clock }: HttpServices) => {
     for (const [path, report] of Object.entries(reports)) {
-      app.get(path, { config: { access: "admin" } }, async (request) => {
+      app.get(path, { config: { access: "admin" } }, async (request, reply) => {
         const { organizationId } = callerOf(request);
         const from = await reads.of(organizationId);
-        return report(from, organizationId, request.query as ReportQuery, clock.now());
+        const shown = await report(from, organizationId, request.query as ReportQuery, clock.now());
+        return reply.type("application/json; charset=utf-8").send(await jsonInSlices(shown, REPORT_SLICE_MS));
       });
     }
     app.get("/v1/organization/costs/export", { config: { access: "admin" } }, async (request, reply) => {
