@@ -12,7 +12,7 @@ export interface DueDelivery extends ThresholdMessage {
 }
 
 /** What kept a receiver from getting it: `refused`: the URL guard. */
-export type DeliveryFailure = "refused" | "not declared" | "failed";
+export type DeliveryFailure = "refused" | "not declared" | "no signing secret" | "failed";
 
 /** Whoever has a delivery must be done with it by then; else another pod takes it. */
 const LEASE_SECONDS = 60;

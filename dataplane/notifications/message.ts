@@ -44,13 +44,27 @@ export function messageBody(message: ThresholdMessage): string {
   });
 }
 
-/** `at`: Unix milliseconds of this try; receivers refuse old ones. @throws Error when the secret is none. */
-export function messageHeaders(id: string, at: number, body: string, secret: string): Record<string, string> {
+/** What signs messages; null: the secret is none. */
+export function signerOf(secret: string): Webhook | null {
+  try {
+    return new Webhook(secret);
+  } catch {
+    return null;
+  }
+}
+
+/** `at`: Unix milliseconds of this try; receivers refuse old ones. */
+export function messageHeaders(
+  id: string,
+  at: number,
+  body: string,
+  signer: Webhook,
+): Record<string, string> {
   return {
     "content-type": "application/json",
     "user-agent": "gapura",
     "webhook-id": id,
     "webhook-timestamp": String(Math.floor(at / 1000)),
-    "webhook-signature": new Webhook(secret).sign(id, new Date(at), body),
+    "webhook-signature": signer.sign(id, new Date(at), body),
   };
 }

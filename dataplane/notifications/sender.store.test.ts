@@ -88,11 +88,12 @@ function pod(
   notifications: Readonly<Record<string, readonly Notification[]>>,
   resolver?: Resolver,
   store: DatabasePool = pool,
+  secret = SECRET,
 ) {
   const organizations = Object.entries(notifications).map(([id, list]) =>
     sampleOrganization(id, { notifications: [...list] }),
   );
-  const snapshot = sampleSnapshot(sampleRouting(1, { organizations }), { "ns/hooks/secret": SECRET });
+  const snapshot = sampleSnapshot(sampleRouting(1, { organizations }), { "ns/hooks/secret": secret });
   const sender = new NotificationSender({
     pool: store,
     clock: systemClock,
@@ -275,6 +276,47 @@ test("what is not declared here, or has no secret yet, waits", async () => {
       return (await state())["/good"];
     })
     .toMatchObject({ ended: true, failure: null });
+  expect(came).toHaveLength(1);
+});
+
+test("a secret that signs nothing keeps a message waiting as one that is not there does, and for a day at most", async () => {
+  await crossed("org_a", [url("/good")]);
+  const without = pod({ org_a: [told("/good")] }, undefined, pool, "no base64!");
+  await expect
+    .poll(state)
+    .toEqual({ "/good": { ended: false, failure: "no signing secret", tries: expect.any(Number) } });
+  await pool.query(sql.unsafe`update threshold_messages set crossed_at = now() - interval '25 hours'`);
+  await expect
+    .poll(async () => {
+      await hurry();
+      return (await state())["/good"];
+    })
+    .toMatchObject({ ended: true, failure: "no signing secret" });
+  await without.stop();
+  const id = await crossed("org_b", [url("/good")]);
+  pod({ org_b: [told("/good")] });
+  await expect.poll(() => came.map(({ headers }) => headers["webhook-id"])).toEqual([id]);
+});
+
+test("what was taken is not sent again because Postgres was away when that was to be noted", async () => {
+  let isAway = true;
+  const terminated = Object.assign(new Error("terminating connection"), { code: "57P01" });
+  const query: DatabasePool["query"] = async (statement) => {
+    if (isAway) throw terminated;
+    return await pool.query(statement);
+  };
+  await crossed("org_a", [url("/good")]);
+  pod({ org_a: [told("/good")] }, undefined, { ...pool, query });
+  await expect.poll(() => came.length).toBe(1);
+  // As if Postgres were away for longer than a minute, and this pod had found the message again before it noted anything.
+  await expect
+    .poll(async () => {
+      await hurry();
+      return (await state())["/good"]?.tries;
+    })
+    .toBeGreaterThan(2);
+  isAway = false;
+  await expect.poll(state).toMatchObject({ "/good": { ended: true, failure: null } });
   expect(came).toHaveLength(1);
 });
 

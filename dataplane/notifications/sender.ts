@@ -2,11 +2,13 @@
  * Sends what has crossed a threshold (rule 9.8). Every pod has one and all do the same: what one has taken the others leave
  * alone for a minute, and what one has not finished when it dies is taken by another, under the same id.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Snapshot } from "../config/snapshot.ts";
 import { DAY_MS, HOUR_MS, type Clock } from "../lib/clock.ts";
 import { Recurring } from "../lib/recurring.ts";
+import { isStoreAway } from "../store/store-away.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import {
   claimDeliveries,
@@ -16,7 +18,7 @@ import {
   type DueDelivery,
   type DeliveryFailure,
 } from "./deliveries.ts";
-import { messageBody, messageHeaders } from "./message.ts";
+import { messageBody, messageHeaders, signerOf } from "./message.ts";
 import { sendMessage, type SendDeps } from "./send.ts";
 
 /** The first try comes within 10 s of the charge. */
@@ -30,6 +32,8 @@ const FIRST_PAUSE_MS = 10_000;
 const LONGEST_PAUSE_MS = 2 * HOUR_MS;
 /** What is wrong here may be mended at any time, and costs the receiver nothing. */
 const OWN_PAUSE_MS = 60_000;
+/** Before it is tried again to note what became of a try, while Postgres is away. */
+const NOTE_PAUSE_MS = 250;
 
 /** After so many tries: 10 s, 30 s, 90 s … 2 h, each up to half as long again. `random`: 0 to 1. */
 export const pauseAfter = (tries: number, random: number): number =>
@@ -51,6 +55,8 @@ export class NotificationSender {
   readonly #loops: readonly Recurring[];
   /** Tries under way, by organization. */
   readonly #under = new Map<string, number>();
+  /** The same, each by its message and receiver. */
+  readonly #trying = new Set<string>();
   readonly #running = new Set<Promise<void>>();
   #stopped = false;
 
@@ -81,6 +87,8 @@ export class NotificationSender {
       const free = PLACES - this.#running.size;
       const taken = free <= 0 ? [] : await claimDeliveries(pool, { most: free, ofOne: OF_ONE, busy });
       for (const delivery of taken) {
+        // Its time to be done with it ran out while Postgres was away: what became of it is noted all the same.
+        if (this.#trying.has(nameOf(delivery))) continue;
         // What fails is told once, and neither breaks off this look nor the end of the process.
         const trying = this.#try(delivery)
           .catch((error: unknown) => log.error({ err: error, message: delivery.id }, "a notification failed"))
@@ -95,10 +103,13 @@ export class NotificationSender {
 
   async #try(delivery: DueDelivery): Promise<void> {
     const { organizationId } = delivery;
+    const name = nameOf(delivery);
     this.#under.set(organizationId, (this.#under.get(organizationId) ?? 0) + 1);
+    this.#trying.add(name);
     try {
       await this.#settle(delivery, await this.#send(delivery));
     } finally {
+      this.#trying.delete(name);
       const left = (this.#under.get(organizationId) ?? 1) - 1;
       if (left > 0) this.#under.set(organizationId, left);
       else this.#under.delete(organizationId);
@@ -113,8 +124,13 @@ export class NotificationSender {
     const declared = snapshot?.organization(organizationId)?.notifications?.find((one) => one.url === url);
     const secret = snapshot?.credential(declared?.credential ?? "");
     if (declared === undefined || secret === undefined) return "not declared";
+    const signer = signerOf(secret);
+    if (signer === null) {
+      log.warn({ organizationId, message: id }, "a notification's secret signs nothing");
+      return "no signing secret";
+    }
     const body = messageBody(delivery);
-    const headers = messageHeaders(id, clock.now(), body, secret);
+    const headers = messageHeaders(id, clock.now(), body, signer);
     const outcome = await sendMessage(declared, headers, body, this.#options);
     metrics.notifications.inc({ outcome: outcome.kind });
     if (outcome.kind === "taken") return null;
@@ -125,7 +141,19 @@ export class NotificationSender {
     return outcome.kind;
   }
 
+  /** Tried for as long as Postgres is away: what was taken would be sent once more otherwise. */
   async #settle(delivery: DueDelivery, failure: DeliveryFailure | null): Promise<void> {
+    for (;;) {
+      try {
+        return await this.#note(delivery, failure);
+      } catch (error) {
+        if (this.#stopped || !isStoreAway(error)) throw error;
+        await sleep(NOTE_PAUSE_MS);
+      }
+    }
+  }
+
+  async #note(delivery: DueDelivery, failure: DeliveryFailure | null): Promise<void> {
     const { pool, clock, random } = this.#options;
     if (failure === null || clock.now() - delivery.crossedAt >= GIVEN_UP_MS)
       return await endDelivery(pool, delivery, failure);
@@ -133,3 +161,5 @@ export class NotificationSender {
     await postponeDelivery(pool, delivery, failure, waitMs);
   }
 }
+
+const nameOf = ({ id, url }: DueDelivery): string => `${id} ${url}`;
