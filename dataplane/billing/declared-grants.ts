@@ -3,6 +3,7 @@ import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from
 import { z } from "zod";
 import type { NoteReason, OrganizationEntry } from "../config/schema.ts";
 import { applyGrant } from "./accounts.ts";
+import type { Micros } from "./meter.ts";
 
 /** A declared grant that is not in the books as it is declared. */
 export interface GrantNote {
@@ -12,23 +13,37 @@ export interface GrantNote {
   readonly reason: Extract<NoteReason, `Grant${string}`>;
 }
 
-/** Applies what is new, each grant once by its name. */
-export async function copyGrants(
+/** A grant that is declared and was not applied. */
+export interface NewGrant {
+  readonly organizationId: string;
+  readonly name: string;
+  readonly amount: Micros;
+}
+
+/** What of the declarations is new: each grant is applied once by its name. */
+export async function newGrants(
   transaction: DatabaseTransactionConnection,
   entries: readonly OrganizationEntry[],
-): Promise<void> {
+): Promise<readonly NewGrant[]> {
   const applied = await readApplied(
     transaction,
     entries.map(({ id }) => id),
   );
-  // In the order of ids, as every transaction that locks several accounts.
-  for (const { id, grants } of [...entries].sort((one, other) => (one.id < other.id ? -1 : 1))) {
-    for (const { name, amountMicros } of grants) {
-      if (applied.has(JSON.stringify([id, name]))) continue;
-      const amount = BigInt(amountMicros);
-      // Refused when the balance would leave its bounds; the note below says so, and the next copy tries again.
-      await applyGrant(transaction, { organizationId: id, name, amount, source: "declared" });
-    }
+  return entries.flatMap(({ id, grants }) =>
+    grants
+      .filter(({ name }) => !applied.has(JSON.stringify([id, name])))
+      .map(({ name, amountMicros }) => ({ organizationId: id, name, amount: BigInt(amountMicros) })),
+  );
+}
+
+/** Applies them. Where they are several organizations', whoever calls has locked their accounts. */
+export async function copyGrants(
+  transaction: DatabaseTransactionConnection,
+  grants: readonly NewGrant[],
+): Promise<void> {
+  for (const grant of grants) {
+    // Refused when the balance would leave its bounds; the note below says so, and the next copy tries again.
+    await applyGrant(transaction, { ...grant, source: "declared" });
   }
 }
 

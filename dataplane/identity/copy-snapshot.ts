@@ -10,9 +10,9 @@ import type { OrganizationEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { NewId } from "../lib/ids.ts";
 import { refusesData } from "../store/postgres.ts";
-import { copyGrants } from "../billing/declared-grants.ts";
+import { copyGrants, newGrants } from "../billing/declared-grants.ts";
 import { copyKeys } from "./declared-keys.ts";
-import { bumpKeyEpoch } from "../billing/accounts.ts";
+import { bumpKeyEpoch, lockAccounts } from "../billing/accounts.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
 
 /** Organizations in one transaction. */
@@ -237,9 +237,12 @@ async function copySome(
   await transaction.query(sql.unsafe`
     update organizations set declaration = '' where id = any(${sql.array([...waiting], "text")})
   `);
-  await copyGrants(transaction, entries);
-  for (const id of new Set([...stopped, ...archived, ...limited, ...ended]))
-    await bumpKeyEpoch(transaction, id);
+  const grants = await newGrants(transaction, entries);
+  const changed = new Set([...stopped, ...archived, ...limited, ...ended]);
+  // All of them first: in the order in which charges lock them, so that neither waits for the other.
+  await lockAccounts(transaction, [...grants.map(({ organizationId }) => organizationId), ...changed]);
+  await copyGrants(transaction, grants);
+  for (const id of changed) await bumpKeyEpoch(transaction, id);
   return waiting;
 }
 

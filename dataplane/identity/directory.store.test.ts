@@ -1,5 +1,6 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { pino } from "pino";
-import { sql, type DatabasePool } from "slonik";
+import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
 import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
@@ -330,6 +331,36 @@ test("an unchanged organization is not copied again", async () => {
   await copy([declared]);
   await copy([declared]);
   expect(refreshed).toEqual([]);
+});
+
+test("a copy of several organizations and a charge of the same wait for each other, and neither breaks the other off", async () => {
+  const [first, second] = ["org_order_a", "org_order_b"];
+  await copy([organization(first, { projects: ["default", "more"] }), organization(second)]);
+  const lock = (db: CommonQueryMethods, id: string) =>
+    db.query(sql.unsafe`select from accounts where organization_id = ${id} for update`);
+  const waiting = () =>
+    pool.oneFirst(sql.type(z.object({ count: z.bigint() }))`
+      select count(*) as count from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+    `);
+  let runs = 0;
+  const [locked, waits] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  // As a charge of both: in the order of their ids.
+  const charging = pool.transaction(async (transaction) => {
+    runs += 1;
+    await lock(transaction, first);
+    locked.resolve();
+    await waits.promise;
+    await lock(transaction, second);
+  });
+  await locked.promise;
+  const copying = copy([organization(first), organization(second, { suspended: true })]);
+  await expect.poll(waiting).toBe(1n);
+  // Whoever has waited for a second looks once for a deadlock, and is broken off: the copy has looked by then.
+  await sleep(1_500);
+  waits.resolve();
+  await charging;
+  await copying;
+  expect(runs).toBe(1);
 });
 
 test("rule 7.7: keys in line are found in few queries, and only valid ones are known afterwards", async () => {
