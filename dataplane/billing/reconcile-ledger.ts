@@ -229,6 +229,11 @@ async function lostCharges(transaction: CommonQueryMethods): Promise<string[]> {
 
 /** Organizations and scopes whose books one script call reads, beside all holds and charges of the shard: some milliseconds. */
 const NAMES_AT_ONCE = 1_000;
+/**
+ * Of more charges than these no script makes sums: everybody else's calls would wait for it. So many wait only when the ledger
+ * has been away.
+ */
+const MOST_SUMMED = 20_000;
 
 interface Books {
   readonly organizationId: string;
@@ -264,6 +269,13 @@ async function checkMeter(
   const spends: Books[] = [];
   for (let shard = 0; shard < SHARDS; shard += 1) {
     const all = [...(names[shard] ?? []), ...(scopes[shard] ?? [])];
+    const crowd = await waitingCrowd(redis, shard);
+    if (crowd !== null) {
+      broken.push(
+        `shard ${shard}: ${crowd} charges wait for the ledger, too many to be compared: look again later`,
+      );
+      continue;
+    }
     let summary: readonly string[] = [];
     // In portions, as live requests wait behind each.
     for (let at = 0; at === 0 || at < all.length; at += NAMES_AT_ONCE) {
@@ -297,6 +309,18 @@ async function checkMeter(
   broken.push(...(await wrongBases(pool, redis, books)));
   broken.push(...(await wrongScopes(pool, redis)));
   return { broken, holds };
+}
+
+/** How many charges still wait after a while, where they are too many to be summed; null: they are not. */
+async function waitingCrowd(redis: RedisStore, shard: number): Promise<string | null> {
+  const tag = shardTag(shard);
+  for (let look = 1; ; look += 1) {
+    const waiting = (await redis.get(`${tag}:waiting`)) ?? "0";
+    // The count says nothing when somebody took the stream away.
+    if (Number(waiting) <= MOST_SUMMED || (await redis.xlen(`${tag}:usage`)) === 0) return null;
+    if (look === LOOKS) return waiting;
+    await sleep(BETWEEN_LOOKS_MS);
+  }
 }
 
 /** A Redis database belongs to one ledger. */

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
@@ -447,4 +448,23 @@ test("reconcile is exact beside running data planes, and says what is not", asyn
     expect.stringMatching(/^org_item: the sums of .* for model are not those of its rows$/),
     "org_item: held is 5, its holds sum to 0",
   ]);
+});
+
+test("reconcile does not keep Redis busy with what has gathered while the ledger was away, and says so", async () => {
+  const [own, store] = [await freshDatabase(), await freshRedis()];
+  const idle = await Plane.open({ redisUrl: store.url, postgresUrl: own.url }, { running: false });
+  await makeOrganization(idle.pool, "org_away", 1_000n);
+  await (await idle.holds.open(request("org_away"), 10n)).settle(usage(3));
+  const { tag } = idle.shardFor("org_away");
+  const waits = /^shard \d+: 20001 charges wait for the ledger, too many to be compared/;
+  await idle.redis.set(`${tag}:waiting`, "20001");
+  expect((await reconcileLedger(idle.pool, idle.redis)).broken).toEqual([expect.stringMatching(waits)]);
+  // As soon as few are left it goes on.
+  const found = reconcileLedger(idle.pool, idle.redis);
+  await sleep(1_000);
+  await idle.redis.set(`${tag}:waiting`, "1");
+  expect((await found).broken).toEqual([]);
+  await idle.close();
+  await store[Symbol.asyncDispose]();
+  await own.drop();
 });
