@@ -22,7 +22,7 @@ function partsOf(...frozen: string[]) {
     pools: [{ close: step("pool") }],
     records: { stop: step("records") },
     sync: { stop: step("sync") },
-    money: { stop: step("money") },
+    money: { stop: step("money"), tellLast: step("told") },
     stores: { close: step("stores") },
     stopTelemetry: step("telemetry"),
   };
@@ -43,7 +43,7 @@ const inOrder = ["drain", "idle", "loader", "helper", "dispatcher", "pool", "rec
 test("requests end first, and stores last", async () => {
   const { parts, steps } = partsOf();
   expect(await endedIn(parts)).toBe(0);
-  expect(steps).toEqual([...inOrder, "sync", "money", "stores", "telemetry"]);
+  expect(steps).toEqual([...inOrder, "sync", "money", "told", "stores", "telemetry"]);
 });
 
 test("the last charges are moved while copying waits for a frozen Postgres", async () => {
@@ -77,10 +77,18 @@ test.each(["drain", "holds", "loader", "helper", "dispatcher", "pool", "records"
       records: { records: { stop: fails } },
     }[name];
     await endedIn({ ...parts, ...failing });
-    expect(steps.slice(-4)).toEqual(["sync", "money", "stores", "telemetry"]);
+    expect(steps.slice(-5)).toEqual(["sync", "money", "told", "stores", "telemetry"]);
     expect(error).toHaveBeenCalledTimes(1);
   },
 );
+
+test("what copying has changed by its end is told after it, also when moving the charges failed", async () => {
+  const { parts, steps } = partsOf();
+  const copied = () => new Promise((done) => setTimeout(() => done(steps.push("copied")), 2_000));
+  const money = { ...parts.money, stop: () => Promise.reject(new Error("refused")) };
+  await endedIn({ ...parts, sync: { stop: copied }, money });
+  expect(steps.slice(-4)).toEqual(["copied", "told", "stores", "telemetry"]);
+});
 
 test("stores that answer nothing keep the end for no longer than its bounds", async () => {
   const { parts } = partsOf("helper", "sync", "money", "stores", "telemetry");

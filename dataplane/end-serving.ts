@@ -25,8 +25,8 @@ export interface EndingParts {
   readonly records: Stops;
   /** Copies what is declared, and writes when keys were last used. */
   readonly sync: Stops;
-  /** Moves the last charges into the ledger. */
-  readonly money: Stops;
+  /** Moves the last charges into the ledger; then tells what the ledger has come to. */
+  readonly money: Stops & { tellLast(): Promise<unknown> };
   readonly stores: { close(): Promise<unknown> };
   readonly stopTelemetry: () => Promise<unknown>;
 }
@@ -46,7 +46,10 @@ export async function endServing(parts: EndingParts): Promise<void> {
   await all(...dispatchers.map((dispatcher) => dispatcher.destroy()), ...pools.map((pool) => pool.close()));
   await all(records.stop());
   // Beside one another: with a Postgres that is frozen, charges go where they can while copying waits.
-  await within(LAST_CHARGES_MS, () => all(sync.stop(), money.stop()));
+  await within(LAST_CHARGES_MS, async () => {
+    await all(sync.stop(), money.stop());
+    await all(money.tellLast());
+  });
   // The stores go last: until here running requests were settling their charges.
   await within(GOODBYE_MS, () => all(stores.close(), parts.stopTelemetry()));
 }

@@ -35,6 +35,8 @@ export interface Money {
   begin(): Promise<void>;
   /** When the last request is answered: stops the upkeep and moves what was charged into the ledger. */
   stop(): Promise<void>;
+  /** When all has stopped that changes accounts (`Upkeep.tellLast`). */
+  tellLast(): Promise<void>;
 }
 
 export function startMoney(options: MoneyOptions): Money {
@@ -60,5 +62,5 @@ export function startMoney(options: MoneyOptions): Money {
       log.warn({ err: error }, "could not compare Redis with the ledger");
     }
   };
-  return { begin, holds, upkeep, stop: () => upkeep.stop() };
+  return { begin, holds, upkeep, stop: () => upkeep.stop(), tellLast: () => upkeep.tellLast() };
 }

@@ -90,6 +90,8 @@ export class Upkeep {
   /** `run_id` of the server that answered last, by shard; empty: unknown. */
   readonly #servers: string[];
   #looked = false;
+  /** It told Redis of changed accounts, for all pods, until it was stopped. */
+  #toldLast = false;
 
   constructor(options: UpkeepOptions) {
     this.#options = options;
@@ -132,6 +134,7 @@ export class Upkeep {
    * again when either store forgot it, until the ledger has all of it.
    */
   async stop(timeoutMs = 10_000): Promise<void> {
+    this.#toldLast = this.#leaders.has(0);
     // A Postgres that hangs would block the drainer for ever.
     await Promise.race([Promise.all(this.#loops.map((loop) => loop.stop())), pause(timeoutMs)]);
     const deadline = performance.now() + timeoutMs;
@@ -156,6 +159,14 @@ export class Upkeep {
       }
       await pause(50);
     }
+  }
+
+  /**
+   * To be called at the very end, when nothing of this process changes an account any more: what was changed since the
+   * last look nobody else may tell, as this may be the last data plane. @throws when a store is away.
+   */
+  async tellLast(): Promise<void> {
+    if (this.#toldLast) await this.#tellChangedSince(performance.now());
   }
 
   /**
@@ -285,6 +296,10 @@ export class Upkeep {
   async #tellChanged(): Promise<void> {
     const now = performance.now();
     if (!this.#leaders.has(0) || now < this.#toldAt + this.#rhythm.accountsMs) return;
+    await this.#tellChangedSince(now);
+  }
+
+  async #tellChangedSince(now: number): Promise<void> {
     const backMs = this.#rhythm.lookBackMs + now - this.#toldAt;
     if (backMs > LOOK_BACK_MOST_MS) await this.#tellAll();
     else await this.#tell(await changedAccounts(this.#options.pool, backMs / 1_000));

@@ -189,6 +189,28 @@ test("a grant that only the ledger knows of serves all who ask in the same momen
   for (const bill of bills) await bill.release();
 });
 
+test("what changed an account a moment before the last data plane ends is told to Redis by its end", async () => {
+  const [own, store] = [await freshDatabase(), await freshRedis()];
+  // Its next look for changed accounts would come long after its end.
+  const rhythm = { accountsMs: 600_000 };
+  const last = await Plane.open({ redisUrl: store.url, postgresUrl: own.url }, { rhythm });
+  await makeOrganization(last.pool, "org_last", 100n);
+  const known = () => last.redis.hget(`${last.shardFor("org_last").tag}:o:org_last`, "base");
+  await (await last.holds.open(request("org_last"), 10n)).release();
+  expect(await known()).toBe("100");
+  // It leads.
+  await expect.poll(() => last.redis.get(`${last.holds.shards[0]?.tag ?? ""}:leader`)).not.toBeNull();
+  await last.upkeep.stop();
+  await last.pool.transaction((transaction) =>
+    applyGrant(transaction, { organizationId: "org_last", name: "more", amount: 7n, source: "command" }),
+  );
+  await last.upkeep.tellLast();
+  expect(await known()).toBe("107");
+  await last.close();
+  await store[Symbol.asyncDispose]();
+  await own.drop();
+});
+
 test("a grant makes an empty organization serve", async () => {
   await makeOrganization(plane.pool, "org_poor", 0n);
   expect(await code(plane.holds.open(request("org_poor"), 1n))).toBe("insufficient_credit");
