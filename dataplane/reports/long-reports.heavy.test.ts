@@ -85,3 +85,18 @@ test.each(Object.entries(reports))(
     expect(longest).toBeLessThan(100);
   },
 );
+
+test("a report of costs has no more results than others, however many lines its groups have", async () => {
+  const twoLines = {
+    ...pool,
+    any: async () => rows.slice(0, 50_001).map((row) => ({ ...row, output_tokens: 1n })),
+  };
+  const query = { start_time: asked.start_time, group_by: "line_item" };
+  await expect(costs(twoLines as CommonQueryMethods, "org_a", query, now)).rejects.toThrow(
+    "The report has more than 100000 results",
+  );
+  // Not shown line by line they are few.
+  await expect(
+    costs(twoLines as CommonQueryMethods, "org_a", { start_time: asked.start_time }, now),
+  ).resolves.toBeDefined();
+});
