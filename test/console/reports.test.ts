@@ -283,17 +283,38 @@ test("a failed request is found by its status, and tells what happened", async (
 });
 
 /** One request as many, each with an id of its own. */
-const manyRequests = async (change: Record<string, unknown>, count: number) =>
+const manyRequests = async (change: Record<string, unknown>, count: number, hasMore = false) =>
   await page.route("**/v1/organization/requests?*", async (route) => {
-    const response = await route.fetch();
+    const asked = new URL(route.request().url());
+    // The ids that are made up here are no cursors of the service.
+    asked.searchParams.delete("after");
+    const response = await route.fetch({ url: asked.href });
     const answer = (await response.json()) as { readonly data: readonly object[] };
     const data = Array.from({ length: count }, (_, index) => ({
       ...answer.data[0],
       ...change,
       id: `req_many_${index}`,
     }));
-    await route.fulfill({ response, json: { ...answer, data, has_more: false } });
+    await route.fulfill({
+      response,
+      json: { ...answer, data, has_more: hasMore, last_id: `req_many_${count - 1}` },
+    });
   });
+
+test("older requests are shown from their first row on, wherever the newer ones were left", async () => {
+  await manyRequests({}, 101, true);
+  await page.goto(`${url}/console/requests`);
+  await settled(page);
+  for (const range of ["51–100 of 101", "101–101 of 101"]) {
+    await page.getByRole("button", { name: "Next" }).click();
+    await page.getByText(range).waitFor();
+  }
+  await page.getByRole("link", { name: "Older requests" }).click();
+  await page.getByRole("link", { name: "Newest requests" }).waitFor();
+  await settled(page);
+  await page.getByText("1–50 of 101").waitFor();
+  await page.unroute("**/v1/organization/requests?*");
+});
 
 test("the pages of a list keep the focus, say where they are and number their rows", async () => {
   await manyRequests({}, 101);

@@ -4,6 +4,8 @@
  */
 import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
+import { useStore } from "../lib/store.ts";
+import { place } from "../router.ts";
 import { formatCount, useTexts } from "../texts/texts.ts";
 import { Button } from "./basics.tsx";
 
@@ -31,6 +33,9 @@ const PAGE_ROWS = 50;
 
 export function Table<Row>({ name, columns, rows, id, total }: TableProps<Row>) {
   const [page, setPage] = useState(0);
+  const at = useStore(place);
+  // Another address asks for other rows, which are read from the first one on.
+  useEffect(() => setPage(0), [at]);
   const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS));
   const shown = Math.min(page, pages - 1);
   useEffect(() => {
