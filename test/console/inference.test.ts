@@ -371,6 +371,22 @@ test("Stop ends both of two answers that are compared, and tells what each cost"
   page.removeAllListeners("response");
 });
 
+test("of two answers that are compared, one that had ended is not told to be stopped", async () => {
+  await open("playground?model=demo-messages&compare=demo-chat");
+  // The second model never answers.
+  await page.route("**/v1/messages", async (route) => {
+    const { model } = route.request().postDataJSON() as { readonly model: string };
+    if (model === "demo-messages") await route.continue();
+  });
+  await send(scripted({ answer: { parts: [{ type: "text", text: "All of it." }] } }));
+  const [ended, stopped] = ["demo-messages", "demo-chat"].map((name) => page.getByRole("region", { name }));
+  await ended?.locator("dd").last().getByText(/^\d/).waitFor();
+  await page.getByRole("button", { name: "Stop" }).click();
+  await stopped?.getByText("Stopped.").waitFor();
+  expect(await ended?.getByText("Stopped.").count()).toBe(0);
+  await page.unroute("**/v1/messages");
+});
+
 test("a conversation goes on: the next question is sent with what was said, until a new one begins", async () => {
   await open("playground?model=demo-messages");
   const region = () => page.getByRole("region", { name: "demo-messages" });

@@ -319,6 +319,8 @@ function Answer({ question, signal, onEnd }: AnswerProps) {
   const [play, setPlay] = useState<Play>(nothingYet);
   const [problem, setProblem] = useState<Error | null>(null);
   const [isRunning, setIsRunning] = useState(true);
+  /** Before its end: Stop may also be meant for the answer beside this one. */
+  const [wasStopped, setWasStopped] = useState(false);
   const [firstByteMs, setFirstByteMs] = useState<number | null>(null);
   const [credits, setCredits] = useState<string | null>(null);
   // The newest play; what is drawn follows it.
@@ -343,6 +345,7 @@ function Answer({ question, signal, onEnd }: AnswerProps) {
       } catch (error) {
         if (!signal.aborted) setProblem(error instanceof Error ? error : new Error(String(error)));
       }
+      setWasStopped(signal.aborted);
       setIsRunning(false);
       onEnd(newest.current.text);
       // It takes a moment to be known; the next question need not wait for it.
@@ -359,7 +362,7 @@ function Answer({ question, signal, onEnd }: AnswerProps) {
         </p>
       ))}
       <Markdown text={play.text} />
-      {signal.aborted && !isRunning && <p class="notice warn">{t.playground.stopped}</p>}
+      {wasStopped && <p class="notice warn">{t.playground.stopped}</p>}
       {problem !== null && <Problem problem={problem} />}
       {play.error !== null && (
         <p class="notice bad" role="alert">
