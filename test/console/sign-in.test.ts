@@ -158,6 +158,30 @@ consoleTest(
 );
 
 consoleTest(
+  "whoever signs in again after a sign-in has ended is back at the view that was open",
+  async () => {
+    await signInAs("olga");
+    await heading("Overview");
+    await view("Usage").click();
+    await settled(page);
+    await page.route("**/v1/organization/**", (route) =>
+      route.fulfill({
+        status: 401,
+        json: { error: { message: "It has expired.", code: "invalid_api_key" } },
+      }),
+    );
+    await page.getByLabel("Interval").selectOption("hour");
+    await expect
+      .poll(() => page.getByRole("alert").textContent())
+      .toBe("Your sign-in has ended. Sign in again.");
+    await page.unroute("**/v1/organization/**");
+    await atProvider().click();
+    await heading("Usage");
+    expect(page.url()).toBe(`${product.url}/console/usage?interval=hour`);
+  },
+);
+
+consoleTest(
   "a viewer sees everything, people by their names as well, and is offered no change; an owner is",
   async () => {
     const changes = () =>

@@ -1,5 +1,5 @@
 /** How a page that was just loaded begins: back from the provider, with what stayed in the tab, or with nobody. */
-import { addressIn, replace, signInOrganization } from "./router.ts";
+import { addressIn, replace, signInOrganization, wantedView } from "./router.ts";
 import { enter, isTaken, kept, provider, resumePerson, returned, signIn, signInOf } from "./session.ts";
 
 /** Signs in with what the provider sent or with what stayed, if there is something. */
@@ -14,11 +14,10 @@ export async function resume(): Promise<void> {
   if (person !== null) {
     const id = person.at.organization_id;
     if (organization === id) {
-      const to = address.searchParams.get("to") ?? "";
-      if (await isTaken(() => resumePerson(person))) replace(addressIn(to));
+      if (await isTaken(() => resumePerson(person))) replace(addressIn(wantedView(address)));
     } else if (organization === null) {
       // Only the page that is loaded there may ask the provider for new tokens.
-      const to = `${address.pathname}${address.search}`;
+      const to = wantedView(address);
       location.replace(
         `/console/sign-in/${encodeURIComponent(id)}?${new URLSearchParams({ to }).toString()}`,
       );

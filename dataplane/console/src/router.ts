@@ -48,6 +48,12 @@ export function signInOrganization({ pathname }: URL): string | null {
   }
 }
 
+/** What somebody who signs in came for: on a page for signing in its `to`; elsewhere a sign-in ended at this very view. */
+export function wantedView(address: URL): string {
+  if (signInOrganization(address) === null) return `${address.pathname}${address.search}`;
+  return address.searchParams.get("to") ?? "";
+}
+
 /** An address of this console and of no other page, whatever text asks for: else the overview's. */
 export function addressIn(text: string): string {
   const base = new URL(BASE, location.origin);

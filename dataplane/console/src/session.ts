@@ -53,12 +53,12 @@ export async function signIn(adminKey: string, stay: boolean): Promise<void> {
 export const signInOf = (organization: string): Promise<ConsoleSignIn> =>
   call(null, "GET /v1/organizations/{id}/sign_in", { path: { id: organization } });
 
-/** Leaves for the provider; the view that was wanted is shown when the person is back. */
-export async function signInAt(at: ConsoleSignIn, stay: boolean): Promise<void> {
+/** Leaves for the provider; `to`, the address of a view, is shown when the person is back. */
+export async function signInAt(at: ConsoleSignIn, stay: boolean, to: string): Promise<void> {
   expelled.set(false);
   returned.set(null);
   const { leave } = await provider();
-  await leave(at, { stay, to: new URLSearchParams(location.search).get("to") ?? "" });
+  await leave(at, { stay, to });
 }
 
 export function signOut(): void {

@@ -4,7 +4,7 @@ import { ApiProblem } from "../api/client.ts";
 import { useLoad } from "../lib/load.ts";
 import { useStore } from "../lib/store.ts";
 import type { SignInProblem } from "../provider.ts";
-import { BASE, signInOrganization } from "../router.ts";
+import { BASE, signInOrganization, wantedView } from "../router.ts";
 import { expelled, returned, signIn, signInAt, signInOf } from "../session.ts";
 import { useTexts, type Texts } from "../texts/texts.ts";
 import { Button, Check, Field } from "./basics.tsx";
@@ -85,7 +85,7 @@ function AtProvider({ organization }: { organization: string }) {
     setBusy(true);
     try {
       // The page goes; the button stays as it is until then.
-      await signInAt(at.value, stay);
+      await signInAt(at.value, stay, wantedView(new URL(location.href)));
     } catch (error) {
       returned.set(error instanceof Error ? error : new Error(String(error)));
       setBusy(false);
