@@ -39,3 +39,11 @@ test("what is wrong with an input file is told by the numbers of its lines, or o
   ]);
   expect(inputFailures(null)).toEqual([]);
 });
+
+test("every failed line of the largest batch is told", () => {
+  const lines = Array.from({ length: 10_000 }, (_, index) =>
+    JSON.stringify({ custom_id: `line-${index}`, response: null, error: { code: "batch_expired" } }),
+  );
+  const told = failedLines(lines.join("\n"));
+  expect([told.length, told.at(-1)?.line]).toEqual([10_000, "line-9999"]);
+});

@@ -25,8 +25,8 @@ interface ErrorBody {
   readonly message?: string;
 }
 
-/** As many as a page has patience for. */
-const MOST_LINES = 1000;
+/** As many as a batch may have: fewer would be told as if they were all. */
+const MOST_LINES = 10_000;
 
 /** @param text JSON Lines; what succeeded is left out. @throws SyntaxError */
 export function failedLines(text: string): FailedLine[] {
