@@ -236,6 +236,27 @@ test("a refusal of the service is shown in its own words, and nothing is lost", 
   await page.unroute("**/api_keys");
 });
 
+test("what is under way is not closed by pressing Escape again and again, and its refusal is seen", async () => {
+  await api(admin, "POST", "/v1/organizations/api_keys", { name: "hurried" });
+  await page.goto(`${url}/console/keys`);
+  const { promise: due, resolve: answer } = Promise.withResolvers<void>();
+  await page.route("**/api_keys/*", async (route) => {
+    await due;
+    await route.fulfill({ status: 503, json: { error: { message: "The ledger is away.", code: "x" } } });
+  });
+  const dialog = await press("hurried", "Delete");
+  await Promise.all([
+    page.waitForRequest((request) => request.method() === "DELETE"),
+    dialog.getByRole("button", { name: "Delete" }).click(),
+  ]);
+  for (let presses = 0; presses < 3; presses += 1) await page.keyboard.press("Escape");
+  answer();
+  await dialog.getByRole("alert").getByText("The ledger is away.").waitFor();
+  await page.keyboard.press("Escape");
+  await dialog.waitFor({ state: "detached" });
+  await page.unroute("**/api_keys/*");
+});
+
 test("a refused question keeps the focus; once its key is gone, reading goes on at the top", async () => {
   await api(admin, "POST", "/v1/organizations/api_keys", { name: "doomed" });
   await page.goto(`${url}/console/keys`);

@@ -7,10 +7,12 @@ import { Button, Problem } from "./basics.tsx";
 interface DialogProps {
   readonly title: string;
   readonly onClose: () => void;
+  /** It stays, whatever is pressed. */
+  readonly busy?: boolean;
   readonly children: ComponentChildren;
 }
 
-export function Dialog({ title, onClose, children }: DialogProps) {
+export function Dialog({ title, onClose, busy = false, children }: DialogProps) {
   const id = useId();
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
@@ -28,7 +30,12 @@ export function Dialog({ title, onClose, children }: DialogProps) {
       aria-labelledby={id}
       onCancel={(event) => {
         event.preventDefault();
-        onClose();
+        if (!busy) onClose();
+      }}
+      onClose={() => {
+        // A browser lets nobody be held: it closes at the second Escape whatever is said at the first.
+        if (busy) element.current?.showModal();
+        else if (element.current !== null) onClose();
       }}
     >
       <h2 id={id}>{title}</h2>
@@ -54,7 +61,7 @@ function giveBack(opener: HTMLElement): void {
   document.addEventListener("focusin", () => watcher.disconnect(), { once: true });
 }
 
-interface FormDialogProps extends DialogProps {
+interface FormDialogProps extends Omit<DialogProps, "busy"> {
   /** Of the button that does it. */
   readonly action: string;
   readonly dangerous?: boolean;
@@ -85,11 +92,8 @@ export function FormDialog({
     }
   };
   // What is under way has something to show: a new key is told once.
-  const close = () => {
-    if (!busy) onClose();
-  };
   return (
-    <Dialog title={title} onClose={close}>
+    <Dialog title={title} busy={busy} onClose={onClose}>
       <form
         class="stack"
         method="post"
@@ -101,7 +105,7 @@ export function FormDialog({
         {children}
         {problem !== null && <Problem problem={problem} />}
         <div class="row end">
-          <Button disabled={busy} onClick={close}>
+          <Button disabled={busy} onClick={onClose}>
             {t.common.cancel}
           </Button>
           <Button submits kind={dangerous ? "danger" : "primary"} disabled={busy}>
