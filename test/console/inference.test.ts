@@ -95,6 +95,33 @@ test("a batch ends before one's eyes; its failed lines tell why, its results com
   ).toHaveLength(2);
 });
 
+test("the question whether a batch shall be cancelled has one button that cancels, and one that lets it run", async () => {
+  const slow = scripted({
+    answer: { parts: [{ type: "text", text: "At last." }] },
+    faults: { delayHeadersMs: 10_000 },
+  });
+  const { id } = await api(inference, "POST", "/v1/messages/batches", {
+    requests: [
+      {
+        custom_id: "slow",
+        params: { model: "demo-messages", max_tokens: 20, messages: [{ role: "user", content: slow }] },
+      },
+    ],
+  });
+  await open("batches");
+  const row = page.getByRole("row").filter({ hasText: String(id) });
+  const ask = async () => {
+    await row.getByRole("button", { name: "Cancel", exact: true }).click();
+    const dialog = page.getByRole("dialog", { name: `Cancel ${String(id)}?` });
+    expect(await dialog.getByRole("button").allTextContents()).toEqual(["Let it run", "Cancel batch"]);
+    return dialog;
+  };
+  await (await ask()).getByRole("button", { name: "Let it run" }).click();
+  await row.getByText("in progress").waitFor();
+  await (await ask()).getByRole("button", { name: "Cancel batch" }).click();
+  await row.getByText(/cancelling|ended/).waitFor();
+});
+
 test("a key that has ended is asked for again, also where a file was to be fetched with it", async () => {
   const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "ends soon" });
   const form = new FormData();

@@ -65,6 +65,8 @@ interface FormDialogProps extends Omit<DialogProps, "busy"> {
   /** Of the button that does it. */
   readonly action: string;
   readonly dangerous?: boolean;
+  /** Of the button that leaves all as it is; "Cancel" unless that is what the question is about. */
+  readonly dismissal?: string;
   /** Does it; what it throws is shown, and the dialog stays. */
   readonly onSubmit: () => Promise<void>;
 }
@@ -73,6 +75,7 @@ export function FormDialog({
   title,
   action,
   dangerous = false,
+  dismissal,
   onSubmit,
   onClose,
   children,
@@ -106,7 +109,7 @@ export function FormDialog({
         {problem !== null && <Problem problem={problem} />}
         <div class="row end">
           <Button disabled={busy} onClick={onClose}>
-            {t.common.cancel}
+            {dismissal ?? t.common.cancel}
           </Button>
           <Button submits kind={dangerous ? "danger" : "primary"} disabled={busy}>
             {action}

@@ -350,6 +350,7 @@ export const en = {
     line: "Line",
     reason: "Reason",
     cancel: "Cancel batch",
+    keep: "Let it run",
     cancelTitle: (id: string) => `Cancel ${id}?`,
     cancelText: "What runs is finished; what has not begun is not done. Results so far are kept.",
     empty: "There is no batch here",

@@ -351,6 +351,7 @@ export const id: Texts = {
     line: "Baris",
     reason: "Sebab",
     cancel: "Batalkan batch",
+    keep: "Biarkan berjalan",
     cancelTitle: (batch: string) => `Batalkan ${batch}?`,
     cancelText: "Yang berjalan diselesaikan; yang belum mulai tidak dikerjakan. Hasil sejauh ini tetap ada.",
     empty: "Tidak ada batch di sini",

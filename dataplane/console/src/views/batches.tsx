@@ -222,6 +222,7 @@ function BatchList() {
         <FormDialog
           title={t.batches.cancelTitle(asked.row.id)}
           action={t.batches.cancel}
+          dismissal={t.batches.keep}
           dangerous
           onClose={() => setAsked(null)}
           onSubmit={async () => {
