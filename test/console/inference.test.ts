@@ -55,6 +55,17 @@ test("an admin key is no inference key; one that is stays in memory alone, from 
   await page.getByText("Storage used").or(page.getByRole("meter")).first().waitFor();
 });
 
+test("another organization's key is refused: its files and batches would stand under this one's name", async () => {
+  await page.goto(`${url}/console/files`);
+  const field = page.getByLabel("Inference key");
+  await field.fill(many.inference);
+  await page.getByRole("button", { name: "Use key" }).click();
+  await page.getByRole("alert").getByText("belongs to another organization").waitFor();
+  await field.fill(inference);
+  await page.getByRole("button", { name: "Use key" }).click();
+  await page.getByRole("meter", { name: "Storage used" }).waitFor();
+});
+
 test("a model has its prices as the API tells them, and snippets with this address", async () => {
   await open("models?model=demo-messages");
   const { pricing } = (await api(inference, "GET", "/v1/models/demo-messages")) as {

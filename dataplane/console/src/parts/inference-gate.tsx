@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { ApiProblem, call } from "../api/client.ts";
+import { readProjects } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
 import { inferenceKey } from "../session.ts";
 import { useTexts } from "../texts/texts.ts";
@@ -35,8 +36,10 @@ function AskForKey() {
     setRefusal(null);
     const given = key.trim();
     try {
-      await call(given, "GET /v1/models", { query: { limit: 1 } });
-      inferenceKey.set(given);
+      const [key, projects] = await Promise.all([call(given, "GET /v1/key"), readProjects(null)]);
+      // What it shows and changes would stand beside this organization's name and balance.
+      if (projects.some(({ id }) => id === key.project_id)) inferenceKey.set(given);
+      else setRefusal(t.gate.foreign);
     } catch (error) {
       if (!(error instanceof ApiProblem)) setRefusal(t.common.unreachable);
       else if (error.status !== 401) setRefusal(error.message);

@@ -264,6 +264,7 @@ export const en = {
     change: "Use another key",
     adminKey: "This is an admin key. Inference keys begin with sk-svc-.",
     refused: "This inference key is not valid here.",
+    foreign: "This inference key belongs to another organization than the one that is signed in.",
   },
   models: {
     id: "Model",

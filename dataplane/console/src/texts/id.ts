@@ -265,6 +265,7 @@ export const id: Texts = {
     change: "Pakai kunci lain",
     adminKey: "Ini kunci admin. Kunci inferensi diawali sk-svc-.",
     refused: "Kunci inferensi ini tidak berlaku di sini.",
+    foreign: "Kunci inferensi ini milik organisasi lain, bukan organisasi yang sedang masuk.",
   },
   models: {
     id: "Model",
