@@ -217,6 +217,22 @@ test("filters stand in the address and open again; what matches nothing says so"
   await page.getByText("No key matches these filters.").waitFor();
 });
 
+test("a whole key that somebody looks for is found, and does not stand in the address", async () => {
+  const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "found by its key" });
+  const secret = String(made["key"]);
+  await page.goto(`${url}/console/keys`);
+  await settled(page);
+  await page.getByLabel("Search").fill(secret);
+  await row("found by its key").waitFor();
+  expect(await row("Declared in").count()).toBe(0);
+  expect(page.url()).toBe(`${url}/console/keys?search=${secret.slice(0, "sk-svc-".length + 6)}`);
+  await page.goto(`${url}/console/requests`);
+  await page.getByLabel("Request ID").fill(secret);
+  await page.getByRole("button", { name: "Open request" }).click();
+  await page.getByRole("main").getByRole("alert").waitFor();
+  expect(page.url()).not.toContain(secret);
+});
+
 test("a refusal of the service is shown in its own words, and nothing is lost", async () => {
   await page.goto(`${url}/console/keys`);
   await page.getByRole("button", { name: "Create key" }).click();

@@ -31,8 +31,13 @@ const here = (): Place => {
 
 export const place = new Store<Place>(here());
 
-export const addressOf = (view: View, query?: Readonly<Record<string, string>>): string => {
-  const text = new URLSearchParams(query).toString();
+/** Of a key no more than lists show: whoever looks for one pastes all of it, and an address is kept and shared. */
+const withoutKeys = (text: string): string => text.replace(/\b(sk-(?:adm-)?svc-\w{6})\w+/g, "$1");
+
+export const addressOf = (view: View, query: Readonly<Record<string, string>> = {}): string => {
+  const text = new URLSearchParams(
+    Object.entries(query).map(([name, value]) => [name, withoutKeys(value)]),
+  ).toString();
   return `${BASE}${view === "overview" ? "" : view}${text === "" ? "" : `?${text}`}`;
 };
 
@@ -79,7 +84,7 @@ export function refine(changes: Readonly<Record<string, string>>): void {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) {
     if (value === "") query.delete(name);
-    else query.set(name, value);
+    else query.set(name, withoutKeys(value));
   }
   const text = query.toString();
   history.replaceState(null, "", `${location.pathname}${text === "" ? "" : `?${text}`}`);
