@@ -233,6 +233,19 @@ test("a whole key that somebody looks for is found, and does not stand in the ad
   expect(page.url()).not.toContain(secret);
 });
 
+test("keys that share a name are told apart wherever one of them is chosen", async () => {
+  const ids: string[] = [];
+  for (let turn = 0; turn < 2; turn += 1)
+    ids.push(String((await api(admin, "POST", "/v1/organizations/api_keys", { name: "twin" }))["id"]));
+  for (const view of ["usage", "requests"]) {
+    await page.goto(`${url}/console/${view}`);
+    await settled(page);
+    const shown = await page.getByLabel("Key", { exact: true }).locator("option").allTextContents();
+    const twins = shown.filter((text) => text.startsWith("twin"));
+    expect([view, twins.toSorted()]).toEqual([view, ids.map((id) => `twin (${id})`).toSorted()]);
+  }
+});
+
 test("a refusal of the service is shown in its own words, and nothing is lost", async () => {
   await page.goto(`${url}/console/keys`);
   await page.getByRole("button", { name: "Create key" }).click();

@@ -83,8 +83,10 @@ export type Names = ReturnType<typeof useNames>;
 /** Keys, people and projects for filters and names. While they are on their way, an id stands for itself. */
 export function useNames() {
   const { value, busy } = useLoad(members, []);
-  const { callers, projects } = value ?? nobody;
-  const keyName = useMemo(() => namesOf(callers), [callers]);
+  const { callers: all, projects } = value ?? nobody;
+  const keyName = useMemo(() => namesOf(all), [all]);
+  // A filter tells them apart as every other place does.
+  const callers = useMemo(() => all.map(({ id }) => ({ id, name: keyName(id) })), [all, keyName]);
   const projectName = useMemo(() => namesOf(projects), [projects]);
   return { callers, projects, keyName, projectName, busy };
 }
