@@ -162,6 +162,16 @@ test("usage and costs are told by tier and by tag, and of one tag alone, as the 
   await page.getByText("Nothing was used in this range").waitFor();
 });
 
+test("whoever groups by a tag is asked which one", async () => {
+  for (const view of ["usage", "costs"]) {
+    await page.goto(`${url}/console/${view}`);
+    await page.getByLabel("Group by").selectOption("tag");
+    await page.getByText("Name the tag to group by.").waitFor();
+    await page.getByLabel("Tag", { exact: true }).fill("team");
+    await page.getByText("Name the tag to group by.").waitFor({ state: "detached" });
+  }
+});
+
 test("four hundred days of costs are asked for in parts and told whole", async () => {
   await page.goto(`${url}/console/costs`);
   await page.getByRole("button", { name: "400 days" }).click();

@@ -62,9 +62,15 @@ export function GroupChoice({ groups: shown, none = false }: { groups: readonly 
 export function TagFields() {
   const t = useTexts();
   const { query } = useStore(place);
+  const isWanted = query.get("group") === "tag" && tagName(query) === "";
   return (
     <>
-      <Field label={t.reports.groups.tag} value={query.get("tag") ?? ""} onInput={(tag) => refine({ tag })} />
+      <Field
+        label={t.reports.groups.tag}
+        value={query.get("tag") ?? ""}
+        onInput={(tag) => refine({ tag })}
+        {...(isWanted ? { hint: t.reports.tagHint } : {})}
+      />
       <Field
         label={t.reports.tagValue}
         value={query.get("value") ?? ""}

@@ -217,6 +217,7 @@ export const en = {
     },
     batch: "Batch",
     live: "Live",
+    tagHint: "Name the tag to group by.",
     tagValue: "Tag value",
     untagged: "Without it",
     others: "All others",

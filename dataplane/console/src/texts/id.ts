@@ -220,6 +220,7 @@ export const id: Texts = {
     },
     batch: "Batch",
     live: "Langsung",
+    tagHint: "Tulis nama tag untuk mengelompokkan.",
     tagValue: "Nilai tag",
     untagged: "Tanpa tag ini",
     others: "Lainnya",
