@@ -204,6 +204,27 @@ test("old figures under a new filter are told as old from the first drawing on",
   expect(busy).toBe("true");
 });
 
+test("figures of another question are seen to be such while the new ones are on their way, or have failed", async () => {
+  await page.goto(`${url}/console/usage`);
+  await settled(page);
+  const opacity = () =>
+    page.evaluate<number>("Number(getComputedStyle(document.querySelector('.stats')).opacity)");
+  expect(await opacity()).toBe(1);
+  const { promise: due, resolve: answer } = Promise.withResolvers<void>();
+  await page.route("**/v1/organization/usage/completions?*", async (route) => {
+    await due;
+    await route.fulfill({ status: 503, json: { error: { message: "The store is away.", code: "x" } } });
+  });
+  await page.getByLabel("Batch or live").selectOption("false");
+  await expect.poll(opacity).toBeLessThan(1);
+  answer();
+  await page.getByRole("alert").getByText("The store is away.").waitFor();
+  expect(await opacity()).toBeLessThan(1);
+  await page.unroute("**/v1/organization/usage/completions?*");
+  await page.getByRole("button", { name: "Try again" }).click();
+  await expect.poll(opacity).toBe(1);
+});
+
 test("usage of batches and of all else is told apart", async () => {
   await page.goto(`${url}/console/usage`);
   await page.getByLabel("Batch or live").selectOption("false");

@@ -4,14 +4,18 @@ import { useCallback, useEffect, useState } from "preact/hooks";
 export interface Loaded<Value> {
   /** The last one that came, also while the next one is on its way. */
   readonly value: Value | null;
+  /** Whether that one answers other inputs than the present ones, which are on their way or have failed. */
+  readonly isStale: boolean;
   readonly problem: Error | null;
   readonly busy: boolean;
   readonly again: () => void;
 }
 
-interface State<Value> extends Omit<Loaded<Value>, "again"> {
+interface State<Value> extends Omit<Loaded<Value>, "again" | "isStale"> {
   /** What was loaded: the inputs, and how often they were asked for. */
   readonly asked: readonly unknown[];
+  /** The same of the value. */
+  readonly answered: readonly unknown[];
 }
 
 /**
@@ -26,19 +30,25 @@ export function useLoad<Value>(
 ): Loaded<Value> {
   const [turn, setTurn] = useState(0);
   const asked = [...inputs, turn];
-  const [state, setState] = useState<State<Value>>({ value: null, problem: null, busy: true, asked });
+  const [state, setState] = useState<State<Value>>({
+    value: null,
+    problem: null,
+    busy: true,
+    asked,
+    answered: asked,
+  });
   const again = useCallback(() => setTurn((before) => before + 1), []);
   useEffect(() => {
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
     setState((before) => ({ ...before, busy: true, asked }));
     const show = (part: Value) => {
-      if (!stop.signal.aborted) setState({ value: part, problem: null, busy: true, asked });
+      if (!stop.signal.aborted) setState({ value: part, problem: null, busy: true, asked, answered: asked });
     };
     load(stop.signal, show).then(
       (value) => {
         if (stop.signal.aborted) return;
-        setState({ value, problem: null, busy: false, asked });
+        setState({ value, problem: null, busy: false, asked, answered: asked });
         if (everyMs > 0) timer = setTimeout(again, everyMs);
       },
       (error: unknown) => {
@@ -55,5 +65,6 @@ export function useLoad<Value>(
   }, [...asked, everyMs]);
   // The effect runs after the first drawing with other inputs: that one shows the old value, and has to say so.
   const isOld = asked.some((input, index) => input !== state.asked[index]);
-  return { value: state.value, problem: state.problem, busy: state.busy || isOld, again };
+  const isStale = state.value !== null && inputs.some((input, index) => input !== state.answered[index]);
+  return { value: state.value, problem: state.problem, busy: state.busy || isOld, isStale, again };
 }

@@ -282,10 +282,10 @@ export function Section<Value>({
   readonly aside?: ComponentChildren;
   readonly children: (value: Value) => ComponentChildren;
 }) {
-  const { value, problem, busy, again } = loaded;
+  const { value, problem, busy, isStale, again } = loaded;
   const t = useTexts();
   return (
-    <section class="section" aria-busy={busy || isBusy}>
+    <section class={isStale ? "section stale" : "section"} aria-busy={busy || isBusy}>
       {(title !== undefined || aside !== undefined) && (
         <header class="section-head">
           {title !== undefined && <h2>{title}</h2>}
