@@ -76,6 +76,21 @@ describe("signing in", () => {
   });
 });
 
+test("where a browser keeps nothing for pages, the console works and forgets", async () => {
+  const { page, faults } = await openPage(browser, url, desk);
+  // As Chromium does for whoever blocks all cookies.
+  await page.addInitScript(
+    `for (const name of ["localStorage", "sessionStorage"])
+      Object.defineProperty(window, name, { get() { throw new DOMException("denied", "SecurityError"); } });`,
+  );
+  await signIn(page, url, admin, true);
+  await page.getByLabel("Theme").selectOption("dark");
+  await page.reload();
+  await page.getByLabel("Admin key").waitFor();
+  expect(faults).toEqual([]);
+  await page.context().close();
+});
+
 describe.each([
   ["a desk, light", desk],
   ["a phone, dark", phone],

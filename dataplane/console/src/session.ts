@@ -4,6 +4,7 @@
  */
 import { ApiProblem, call, send, type Answer, type CallOptions, type Operation } from "./api/client.ts";
 import type { ConsoleSignIn, User } from "./api/schema.ts";
+import { tabStorage } from "./lib/storage.ts";
 import { Store } from "./lib/store.ts";
 import type { TokenKind, Tokens } from "./provider.ts";
 
@@ -44,7 +45,7 @@ export const provider = () => import("./provider.ts");
 export async function signIn(adminKey: string, stay: boolean): Promise<void> {
   const { name } = await call(adminKey, "GET /v1/organizations/me");
   forget();
-  if (stay) sessionStorage.setItem(KEPT_KEY, adminKey);
+  if (stay) tabStorage?.setItem(KEPT_KEY, adminKey);
   expelled.set(false);
   session.set({ organization: name, bearer: () => adminKey, person: null, readsOnly: false });
 }
@@ -74,8 +75,8 @@ export function signOut(): void {
 }
 
 function forget(): void {
-  sessionStorage.removeItem(KEPT_KEY);
-  sessionStorage.removeItem(KEPT_PERSON);
+  tabStorage?.removeItem(KEPT_KEY);
+  tabStorage?.removeItem(KEPT_PERSON);
 }
 
 function expel(): void {
@@ -87,10 +88,10 @@ function expel(): void {
 
 /** What stayed in this tab: a person's sign-in, else an admin key. */
 export function kept(): { readonly person: Person | null; readonly key: string | null } {
-  const person = sessionStorage.getItem(KEPT_PERSON);
+  const person = tabStorage?.getItem(KEPT_PERSON) ?? null;
   return {
     person: person === null ? null : (JSON.parse(person) as Person),
-    key: sessionStorage.getItem(KEPT_KEY),
+    key: tabStorage?.getItem(KEPT_KEY) ?? null,
   };
 }
 
@@ -133,7 +134,7 @@ export async function resumePerson(person: Person): Promise<void> {
   const token = await bearer();
   const { name } = await call(token, "GET /v1/organizations/me");
   const { role }: User = await call(token, "GET /v1/organization/users/{id}", { path: { id: "me" } });
-  sessionStorage.removeItem(KEPT_KEY);
+  tabStorage?.removeItem(KEPT_KEY);
   keep(person);
   expelled.set(false);
   returned.set(null);
@@ -141,8 +142,8 @@ export async function resumePerson(person: Person): Promise<void> {
 }
 
 function keep(person: Person): void {
-  if (person.stay) sessionStorage.setItem(KEPT_PERSON, JSON.stringify(person));
-  else sessionStorage.removeItem(KEPT_PERSON);
+  if (person.stay) tabStorage?.setItem(KEPT_PERSON, JSON.stringify(person));
+  else tabStorage?.removeItem(KEPT_PERSON);
 }
 
 /** The person's token, renewed shortly before its end; calls at the same time wait for one renewal. */

@@ -1,4 +1,5 @@
 /** Language and theme: kept in the browser, as neither is a secret. */
+import { browserStorage } from "../lib/storage.ts";
 import { Store, useStore } from "../lib/store.ts";
 import { chooseLanguage, language, languages, useTexts } from "../texts/texts.ts";
 import { Choice } from "./basics.tsx";
@@ -8,12 +9,12 @@ const theme = new Store("system");
 
 export function chooseTheme(name: string): void {
   const known = name === "light" || name === "dark" ? name : "system";
-  localStorage.setItem(KEPT_THEME, known);
+  browserStorage?.setItem(KEPT_THEME, known);
   document.documentElement.dataset["theme"] = known;
   theme.set(known);
 }
 
-export const keptTheme = (): string => localStorage.getItem(KEPT_THEME) ?? "system";
+export const keptTheme = (): string => browserStorage?.getItem(KEPT_THEME) ?? "system";
 
 export function Preferences() {
   const t = useTexts();

@@ -1,5 +1,6 @@
 /** The language of the page, and figures as it writes them. English comes with the page, others when they are asked for. */
 import { formatDecimal, rupiahOf } from "../lib/decimal.ts";
+import { browserStorage } from "../lib/storage.ts";
 import { Store, useStore } from "../lib/store.ts";
 import { en } from "./en.ts";
 
@@ -18,14 +19,14 @@ export const useTexts = (): Texts => useStore(texts);
 
 export async function chooseLanguage(name: string): Promise<void> {
   const known = languages.find(([code]) => code === name)?.[0] ?? "en";
-  localStorage.setItem(KEPT_LANGUAGE, known);
+  browserStorage?.setItem(KEPT_LANGUAGE, known);
   const chosen = known === "id" ? (await import("./id.ts")).id : en;
   document.documentElement.lang = known;
   language.set(known);
   texts.set(chosen);
 }
 
-export const keptLanguage = (): string => localStorage.getItem(KEPT_LANGUAGE) ?? "en";
+export const keptLanguage = (): string => browserStorage?.getItem(KEPT_LANGUAGE) ?? "en";
 
 export const formatCount = (count: number, { separators }: Texts): string =>
   formatDecimal(String(count), separators);
