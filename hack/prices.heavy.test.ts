@@ -190,3 +190,9 @@ test("a package that is no catalogue is called that", async () => {
     "pad is no catalogue of the form of @pydantic/genai-prices: TypeError: calcPrice",
   );
 });
+
+test("an option that there is not is answered with how it is called", async () => {
+  const { code, error } = await prices("--help");
+  expect(code).toBe(2);
+  expect(error).toContain("\nusage: npm run prices -- [--from");
+});

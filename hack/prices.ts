@@ -8,14 +8,15 @@
  */
 import { readdirSync, readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { parseArgs } from "node:util";
 import { Document, parseAllDocuments } from "yaml";
 import { z } from "zod";
+import { commandArguments } from "../dataplane/lib/command-arguments.ts";
 import { priceTableSpec } from "../operator/api/price-table.ts";
 import { differences, entryOf } from "./catalogue-prices.ts";
 import { readCatalogue } from "./price-catalogue.ts";
 
 const CATALOGUE = "@pydantic/genai-prices";
+const USAGE = `usage: npm run prices -- [--from ${CATALOGUE}] --models A,NAME=B | --check DIR`;
 
 const manifestSchema = z.looseObject({
   kind: z.string(),
@@ -124,7 +125,7 @@ async function check(from: string, folder: string, now: Date): Promise<boolean> 
 }
 
 try {
-  const { values } = parseArgs({
+  const { values } = commandArguments(USAGE, {
     options: { from: { type: "string" }, models: { type: "string" }, check: { type: "string" } },
   });
   // npm runs us in the repository's folder; paths are meant from where the user stands.

@@ -5,9 +5,9 @@
  */
 import { readFileSync } from "node:fs";
 import { join, resolve } from "node:path";
-import { parseArgs } from "node:util";
 import { z } from "zod";
 import { readStores } from "../dataplane/environment.ts";
+import { commandArguments } from "../dataplane/lib/command-arguments.ts";
 import { reconcile } from "../dataplane/reconcile.ts";
 
 /** Written by hack/start.ts. */
@@ -31,7 +31,9 @@ function storeAddresses(data: string | undefined): z.infer<typeof storesSchema> 
 }
 
 try {
-  const { values } = parseArgs({ options: { data: { type: "string" } } });
+  const { values } = commandArguments("usage: npm run reconcile -- [--data DIR]", {
+    options: { data: { type: "string" } },
+  });
   const { databaseUrl, redisUrl } = storeAddresses(values.data);
   const { exact, lines } = await reconcile(databaseUrl, redisUrl);
   for (const line of lines) console.log(line);

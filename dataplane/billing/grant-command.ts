@@ -1,7 +1,7 @@
 /** `main.ts grant`: adds credit by hand, through the same once-only table as declared grants (design.md §7). */
-import { parseArgs } from "node:util";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
+import { commandArguments } from "../lib/command-arguments.ts";
 import { creditsText, parseCredits } from "./credits.ts";
 import { applyGrant } from "./accounts.ts";
 import type { Micros } from "./meter.ts";
@@ -21,7 +21,7 @@ export function parseGrant(args: readonly string[]): GrantRequest {
     if (arg === "--amount" && args[index + 1] !== undefined) return [`--amount=${args[index + 1]}`];
     return args[index - 1] === "--amount" ? [] : [arg];
   });
-  const { values } = parseArgs({
+  const { values } = commandArguments(usage, {
     args: joined,
     options: {
       organization: { type: "string" },

@@ -1,6 +1,6 @@
 /** `main.ts audit-log`: prints the audit log, one JSON object a line, newest first. */
-import { parseArgs } from "node:util";
 import type { DatabasePool } from "slonik";
+import { commandArguments } from "../lib/command-arguments.ts";
 import { readAuditLog, type AuditQuery } from "./audit-log.ts";
 
 const usage = "usage: audit-log [--organization ID] [--key ID] [--since DATE] [--limit N]";
@@ -9,7 +9,7 @@ const MAX_LIMIT = 100_000;
 
 /** @throws Error that says what is wrong with the arguments. */
 export function parseAuditQuery(args: readonly string[]): AuditQuery {
-  const { values } = parseArgs({
+  const { values } = commandArguments(usage, {
     args: [...args],
     options: {
       organization: { type: "string" },

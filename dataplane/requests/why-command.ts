@@ -1,6 +1,6 @@
 /** `main.ts why ID`: everything that is known of one request, one fact a line. */
-import { parseArgs } from "node:util";
 import { creditsText } from "../billing/credits.ts";
+import { commandArguments } from "../lib/command-arguments.ts";
 import type { KeptRequest } from "./read-records.ts";
 import { requestOf } from "./stored-form.ts";
 
@@ -8,7 +8,7 @@ const usage = "usage: why REQUEST_ID [--json]";
 
 /** @throws Error that says what is wrong with the arguments. */
 export function parseWhy(args: readonly string[]): { readonly id: string; readonly json: boolean } {
-  const { values, positionals } = parseArgs({
+  const { values, positionals } = commandArguments(usage, {
     args: [...args],
     options: { json: { type: "boolean" } },
     allowPositionals: true,
