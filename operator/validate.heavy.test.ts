@@ -7,8 +7,14 @@ import { faultLine, validateFolder } from "./validate.ts";
 
 const root = resolve(import.meta.dirname, "..");
 const golden = (name: string) => join("test", "golden", "compile", name);
-const run = (...args: string[]) =>
-  spawnSync(process.execPath, [join("operator", "validate.ts"), ...args], { cwd: root, encoding: "utf8" });
+/** @param from where the user stands: npm runs it in the repository all the same. */
+const runFrom = (from: string, ...args: string[]) =>
+  spawnSync(process.execPath, [join("operator", "validate.ts"), ...args], {
+    cwd: root,
+    encoding: "utf8",
+    env: { ...process.env, INIT_CWD: from },
+  });
+const run = (...args: string[]) => runFrom(root, ...args);
 
 // Programs that are started may take long beside the tests of a busy machine.
 describe("npm run validate", { timeout: 60_000 }, () => {
@@ -70,8 +76,16 @@ describe("npm run validate", { timeout: 60_000 }, () => {
     });
   });
 
+  test("a folder is meant from where the user stands, and its files are told from there", () => {
+    expect(runFrom(join(root, "hack", "demo"), ".").stdout).toBe("6 objects in 4 files are valid\n");
+    expect(runFrom(join(root, golden("broken-file")), "step-3").stdout).toMatch(/^step-3\/all\.yaml:5 /);
+  });
+
   test("a folder that is not there and a wrong option exit with 2", () => {
     expect(run("/nonexistent/folder").status).toBe(2);
     expect(run(".", "--format", "xml").status).toBe(2);
+    const { status, stderr } = run("--help");
+    expect(status).toBe(2);
+    expect(stderr).toContain("\nusage: npm run validate -- DIR");
   });
 });

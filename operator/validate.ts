@@ -80,14 +80,27 @@ export function faultLine({ file, line, kind, name, path, reason, message }: Fou
   return [`${file}:${line}`, ...subject, ...where, `${reason}:`, message].join(" ");
 }
 
+const USAGE = `usage: npm run validate -- DIR [--format text|json] ${TENANCY_USAGE}`;
+
+/** @throws Error that also says how it is called. */
+function readFlags() {
+  try {
+    return parseArgs({
+      allowPositionals: true,
+      options: { format: { type: "string", default: "text" }, ...tenancyFlags },
+    });
+  } catch (error) {
+    throw new Error(`${error instanceof Error ? error.message : String(error)}\n${USAGE}`, { cause: error });
+  }
+}
+
 async function main(): Promise<number> {
-  const { values, positionals } = parseArgs({
-    allowPositionals: true,
-    options: { format: { type: "string", default: "text" }, ...tenancyFlags },
-  });
+  // npm runs us in the repository's folder; paths are meant, and told, from where the user stands.
+  process.chdir(process.env["INIT_CWD"] ?? process.cwd());
+  const { values, positionals } = readFlags();
   const [folder] = positionals;
   if (folder === undefined || positionals.length > 1 || !["text", "json"].includes(values.format)) {
-    console.error("usage: npm run validate -- DIR [--format text|json]", TENANCY_USAGE);
+    console.error(USAGE);
     return 2;
   }
   const { faults, objects, files } = await validateFolder(folder, tenancyOfFlags(values));
