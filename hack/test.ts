@@ -13,11 +13,19 @@ import { constants, tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { LintCache } from "./lint-cache.ts";
 
+const USAGE = "usage: npm test -- [PART OF A PATH ...] [--all] [--strict]";
+
 const args = process.argv.slice(2);
+// A flag that is mistyped would run other tests than were meant, for half an hour perhaps.
+const unknown = args.filter((arg) => arg.startsWith("-") && !["--fast", "--strict", "--all"].includes(arg));
+if (unknown.length > 0) {
+  console.error(`there is no ${unknown.join(", ")}\n${USAGE}`);
+  process.exit(2);
+}
 const fast = args.includes("--fast");
 const strict = args.includes("--strict") || process.env["CI"] === "true";
 const all = args.includes("--all");
-const patterns = args.filter((arg) => !arg.startsWith("--"));
+const patterns = args.filter((arg) => !arg.startsWith("-"));
 /** Everything but the long ones. */
 const isShort = !fast && !all && patterns.length === 0;
 
