@@ -165,6 +165,7 @@ export const en = {
     held: (credits: string) => `${credits} reserved by running requests`,
     spent: (days: number) => `Spent in ${days} days`,
     requests: (days: number) => `Requests in ${days} days`,
+    counted: "That used something; refused ones do not count",
     forecast: "Forecast",
     lasts: (days: string) => (days === "0" ? "Less than a day" : `About ${counted(days, "day", "days")}`),
     pace: (credits: string, days: number) =>

@@ -169,6 +169,7 @@ export const id: Texts = {
     held: (credits: string) => `${credits} ditahan permintaan yang berjalan`,
     spent: (days: number) => `Terpakai dalam ${days} hari`,
     requests: (days: number) => `Permintaan dalam ${days} hari`,
+    counted: "Yang memakai sesuatu; yang ditolak tidak dihitung",
     forecast: "Perkiraan",
     lasts: (days: string) => (days === "0" ? "Kurang dari sehari" : `Sekitar ${days} hari`),
     pace: (credits: string, days: number) =>

@@ -62,7 +62,11 @@ export default function Overview() {
                 note={formatRupiah(costs.total, t)}
               />
               <Figure name={t.overview.forecast} {...forecast(credit, costs.days, t)} />
-              <Figure name={t.overview.requests(DAYS)} value={formatCount(used.requests, t)} />
+              <Figure
+                name={t.overview.requests(DAYS)}
+                value={formatCount(used.requests, t)}
+                note={t.overview.counted}
+              />
             </dl>
             {newest.length > 0 && <Health newest={newest} t={t} />}
             {used.requests === 0 ? (
