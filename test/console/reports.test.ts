@@ -313,6 +313,25 @@ test("a failed request is found by its status, and tells what happened", async (
   expect(faults).toEqual([]);
 });
 
+test("what became of each try of a failed request is said in words, and not in the service's own alone", async () => {
+  const script = { error: { status: 500, message: "boom" } };
+  const failed = await fetch(`${url}/v1/chat/completions`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${inference}`, "content-type": "application/json" },
+    body: JSON.stringify({
+      model: "demo-chat",
+      messages: [{ role: "user", content: `{{script: ${JSON.stringify(script)}}}` }],
+    }),
+  });
+  const id = failed.headers.get("x-request-id") ?? "none";
+  await expect
+    .poll(() => api(admin, "GET", `/v1/organization/requests/${id}`), { timeout: 15_000 })
+    .toHaveProperty("tries");
+  await page.goto(`${url}/console/requests?request=${id}`);
+  const tries = page.locator(".card").filter({ hasText: "Tries" }).getByRole("listitem");
+  await tries.filter({ hasText: "server_error" }).getByText("The provider failed.").first().waitFor();
+});
+
 /** One request as many, each with an id of its own. */
 const manyRequests = async (change: Record<string, unknown>, count: number, hasMore = false) =>
   await page.route("**/v1/organization/requests?*", async (route) => {

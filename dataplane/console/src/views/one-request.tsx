@@ -9,7 +9,7 @@ import { milliseconds, Outcome } from "../parts/outcome.tsx";
 import { Code } from "../parts/snippets.tsx";
 import { place } from "../router.ts";
 import { admin } from "../session.ts";
-import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
+import { formatCount, formatCredits, useTexts, type Texts } from "../texts/texts.ts";
 
 export const secondOf = ({ created_at: at }: Request): string =>
   `${minute(momentOf(at))}:${new Date(at * 1000).toISOString().slice(17, 19)}`;
@@ -85,6 +85,7 @@ function What({ request, names: { keyName, projectName } }: WhatProps) {
               {request.tries.map(({ status, reason, ms }, index) => (
                 <li key={index}>
                   {[status, reason, milliseconds(ms, t)].filter((part) => part !== null).join(" · ")}
+                  {reason !== null && <span class="second">{inWords(reason, t)}</span>}
                 </li>
               ))}
             </ol>
@@ -95,6 +96,10 @@ function What({ request, names: { keyName, projectName } }: WhatProps) {
     </>
   );
 }
+
+/** What a try's word means; nothing for one that a newer service has. */
+const inWords = (reason: string, t: Texts): string | undefined =>
+  (t.requests.reasons as Readonly<Record<string, string>>)[reason];
 
 function Again({ request: { dialect, model } }: { request: Request }) {
   const t = useTexts();
