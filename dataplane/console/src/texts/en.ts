@@ -174,7 +174,7 @@ export const en = {
     noForecast: "None yet",
     noPace: (days: number) => `Nothing was spent in the last ${days} whole days`,
     burn: "Credits spent by day",
-    unused: "Nothing was called in the last 30 days",
+    unused: "Nothing was used in the last 30 days",
     begin: "Programs call with an inference key:",
     errors: "Errors",
     ofNewest: (count: string) =>

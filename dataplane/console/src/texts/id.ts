@@ -178,7 +178,7 @@ export const id: Texts = {
     noForecast: "Belum ada",
     noPace: (days: number) => `Tidak ada yang terpakai dalam ${days} hari penuh terakhir`,
     burn: "Kredit terpakai per hari",
-    unused: "Tidak ada panggilan dalam 30 hari terakhir",
+    unused: "Tidak ada pemakaian dalam 30 hari terakhir",
     begin: "Program memanggil dengan kunci inferensi:",
     errors: "Galat",
     ofNewest: (count: string) => `Dari ${count} permintaan terbaru`,
