@@ -8,7 +8,7 @@ const GOODBYE_MS = 5_000;
 /** What was charged is in Redis or Postgres by then, or told as lost. */
 const LAST_CHARGES_MS = 30_000;
 
-interface Stops {
+export interface Stops {
   stop(): Promise<unknown>;
 }
 

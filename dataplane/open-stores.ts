@@ -4,18 +4,19 @@ import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import type { Environment } from "./environment.ts";
 import { readLedgerId, type LedgerId } from "./billing/ledger-identity.ts";
+import { Recurring } from "./lib/recurring.ts";
 import { wordsOf } from "./lib/words-of.ts";
 import { requireMigrated } from "./store/migrate.ts";
 import { nowAndThen } from "./store/once-there.ts";
 import { createPostgresPool, oncePostgresIsThere, openPostgres } from "./store/postgres.ts";
-import { PostgresClock } from "./store/postgres-clock.ts";
+import { CLOCK_REFRESH_MS, PostgresClock } from "./store/postgres-clock.ts";
 import { primaryReads, ReplicaReads, type Reads } from "./store/reads.ts";
 import { openRedis } from "./store/redis.ts";
 import type { RedisStore } from "./store/redis-servers.ts";
 
-interface OpenStores {
+export interface OpenStores {
   readonly postgres: DatabasePool;
-  /** Of whatever expires: this machine's clock may be wrong. */
+  /** Of whatever expires: this machine's clock may be wrong. Asked anew every few seconds. */
   readonly clock: PostgresClock;
   /** Which ledger this database is. */
   readonly ledger: LedgerId;
@@ -24,7 +25,7 @@ interface OpenStores {
   readonly cacheRedis: RedisStore;
   /** Where lists and reports are read. */
   readonly reads: Reads;
-  /** Looks no more how far the replica is. */
+  /** Asks Postgres no more what time it is, nor how far the replica is. */
   stop(): Promise<void>;
   /** Never fails. */
   close(): Promise<void>;
@@ -66,6 +67,8 @@ export async function openStores(
       ? null
       : new ReplicaReads({ primary: postgres, replica, redis, log, elapsed: () => performance.now() });
   replicaReads?.start();
+  const clockKeeper = new Recurring(log, "clock", CLOCK_REFRESH_MS, () => clock.refresh());
+  clockKeeper.start();
   const cacheRedis =
     REDIS_CACHE_URL === undefined ? redis : openRedis(REDIS_CACHE_URL, { onError: onError("redis cache") });
   return {
@@ -75,7 +78,9 @@ export async function openStores(
     redis,
     cacheRedis,
     reads: replicaReads ?? primaryReads(postgres),
-    stop: async () => await replicaReads?.stop(),
+    stop: async () => {
+      await Promise.all([clockKeeper.stop(), replicaReads?.stop()]);
+    },
     close: async () => {
       await Promise.allSettled([redis.quit(), cacheRedis.quit(), postgres.end(), replica?.end()]);
     },

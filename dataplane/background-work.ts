@@ -1,0 +1,64 @@
+/** What recurs beside serving, in every data plane, and loses nothing when it is cut: the next round goes on. */
+import type { Logger } from "pino";
+import type { DatabasePool } from "slonik";
+import { readBalances } from "./billing/balance-metrics.ts";
+import { UsageRetention } from "./billing/usage-retention.ts";
+import type { SnapshotLoader } from "./config/load.ts";
+import type { Stops } from "./end-serving.ts";
+import type { Environment } from "./environment.ts";
+import { Recurring } from "./lib/recurring.ts";
+import { NotificationSender } from "./notifications/sender.ts";
+import type { ServingParts } from "./open-serving.ts";
+import type { OpenStores } from "./open-stores.ts";
+import { showOrganizations } from "./telemetry/metrics.ts";
+import { dnsResolver, type Resolver } from "./tools/url-guard/resolver.ts";
+
+/** How often the balances of organizations are read for their metrics. */
+const BALANCES_MS = 15_000;
+/** How often expired and abandoned files are looked for. */
+const FILES_SWEEP_MS = 60_000;
+
+interface BackgroundNeeds {
+  readonly environment: Environment;
+  readonly log: Logger;
+  readonly stores: OpenStores;
+  readonly loader: SnapshotLoader;
+  readonly serving: Pick<ServingParts, "files" | "own">;
+  /** Finds receivers of notifications inside of the cluster. */
+  readonly insideResolver: Resolver;
+}
+
+/** Starts it all. @returns what is stopped at the end. */
+export function startBackgroundWork(needs: BackgroundNeeds): readonly Stops[] {
+  const { environment, log, stores, loader, serving } = needs;
+  const { postgres: pool, clock } = stores;
+  const { RETENTION_USAGE: retentionMs, RETENTION_DROP: dropRows } = environment;
+  const work = [
+    new NotificationSender({
+      pool,
+      clock,
+      log,
+      snapshot: () => loader.current,
+      random: Math.random,
+      resolver: dnsResolver(),
+      insideResolver: needs.insideResolver,
+      own: serving.own,
+    }),
+    new Recurring(log, "files", FILES_SWEEP_MS, () => serving.files.sweep()),
+    ...(environment.METRICS_ORGANIZATIONS ? [balances(pool, loader, log)] : []),
+    ...(retentionMs === undefined ? [] : [new UsageRetention({ pool, clock, log, retentionMs, dropRows })]),
+  ];
+  for (const one of work) one.start();
+  return work;
+}
+
+/** Prometheus is told of each organization that is served (rule 14.6). */
+function balances(pool: DatabasePool, loader: SnapshotLoader, log: Logger): Recurring {
+  const shown = showOrganizations((id) => {
+    const source = loader.current?.organization(id)?.source;
+    return source === undefined ? undefined : `${source.namespace}/${source.name}`;
+  });
+  return new Recurring(log, "balances of organizations", BALANCES_MS, async () =>
+    shown.balances(await readBalances(pool)),
+  );
+}
