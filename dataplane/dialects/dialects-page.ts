@@ -1,7 +1,8 @@
 /** The page docs/dialects.md, made from the field table. */
 import { type Dialect, dialectPath, dialects } from "./dialect.ts";
 import { priceEffect } from "./price-effects.ts";
-import { type FieldHandling, type FieldRule, fields } from "./request-fields.ts";
+import type { FieldHandling, FieldRule } from "./field-rule.ts";
+import { fields } from "./request-fields.ts";
 
 const titles: Record<Dialect, string> = {
   messages: "Messages",
@@ -90,7 +91,7 @@ output \`image\` where it has \`imageOutput\`, from Chat clients to Chat upstrea
 **account**: names an account of the provider, or what it shall serve and be paid for; never goes, in whichever dialect. The beta \`context-1m-…\` goes where the table has \`tiers\`,
 \`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`. What is charged: [billing.md](billing.md).
 
-This page is generated (\`npm run generate\`) from \`dataplane/dialects/request-fields.ts\`.`;
+This page is generated (\`npm run generate\`) from \`request-fields.ts\` of each dialect (\`dataplane/dialects/\`).`;
 
 /** The whole page, as Markdown. */
 export const dialectsPage = (): string => `${[introduction, ...dialects.map(section)].join("\n\n")}\n`;

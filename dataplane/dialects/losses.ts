@@ -4,8 +4,9 @@ import type { Carry, DropListener } from "./codecs.ts";
 import { fieldError, isObject } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
 import { dialectErrorFamily } from "./errors.ts";
-import { type FieldRule, fields } from "./request-fields.ts";
+import type { FieldRule } from "./field-rule.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
+import { fields } from "./request-fields.ts";
 
 /** The table's rows of one dialect by name parts, so that a body is walked once and only where rows are. */
 interface Branch {

@@ -1,0 +1,96 @@
+/** How the tables of request fields are written (request-fields.ts says what the words mean), and the rows that they share. */
+import type { Dialect } from "./dialect.ts";
+import type { JsonValue } from "./messages/types.ts";
+import { accountFields } from "./price-effects.ts";
+
+export type FieldHandling = "mapped" | "dropped" | "refused" | { readonly copiedTo: string };
+
+/** What becomes of one field. */
+export interface FieldRule {
+  /** Dotted; lists are walked through without an index. */
+  readonly name: string;
+  readonly to: Readonly<Record<Dialect, FieldHandling>>;
+  /** Values that ask for nothing: leaving them out loses nothing. */
+  readonly neutral?: readonly JsonValue[];
+  /** In an object with this `role` the field is used up, whatever the target. */
+  readonly usedInRole?: string;
+  /** Elements of a list that are served, or ask for nothing here; any other is dropped. Absent: all are. */
+  readonly served?: readonly string[];
+  /** Dropped whatever the target when a server tool is used (service.md "What a request with server tools may hold"). */
+  readonly droppedWithServerTools?: true;
+  /**
+   * What its reader uses of the objects that stand there, beside those with a row of their own. Whatever else they
+   * hold is nothing that anybody here knows: it is dropped toward other dialects. Absent: not looked into, as it is
+   * the client's own data (schemas, arguments, maps) or refused elsewhere.
+   */
+  readonly holds?: readonly string[];
+  /** For the documentation. */
+  readonly note?: string;
+}
+
+type Extra = Pick<
+  FieldRule,
+  "neutral" | "usedInRole" | "served" | "droppedWithServerTools" | "holds" | "note"
+>;
+/** A rule as the tables write it: the name, and its handling toward each dialect. */
+export type FieldRow = readonly [
+  name: string,
+  messages: FieldHandling,
+  chat: FieldHandling,
+  responses: FieldHandling,
+  extra?: Extra,
+];
+
+export const mapped = "mapped";
+export const dropped = "dropped";
+export const refused = "refused";
+export const copiedTo = (path: string): FieldHandling => ({ copiedTo: path });
+
+export const fieldTable = (rows: readonly FieldRow[]): readonly FieldRule[] =>
+  rows.map(([name, messages, chat, responses, extra]) => ({
+    name,
+    to: { messages, chat, responses },
+    ...extra,
+  }));
+
+/** What a declaration of one of Gapura's server tools may say; read, or accepted and ignored (service.md "Declarations in Messages"). */
+export const serverToolParts = [
+  "max_uses",
+  "allowed_domains",
+  "blocked_domains",
+  "user_location",
+  "citations",
+  "max_content_tokens",
+  "use_cache",
+  "response_inclusion",
+  "url_sources",
+  "search_profile",
+  "allowed_x_handles",
+  "excluded_x_handles",
+  "from_date",
+  "to_date",
+];
+
+/** A note. */
+export const ofAggregators = "known to providers that speak this dialect beside its vendor";
+
+const accountNotes: Readonly<Record<string, string>> = {
+  diagnostics: "an id of another conversation",
+  fallbacks: "another model, at its price",
+  models: "OpenRouter: other models, at their prices",
+  provider: "OpenRouter: who serves it, at what price",
+  plugins: "OpenRouter: tools with fees of their own",
+  search_parameters: "xAI: a fee for each source",
+  enable_search: "Qwen: a fee for each search",
+};
+
+/** What no dialect offers here (service.md "Errors"). */
+export const unavailableRows: readonly FieldRow[] = [
+  ["container", refused, refused, refused],
+  ["mcp_servers", refused, refused, refused, { neutral: [[]] }],
+];
+/** What names an account of a provider, or what it shall serve, in whichever dialect it comes. */
+export const accountRows = accountFields.map((name): FieldRow => {
+  const note = accountNotes[name];
+  return [name, dropped, dropped, dropped, note === undefined ? {} : { note }];
+});
