@@ -5,10 +5,13 @@ import { describe, expect, test } from "vitest";
 import { chartValues } from "../../hack/chart.ts";
 import { render } from "./helm.ts";
 import { stores } from "./matrix.ts";
+import { metricsCases } from "./metrics-cases.ts";
+import { networkCases } from "./network-cases.ts";
 import { programCases } from "./program-cases.ts";
-import { valueCases } from "./value-cases.ts";
+import { settingCases } from "./setting-cases.ts";
+import { storeCases } from "./store-cases.ts";
 
-const cases = [...valueCases, ...programCases];
+const cases = [...settingCases, ...storeCases, ...networkCases, ...metricsCases, ...programCases];
 
 const valuesFile = resolve(import.meta.dirname, "../../charts/gapura/values.yaml");
 const values = chartValues(readFileSync(valuesFile, "utf8")).filter(({ group }) => !group);
