@@ -23,7 +23,7 @@ export interface KeyedAccount extends Account {
   readonly keyEpoch: bigint;
 }
 
-/** Asked once for a statement. */
+/** As a subquery: Postgres asks it once for a statement, and not for each of its rows. */
 export const ledgerWord = sql.fragment`(select ledger_word()) as ledger`;
 
 export const accountSchema = z.object({

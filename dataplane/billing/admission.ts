@@ -2,7 +2,7 @@
  * The lines in which requests stand while other requests hold all of their organization's credit, or all that is left of a
  * limit of their key or project (design.md §5): in each, first come, first served, at most 2 s each. While there is no room only
  * the first of a line asks Redis again, so a crowd costs no more than one request does. Each that finds room lets two ask in its
- * place: else a line that takes one at a time would never end again while more come than Redis answers calls.
+ * place: one at a time would never clear the line where requests come faster than Redis answers calls.
  */
 import type { Reply } from "./shard.ts";
 

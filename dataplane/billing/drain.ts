@@ -147,7 +147,8 @@ export class Drainer {
   /** The oldest entries of a shard. @throws ForeignLedger when they are not ours. */
   async #readOurs(shard: Shard, most: number): Promise<Entry[]> {
     const { redis, ledger } = this.#options;
-    // The epoch before and after, as a full memory refuses a transaction; each is another one, whosever it is.
+    // The epoch is read before and after the entries, and not with them in a transaction, which a Redis whose memory is full
+    // refuses. No epoch comes twice: where both are the same, the entries are of it.
     const readEpoch = () => redis.get(`${shard.tag}:epoch`);
     const [before, entries, after] = await Promise.all([
       readEpoch(),

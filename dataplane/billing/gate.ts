@@ -104,8 +104,8 @@ export class Gate {
   }
 
   /**
-   * Whether Redis said within the last second that the payer may begin a request. `exactly`: what is known
-   * from then is not enough where limits use up within it.
+   * Whether Redis said within the last second that the payer may begin a request. `exactly`: not where the payer or its
+   * organization has limits, as these may have been used up since.
    */
   knownFine(payer: Payer, exactly: boolean): boolean {
     if (!this.#known.mayBegin(payerOf(payer))) return false;

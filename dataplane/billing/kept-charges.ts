@@ -106,7 +106,7 @@ export class KeptCharges {
     chunk.used += chunk.bytes.write(charge, chunk.used);
     chunk.bytes[chunk.used++] = SEPARATOR.charCodeAt(0);
     chunk.last = now;
-    // All charges of a call stand at the same place, and a new chunk is taken for drained until it is looked at.
+    // Judged before: all charges of a call stand at the same place. A new chunk says `drained` until it is judged.
     if (chunk.position === position && !chunk.drained) return;
     if (isUpTo(chunk.position, position)) chunk.position = position;
     this.#judge(chunk);

@@ -145,7 +145,7 @@ export class LedgerGuard {
         if (typeof base !== "string" || typeof version !== "string") continue;
         known.push({ organizationId: some[place] ?? "", base: BigInt(base), version: BigInt(version) });
       }
-      // Read first, so that a ledger in order cannot be behind it.
+      // Redis was read before the ledger is: one that has lost nothing cannot be behind what Redis knew then.
       losses.push(
         ...(await pool.transaction(async (transaction) => {
           await beOnly(transaction, index, word);

@@ -89,7 +89,7 @@ export class Standings {
       await sleep(UNSURE_LOOK_MS);
       replies = await this.#askStandings(organizationId, texts);
     }
-    // What Redis does not know of no request has asked for.
+    // Redis knows no spend of a scope that no request has come under: the ledger says what it was.
     const unknown = new Map<string, ScopeOf>();
     for (const [index, text] of texts.entries())
       for (const [place, scope] of creditScopes(text).entries())

@@ -170,8 +170,9 @@ export class Upkeep {
   }
 
   /**
-   * Postgres may be another one since a moment ago. What that one lost is made again only of charges beside which nothing
-   * waits, hence behind the last drain. @returns whether the ledger has all that this process charged.
+   * Looks a last time which Postgres answers: it may have failed over a moment ago. What the new one lost is made again only
+   * of charges that were drained (`KeptCharges.takeDoubtful`), so this comes after the last drain.
+   * @returns whether the ledger has all that this process charged.
    */
   async #lookLast(): Promise<boolean> {
     const looked = this.look().then(

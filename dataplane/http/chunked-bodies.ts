@@ -33,7 +33,7 @@ function gatherChunks(request: IncomingMessage): void {
     const gathered = small.take();
     return gathered === null || push(gathered);
   };
-  /** Ticks and promises would come after each chunk. */
+  /** By setImmediate: ticks and promises come after each chunk, this after all that one read of the socket brought. */
   const afterThisRead = () => {
     flushing = false;
     // As Node does where a push says that enough is waiting.

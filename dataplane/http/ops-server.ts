@@ -77,7 +77,7 @@ export function createOpsServer(log: Logger, phase: () => ProcessPhase): Server 
 
 interface Answer {
   readonly status: number;
-  /** The methods that are, with 405. */
+  /** With 405: the methods that are allowed. */
   readonly allow?: string;
   readonly text: string;
   readonly type?: string;

@@ -96,7 +96,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     socket.once("close", () => connections.delete(socket));
   });
   const stalled = new StalledClients(connections);
-  // To the last connection: Fastify's own hook comes before they have ended.
+  // Until Node's server is closed, which is when its last connection has ended; Fastify's onClose comes before that.
   const keyless = new KeylessConnections(connections);
   app.server.once("listening", () => {
     const stops = [stalled.start(), keyless.start()];

@@ -201,7 +201,7 @@ export class DirectorySync {
     const opened = keysBySecret(snapshot.routing.organizations);
     for (const sha256 of new Set([...before.keys(), ...opened.keys()]))
       if (before.get(sha256) !== opened.get(sha256)) this.#options.directory.forget(sha256);
-    // Else what is refused now may be taken later: that is told by comparing with the same again.
+    // Else it stays as it was: what Postgres takes at a later try shows only in comparison with that.
     if (isWhole) this.#opened = opened;
   }
 

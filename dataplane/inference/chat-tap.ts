@@ -93,7 +93,7 @@ export class ChatTap extends Tap {
       const media = this.#audioLength + this.#images;
       const weight = this.weighRead(frame);
       this.weight += weight;
-      // Frames like it would be weighed by their text alone.
+      // A template weighs text alone: frames with audio or images are read each.
       const isText = this.#audioLength + this.#images === media;
       if (isText && frame.dataLines === 1 && this.learns())
         this.#template = DeltaTemplate.of(frame, model, weight);

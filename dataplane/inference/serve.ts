@@ -322,7 +322,7 @@ class Serving {
       const convertJob = { ...job, conversion };
       return inspected.stream ? convertStream(convertJob, answer) : convertWhole(convertJob, answer);
     }
-    // Field by field, as `requestRecord`.
+    // Field by field: there is one for each request, and V8 copies an object that is spread bit by bit.
     const relayJob: RelayJob = {
       dialect,
       requestId: job.requestId,

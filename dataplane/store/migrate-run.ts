@@ -7,10 +7,7 @@ import pg from "pg";
 import { wordsOf } from "../lib/words-of.ts";
 import { isRefusal, nowAndThen, onceThere } from "./once-there.ts";
 
-/**
- * A Postgres that starts together with who migrates it is waited for, as the programs that serve do; then it is for whoever
- * started this one.
- */
+/** How long a Postgres is waited for that may have been started together with this program; whoever started both tries again. */
 const STARTS_WITHIN_MS = 120_000;
 /** Any number will do, as long as nothing else in this database uses it. */
 const LOCK = 7_104_201;

@@ -57,7 +57,7 @@ export function lookForMasters(redis: RedisStore): void {
   if (redis instanceof Cluster && redis.status === "ready") redis.refreshSlotsCache();
 }
 
-/** Whether a command failed, or what it was for, because the slot of its keys is being moved to another master. */
+/** Whether this error, or one that it was caused by, says that the slot of a command's keys is being moved to another master. */
 export function isSlotMoving(error: unknown): boolean {
   if (!(error instanceof Error)) return false;
   return error.message.startsWith("Too many Cluster redirections") || isSlotMoving(error.cause);

@@ -404,7 +404,7 @@ class OrganizationMetrics {
   }
 
   balances(balances: Iterable<readonly [organizationId: string, credits: number]>): void {
-    // Those that are gone go.
+    // Organizations that are gone have no series any more.
     this.#balance.reset();
     for (const [organizationId, credits] of balances) {
       const organization = this.#nameOf(organizationId);

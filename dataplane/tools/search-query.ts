@@ -10,7 +10,7 @@ export type JudgedQuery =
       readonly detail: string;
     };
 
-/** Spec, Limits. */
+/** service.md "Limits". */
 const MAX_QUERY_CHARACTERS = 400;
 export const MAX_RESULTS = 10;
 const MAX_SNIPPET_CHARACTERS = 1_000;

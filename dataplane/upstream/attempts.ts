@@ -34,7 +34,7 @@ export class Attempts {
   #error: ApiError | null = null;
   /** `#error` is of an upstream that may be back in a moment. */
   #mayPass = false;
-  /** Whose turn it is is out, as all are, and is asked nevertheless. */
+  /** All upstreams are out (`CandidateState.outUntil`), and the one whose turn it is is asked nevertheless. */
   #isDesperate = false;
   /** When all were out for the first time: together they get no more time than one connection may take. */
   #desperateUntil: number | null = null;

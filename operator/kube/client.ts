@@ -13,7 +13,7 @@ const CONNECT_TIMEOUT_MS = 5000;
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024;
 /** etcd takes objects of 1.5 MiB; JSON of a watch event may escape every byte of one. */
 const MAX_EVENT_BYTES = 16 * 1024 * 1024;
-/** Certificates are renewed, so more than one dispatcher may be alive; the last one counts. */
+/** When a client certificate was renewed: how long the connections that were made with the old one may go on. */
 const RETIRE_MS = 60_000;
 /** Refused credentials are read anew, but not at each of many refusals. */
 const READ_PAUSE_MS = 1000;

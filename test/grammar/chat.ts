@@ -1,5 +1,5 @@
 /**
- * The legal Chat stream (dialects.md §C2, spec *Chat stream*).
+ * The legal Chat stream (dialects.md §C2, service.md "Streams").
  *
  *   start: role chunk ─> deltas ─> [annotations] ─> finish_reason ─> [usage chunk] ─> [DONE] ─> over
  *   anywhere before the finish: error chunk ─> over, without [DONE]

@@ -1,5 +1,5 @@
 /**
- * The legal Responses stream (dialects.md §C3, spec *Responses stream*).
+ * The legal Responses stream (dialects.md §C3, service.md "Streams").
  *
  *   start: response.created, response.in_progress ─> items ─> completed | incomplete ─> over
  *   each item: output_item.added ─> its own events ─> output_item.done      anywhere: error ─> over

@@ -1,4 +1,4 @@
-/** A whole answer for a Chat client (dialects.md §C2, §D2–§D4, spec *Chat completion*). */
+/** A whole answer for a Chat client (dialects.md §C2, §D2–§D4, service.md "Chat completion"). */
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { writeArguments } from "../arguments.ts";
 import { serverToolBlocks } from "../find-server-tool.ts";

@@ -1,5 +1,5 @@
 /**
- * A stream for a Chat client (dialects.md §C2, spec *Chat stream*): the role first, then deltas, then all
+ * A stream for a Chat client (dialects.md §C2, service.md "Streams"): the role first, then deltas, then all
  * annotations at once, `finish_reason`, the usage where it was asked for, `[DONE]`. Server tools are not seen.
  */
 import type { ApiError } from "../../lib/api-error.ts";

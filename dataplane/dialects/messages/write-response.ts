@@ -1,4 +1,4 @@
-/** A whole answer for a Messages client (dialects.md §C1, spec *Message*). */
+/** A whole answer for a Messages client (dialects.md §C1, service.md "Message"). */
 import type { Carry, CodecContext } from "../codecs.ts";
 import { exactInput } from "../exact-inputs.ts";
 import { objectOf } from "../fields.ts";

@@ -1,5 +1,5 @@
 /**
- * A stream for a Responses client (dialects.md §C3, spec *Responses stream*).
+ * A stream for a Responses client (dialects.md §C3, service.md "Streams").
  *
  * Consecutive text blocks are the content parts of one message item, which any other visible block closes. A
  * server tool's item stays open from its call to its result, beside whatever comes between.
