@@ -1,0 +1,232 @@
+/** A Chat upstream's stream: order and delay, which golden files do not show (rules 2.13–2.14, dialects.md §D5). */
+import { describe, expect, test } from "vitest";
+import { testContext } from "../../../test/grammar/convert.ts";
+import { stepWords } from "../../../test/grammar/step-words.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { answerCodecs } from "../answer-codecs.ts";
+import type { JsonObject } from "../messages/types.ts";
+
+const chunk = (delta: JsonObject, finish: string | null = null): JsonObject => ({
+  choices: [{ index: 0, delta, finish_reason: finish }],
+});
+const call = (index: number, args: string, head: JsonObject = {}): JsonObject =>
+  chunk({
+    tool_calls: [{ index, ...head, function: { ...(head["function"] as JsonObject), arguments: args } }],
+  });
+const named = (name: string) => ({ id: `call_${name}`, type: "function", function: { name } });
+test("the first token passes with the first chunk", () => {
+  expect(stepWords("chat", [chunk({ role: "assistant", content: "A" })])).toEqual([
+    ["message_start", "+text", "A"],
+  ]);
+});
+
+const looks = { name: "look", arguments: "{}" };
+test.each([
+  ["an empty list of calls", []],
+  ["a list that says it too", [{ index: 0, id: "call_1", type: "function", function: looks }]],
+])("a call in the old form beside %s is one, whole as well as streamed", (_, tool_calls) => {
+  const message = { role: "assistant", tool_calls, function_call: looks };
+  expect(stepWords("chat", [chunk(message), "[DONE]"]).flat()).toEqual([
+    "message_start",
+    "+tool_use",
+    "{}",
+    "-",
+    "tool_use",
+    "message_stop",
+  ]);
+  const whole = { choices: [{ index: 0, message, finish_reason: "function_call" }] };
+  expect(answerCodecs.chat.readResponse(whole, testContext())).toMatchObject({
+    content: [{ type: "tool_use", name: "look", input: {} }],
+    stop_reason: "tool_use",
+  });
+});
+
+test("an empty delta opens no block", () => {
+  expect(
+    stepWords("chat", [chunk({ content: "" }), chunk({ content: null, reasoning_content: "" })]),
+  ).toEqual([["message_start"], []]);
+});
+
+test("a second call's arguments flow as soon as the first call's are whole", () => {
+  expect(
+    stepWords("chat", [
+      call(0, "", named("a")),
+      call(0, '{"x":'),
+      call(0, "1}"),
+      call(1, "", named("b")),
+      call(1, '{"y"'),
+      call(1, ":2}"),
+      "[DONE]",
+    ]),
+  ).toEqual([
+    ["message_start", "+tool_use"],
+    ['{"x":'],
+    ["1}"],
+    ["-", "+tool_use"],
+    ['{"y"'],
+    [":2}"],
+    ["-", "tool_use", "message_stop"],
+  ]);
+});
+
+test("a call that goes on after it was whole is a fault, white space is not", () => {
+  const begun = [call(0, '{"x":1}', named("a")), call(1, "{}", named("b"))];
+  expect(() => stepWords("chat", [...begun, call(0, " \n")])).not.toThrow();
+  expect(() => stepWords("chat", [...begun, call(0, ',"z":1}')])).toThrow(ApiError);
+});
+
+describe("calls without an index, or with index 0 for each", () => {
+  const bare = (id: string | null, name: string | null, args: string, index?: number): JsonObject => ({
+    ...(index === undefined ? {} : { index }),
+    ...(id === null ? {} : { id }),
+    function: { ...(name === null ? {} : { name }), arguments: args },
+  });
+  /** Each call's id, name and arguments. */
+  function calls(...deltas: readonly JsonObject[]): string[] {
+    const reader = answerCodecs.chat.readStream(testContext());
+    const chunks = [...deltas.map((delta) => chunk({ tool_calls: [delta] })), chunk({}, "tool_calls")];
+    const events = chunks.flatMap((data) => reader.step({ event: "", data: JSON.stringify(data) }));
+    const found: string[] = [];
+    for (const event of [...events, ...reader.step({ event: "", data: "[DONE]" })]) {
+      if (event.type === "content_block_start" && event.content_block.type === "tool_use")
+        found.push(`${event.content_block.id} ${event.content_block.name} `);
+      if (event.type === "content_block_delta" && event.delta.type === "input_json_delta")
+        found.push(`${found.pop() ?? ""}${event.delta.partial_json}`);
+    }
+    return found;
+  }
+  const both = ['call_a f {"x":1}', 'call_b g {"y":2}'];
+
+  test("an id on each delta: the same one goes on, a new one is a new call", () => {
+    expect(
+      calls(
+        bare("call_a", "f", '{"x"'),
+        bare("call_a", null, ":1}"),
+        bare("call_b", "g", '{"y"'),
+        bare("call_b", "g", ":2}"),
+      ),
+    ).toEqual(both);
+  });
+
+  test.each([undefined, 0])("an id goes on with its call when another one has begun: index %s", (index) => {
+    expect(
+      calls(
+        bare("call_a", "f", '{"x"', index),
+        bare("call_b", "g", '{"y"', index),
+        bare("call_a", null, ":1}", index),
+        bare("call_b", null, ":2}", index),
+      ),
+    ).toEqual(both);
+  });
+
+  test("a new id is a new call though its name comes later", () => {
+    expect(
+      calls(bare("call_a", "f", '{"x":1}'), bare("call_b", null, '{"y"'), bare("call_b", "g", ":2}")),
+    ).toEqual(both);
+  });
+
+  test.each([
+    [null, undefined],
+    [null, 0],
+    ["same", undefined],
+  ] as const)("whole calls with the id %s and the index %s stay apart", (id, index) => {
+    const found = calls(bare(id, "f", '{"x":1}', index), bare(id, "g", '{"y":2}', index));
+    expect(found.map((each) => each.replace(/^\S+ /, ""))).toEqual(['f {"x":1}', 'g {"y":2}']);
+    expect(new Set(found.map((each) => each.split(" ")[0]))).toHaveLength(2);
+  });
+
+  test("a whole call that comes once more is one call", () => {
+    const whole = bare("call_a", "f", '{"x":1}');
+    expect(calls(whole, whole, bare("call_b", "g", '{"y":2}'), whole)).toEqual(both);
+    // Without an id they are two calls alike.
+    const nameless = bare(null, "f", '{"x":1}');
+    expect(calls(nameless, nameless)).toHaveLength(2);
+  });
+
+  // Parsed with each piece, they would not be done within the test's time.
+  test("half a megabyte of arguments in small pieces, each with the name, is one call", () => {
+    const pieces = Array.from({ length: 60_000 }, () => bare(null, "f", "{call(); }", 0));
+    const found = calls(bare(null, "f", '{"code":"', 0), ...pieces, bare(null, "f", '"}', 0));
+    expect(found).toHaveLength(1);
+    expect(found[0]).toMatch(/^\S+ f \{"code":"(\{call\(\); \})+"\}$/);
+  });
+
+  test("engines that call all calls alike tell them by their index", () => {
+    const found = calls(bare("same", "f", '{"x":1}', 0), bare("same", "g", '{"y":2}', 1));
+    expect(found.map((each) => each.replace(/^\S+ /, ""))).toEqual(['f {"x":1}', 'g {"y":2}']);
+  });
+
+  test("a new id on each delta of an indexed call is one call", () => {
+    expect(calls(bare("call_a", "f", '{"x"', 0), bare("call_z", null, ":1}", 0))).toEqual([both[0]]);
+  });
+});
+
+test("text after a call waits for it and is not lost", () => {
+  expect(
+    stepWords("chat", [
+      call(0, "{", named("a")),
+      chunk({ content: "Hm" }),
+      call(0, "}"),
+      chunk({}, "stop"),
+      "[DONE]",
+    ]),
+  ).toEqual([
+    ["message_start", "+tool_use", "{"],
+    [],
+    ["}", "-", "+text", "Hm"],
+    [],
+    ["-", "tool_use", "message_stop"],
+  ]);
+});
+
+test("a call that the output limit cut ends as it came, and only if it is the last (dialects.md §D3)", () => {
+  const begun = [call(0, '{"x":', named("a"))];
+  expect(stepWords("chat", [...begun, chunk({}, "length"), "[DONE]"])).toEqual([
+    ["message_start", "+tool_use", '{"x":'],
+    [],
+    ["-", "max_tokens", "message_stop"],
+  ]);
+  expect(() =>
+    stepWords("chat", [...begun, call(1, "{", named("b")), chunk({}, "length"), "[DONE]"]),
+  ).toThrow(ApiError);
+  // What is whole can be run, whatever the upstream calls the end.
+  expect(stepWords("chat", [call(0, "{}", named("a")), chunk({}, "length"), "[DONE]"]).at(-1)).toEqual([
+    "-",
+    "tool_use",
+    "message_stop",
+  ]);
+});
+
+test("a call that never gets a name is a fault", () => {
+  expect(() => stepWords("chat", [call(0, "{}", { id: "call_a" }), "[DONE]"])).toThrow(ApiError);
+});
+
+test("an empty call is none", () => {
+  const empty = chunk({ content: "A", tool_calls: [{ index: 0, function: { arguments: "" } }] });
+  expect(stepWords("chat", [empty, chunk({}, "stop"), "[DONE]"])).toEqual([
+    ["message_start", "+text", "A"],
+    [],
+    ["-", "end_turn", "message_stop"],
+  ]);
+});
+
+test("choices other than the first are not read", () => {
+  const second = { choices: [{ index: 1, delta: { content: "B" }, finish_reason: "stop" }] };
+  expect(stepWords("chat", [chunk({ content: "A" }), second])).toEqual([["message_start", "+text", "A"], []]);
+});
+
+test.each([
+  ["sensitive", "refusal"],
+  ["model_context_window_exceeded", "max_tokens"],
+])("finish_reason %s is known, streamed and whole", (finish, stop) => {
+  expect(stepWords("chat", [chunk({ content: "A" }), chunk({}, finish), "[DONE]"]).flat()).toContain(stop);
+  const whole = { choices: [{ message: { content: "A" }, finish_reason: finish }] };
+  expect(answerCodecs.chat.readResponse(whole, testContext()).stop_reason).toBe(stop);
+});
+
+test.each(["error", "insufficient_system_resource", "network_error"])(
+  "finish_reason %s is a failure",
+  (finish) => {
+    expect(() => stepWords("chat", [chunk({ content: "A" }), chunk({}, finish), "[DONE]"])).toThrow(ApiError);
+  },
+);
