@@ -1,13 +1,12 @@
 /**
  * Rules 10.1 to 10.3: each field that changes a price, where its tier has one: what reaches each upstream, what is
- * named, what is held and what is charged, on every path. Without a price: unpriced.test.ts.
+ * named, what is held and what is charged, on every path. Audio and images: priced-media.test.ts. Without a price: unpriced.test.ts.
  */
 import { describe, expect, test } from "vitest";
-import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { bodyOf, chargeOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { declaredSearch, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
 import type { Answer, Step } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
-import { usageRow } from "../billing/usage-row.ts";
 import type { Route } from "../config/schema.ts";
 import { type Dialect, dialects } from "../dialects/dialect.ts";
 
@@ -42,16 +41,6 @@ function asked(client: Dialect, upstream: Dialect, way: Way, more: object, heade
 }
 
 const sent = () => fake.requests.map(({ text }) => JSON.parse(text) as Record<string, unknown>);
-
-/** What the only request was charged, and by which tier. */
-function charged({ meter }: ReturnType<typeof asked>) {
-  const [opened] = meter.opened;
-  const [settled] = meter.settled;
-  if (opened === undefined || settled === undefined) throw new Error("nothing was charged");
-  const { cost, serviceTier, implausible } = usageRow(opened.request, settled);
-  expect(opened.estimate).toBeGreaterThanOrEqual(cost.total);
-  return { total: cost.total, serviceTier, implausible };
-}
 
 /** The fields of dialects.md §I, each with the tier that it asks for and with where it stands in a body. */
 const fields: readonly {
@@ -146,7 +135,7 @@ describe.each(cells)(
         expect(JSON.stringify(first)).not.toContain(`"${tier}"`);
         expect(drops).toContain(named);
       }
-      expect(charged(call)).toEqual({
+      expect(chargeOf(call)).toEqual({
         total: goes ? costOf(tier) : standardCost,
         serviceTier: goes ? tier : "standard",
         implausible: false,
@@ -158,7 +147,7 @@ describe.each(cells)(
       fake.next(hello({ service_tier: "auto" }));
       const call = asked(client, upstream, way, body, headers);
       await serve(call);
-      expect(charged(call)).toMatchObject({
+      expect(chargeOf(call)).toMatchObject({
         total: goes ? costOf(tier) : standardCost,
         serviceTier: goes ? tier : "standard",
       });
@@ -181,10 +170,10 @@ describe.each(ways)("service_tier, %s", (way) => {
       fake.next(hello({ service_tier: "default" }), hello({ service_tier: "flex" }));
       const refused = asked(dialect, dialect, way, { service_tier: "priority" });
       await serve(refused);
-      expect(charged(refused)).toEqual({ total: standardCost, serviceTier: "standard", implausible: false });
+      expect(chargeOf(refused)).toEqual({ total: standardCost, serviceTier: "standard", implausible: false });
       const other = asked(dialect, dialect, way, { service_tier: "priority" });
       await serve(other);
-      expect(charged(other)).toEqual({ total: standardCost / 2n, serviceTier: "flex", implausible: false });
+      expect(chargeOf(other)).toEqual({ total: standardCost / 2n, serviceTier: "flex", implausible: false });
     },
   );
 
@@ -194,11 +183,15 @@ describe.each(ways)("service_tier, %s", (way) => {
       fake.next(hello({ service_tier: "turbo" }), hello({ service_tier: "turbo" }));
       const told = asked(dialect, dialect, way, dialect === "messages" ? {} : { service_tier: "flex" });
       await serve(told);
-      expect(charged(told)).toEqual({ total: standardCost, serviceTier: "standard", implausible: true });
+      expect(chargeOf(told)).toEqual({ total: standardCost, serviceTier: "standard", implausible: true });
       if (dialect === "messages") return;
       const dear = asked(dialect, dialect, way, { service_tier: "priority" });
       await serve(dear);
-      expect(charged(dear)).toEqual({ total: 2n * standardCost, serviceTier: "priority", implausible: true });
+      expect(chargeOf(dear)).toEqual({
+        total: 2n * standardCost,
+        serviceTier: "priority",
+        implausible: true,
+      });
     },
   );
 
@@ -209,7 +202,7 @@ describe.each(ways)("service_tier, %s", (way) => {
       const call = asked(dialect, dialect, way, {}, { "x-gapura-strict": "true" });
       await serve(call);
       expect(sent()[0]).not.toHaveProperty("service_tier");
-      expect(charged(call)).toEqual({
+      expect(chargeOf(call)).toEqual({
         total: 2n * standardCost,
         serviceTier: "priority",
         implausible: false,
@@ -223,14 +216,14 @@ describe.each(ways)("service_tier, %s", (way) => {
     const call = asked(dialect, dialect, way, { service_tier: standard });
     await serve(call);
     expect(sent()[0]).toMatchObject({ service_tier: standard });
-    expect(charged(call)).toMatchObject({ total: standardCost, serviceTier: "standard" });
+    expect(chargeOf(call)).toMatchObject({ total: standardCost, serviceTier: "standard" });
   });
 
   test("several at once multiply", async () => {
     fake.next(hello({ speed: "fast", inference_geo: "us" }));
     const call = asked("messages", "messages", way, { speed: "fast", inference_geo: "us" });
     await serve(call);
-    expect(charged(call)).toMatchObject({ total: 18n * standardCost, serviceTier: "fast+us" });
+    expect(chargeOf(call)).toMatchObject({ total: 18n * standardCost, serviceTier: "fast+us" });
   });
 });
 
@@ -247,7 +240,7 @@ test.each(["whole", "streamed"] as const)("each call of a tool loop by its own t
   );
   const call = asked("chat", "chat", way === "whole" ? "tools" : "streamed tools", {});
   await serve(call);
-  expect(charged(call)).toMatchObject({ total: 3n * standardCost, serviceTier: "priority,standard" });
+  expect(chargeOf(call)).toMatchObject({ total: 3n * standardCost, serviceTier: "priority,standard" });
 });
 
 test.each(["chat", "responses"] as const)(
@@ -262,157 +255,9 @@ test.each(["chat", "responses"] as const)(
     });
     const call = asked(dialect, dialect, "streamed", {});
     await serve(call);
-    expect(charged(call)).toMatchObject({ serviceTier: "priority" });
+    expect(chargeOf(call)).toMatchObject({ serviceTier: "priority" });
   },
 );
-
-describe("rule 10.5: audio with a price", () => {
-  const speaking = { prices: { ...prices, audioInput: "40", audioOutput: "80" } };
-  const audio = { type: "input_audio", input_audio: { data: "A".repeat(4000), format: "wav" } };
-  const body = {
-    messages: [{ role: "user", content: [audio] }],
-    modalities: ["text", "audio"],
-    audio: { voice: "alloy", format: "wav" },
-  };
-
-  test.each([false, true])(
-    "goes to a Chat upstream, and is charged as audio; streamed: %s",
-    async (stream) => {
-      const answer = { parts: [{ type: "text" as const, text: "hello" }] };
-      fake.next({ answer: { ...answer, usage: { ...usage, audio: [60, 40] } } });
-      const call = callTo("chat", bodyOf("chat", { ...body, stream }), { route: speaking });
-      await serve(call);
-      const { stream: _stream, ...asIs } = sent()[0] ?? {};
-      expect(asIs).toMatchObject(body);
-      const total = 40n + 60n * 40n + 2n * 10n + 40n * 80n;
-      expect(charged(call)).toEqual({ total, serviceTier: "standard", implausible: false });
-    },
-  );
-
-  test.each(["messages", "responses"] as const)(
-    "is refused where the only upstream speaks %s",
-    async (dialect) => {
-      const served = routeTo([upstreamOf(fake.url, dialect)], speaking);
-      for (const [more, param] of [
-        [{ messages: body.messages }, "messages[0].content[0].type"],
-        [{ modalities: body.modalities }, "modalities"],
-      ] as const) {
-        const call = { ...callTo("chat", bodyOf("chat", more)), snapshot: snapshotOf([served]) };
-        expect(await refusal(call)).toMatchObject({ code: "unsupported_content", param });
-        expect(call.meter.opened).toEqual([]);
-      }
-    },
-  );
-
-  test.each([{ modalities: ["video"] }, { modalities: ["image"] }, { modalities: ["text", "audio"] }])(
-    "%o is refused without a price of its own, and beside server tools",
-    async (more) => {
-      const media = { video: {}, image: { imageOutput: "30" }, audio: { audioOutput: "80" } };
-      const own = media[more.modalities.at(-1) as keyof typeof media];
-      for (const [given, withTools] of [
-        [{ audioInput: "40" }, {}],
-        [own, declaredSearch.chat],
-      ] as const) {
-        const served = routeTo([upstreamOf(fake.url, "chat")], {
-          prices: { ...prices, ...given },
-          toolPolicy: "p",
-        });
-        const snapshot = snapshotOf([served], ["*"], {}, { p: toolPolicy });
-        const call = { ...callTo("chat", bodyOf("chat", { ...more, ...withTools })), snapshot };
-        expect(await refusal(call)).toMatchObject({ code: "unsupported_content", param: "modalities" });
-        expect(call.meter.opened).toEqual([]);
-      }
-    },
-  );
-});
-
-describe("rules 10.5 and 10.6: what is heard, said and drawn", () => {
-  const route = { prices: { ...prices, audioInput: "40", audioOutput: "80", imageOutput: "30" } };
-  // A token of speech is 3,200 characters of base64, one of recordings 1,000; an image made is 1,300 tokens.
-  const speech = { data: "QUJD".repeat(2000), transcript: "two words" };
-  const media = { speech, images: ["data:image/png;base64,AAAA"] };
-  const parts = [{ type: "text" as const, text: "hello" }];
-  const recording = { type: "input_audio", input_audio: { data: "A".repeat(3900), format: "wav" } };
-  const asking = {
-    messages: [{ role: "user", content: [recording] }],
-    modalities: ["text", "audio", "image"],
-    audio: { voice: "alloy", format: "pcm16" },
-  };
-  const ask = (stream: boolean, more: object = asking) =>
-    callTo("chat", bodyOf("chat", { ...more, ...(stream && { stream }) }), { route });
-  /** "hello" and "two words" have 14 characters. */
-  const said = 4n * 2n;
-  const spoken = 3n * 80n;
-  const drawn = 1300n * 30n;
-
-  describe.each([false, true])("streamed: %s", (stream) => {
-    test("images are charged as they are reported", async () => {
-      fake.next({ answer: { parts, media, usage: { ...usage, output: 50, audio: [60, 10], images: 30 } } });
-      const call = ask(stream);
-      await serve(call);
-      expect(sent()[0]).toMatchObject(asking);
-      const total = 40n + 60n * 40n + 10n * 2n + 10n * 80n + 30n * 30n;
-      expect(charged(call)).toEqual({ total, serviceTier: "standard", implausible: false });
-    });
-
-    test("without a report they are counted, and cost what they do", async () => {
-      fake.next({ answer: { parts, media, usage: { input: 0, output: 0 } } });
-      const call = ask(stream);
-      await serve(call);
-      const prompt = BigInt(Math.ceil((call.body.length - 3902) / 4));
-      const total = prompt + 4n * 40n + said + spoken + drawn;
-      expect(charged(call).total).toBe(total);
-      expect(call.meter.settled[0]?.estimated).toBe(true);
-    });
-
-    test("a request for text alone is charged as text", async () => {
-      fake.next({ answer: { parts, usage: { input: 0, output: 0 } } });
-      const call = ask(stream, {});
-      await serve(call);
-      expect(charged(call).total).toBe(BigInt(Math.ceil(call.body.length / 4)) + 2n * 2n);
-    });
-  });
-
-  test("a tool loop whose upstream counts audio all the same is charged for it", async () => {
-    const heard = { ...usage, audio: [60, 10] as const };
-    fake.next(
-      {
-        answer: {
-          parts: [{ type: "tool", name: "web_search", input: { query: "gates" } }],
-          usage: heard,
-        },
-      },
-      { answer: { parts, usage: heard } },
-    );
-    const served = routeTo([upstreamOf(fake.url, "chat")], { ...route, toolPolicy: "p" });
-    const snapshot = snapshotOf([served], ["*"], {}, { p: toolPolicy });
-    const call = { ...callTo("chat", bodyOf("chat", declaredSearch.chat)), snapshot };
-    await serve(call);
-    const tokens = 2n * (40n + 60n * 40n + 40n * 2n + 10n * 80n);
-    const [opened] = call.meter.opened;
-    const [settled] = call.meter.settled;
-    expect(opened && settled && usageRow(opened.request, settled).cost.total).toBe(tokens);
-  });
-
-  test("a report of totals alone is taken apart as it was counted", async () => {
-    const totals = { prompt_tokens: 100, completion_tokens: 2000, total_tokens: 2100 };
-    fake.next({ answer: { parts, media, extra: { usage: totals } } });
-    const call = ask(false);
-    await serve(call);
-    const total = 96n + 4n * 40n + (2000n - 3n - 1300n) * 2n + spoken + drawn;
-    expect(charged(call).total).toBe(total);
-  });
-
-  test("a stream that breaks off costs what was heard, said and drawn until then", async () => {
-    fake.next({ answer: { parts, media: { speech, images: [] } }, faults: { cutAtEvent: 14 } });
-    const call = ask(true);
-    await serve(call);
-    const { tokens } = call.meter.settled[0] ?? {};
-    expect(tokens).toMatchObject({ audioInput: 4 });
-    expect(tokens?.audioOutput).toBeGreaterThan(0);
-    expect(tokens?.audioOutput).toBeLessThan(3);
-  });
-});
 
 test("a converted answer tells its client the tier", async () => {
   fake.next(hello({ service_tier: "priority" }));
@@ -443,7 +288,7 @@ describe.each(dialects)("a model that does not think, on %s", (upstream) => {
         expect(JSON.stringify(sent())).not.toContain('"pro"');
         const drops = call.sink.headers["x-gapura-dropped"]?.split(", ") ?? [];
         expect(drops.filter((name) => name === "reasoning.mode")).toHaveLength(1);
-        expect(charged(call)).toEqual({ total: standardCost, serviceTier: "standard", implausible: false });
+        expect(chargeOf(call)).toEqual({ total: standardCost, serviceTier: "standard", implausible: false });
       }
     },
   );
@@ -469,7 +314,7 @@ describe("rules 4.3 and 10.2: an empty answer to a batch's request costs its pro
     expect(item.meter.settled).toMatchObject([
       { status: "error", estimated: true, iterations: 1, tokens: { input: prompt, output: 0 } },
     ]);
-    expect(charged(item)).toMatchObject({ total: BigInt(prompt) * times.priority, serviceTier: "priority" });
+    expect(chargeOf(item)).toMatchObject({ total: BigInt(prompt) * times.priority, serviceTier: "priority" });
   });
 
   test.each(cells)(
@@ -493,6 +338,6 @@ describe("rules 4.3 and 10.2: an empty answer to a batch's request costs its pro
     const [settled] = call.meter.settled;
     expect(settled).toMatchObject({ status: "error", estimated: true, iterations: 2 });
     expect(settled?.tokens.input).toBeGreaterThan(100);
-    expect(charged(call).serviceTier).toBe("priority");
+    expect(chargeOf(call).serviceTier).toBe("priority");
   });
 });

@@ -1,5 +1,6 @@
 /** `serve` before one scripted upstream, which a file of tests shares and each test finds empty. */
 import { afterAll, beforeEach, expect } from "vitest";
+import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import type { Route, Upstream } from "../../dataplane/config/schema.ts";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { sealBlob } from "../../dataplane/dialects/reasoning.ts";
@@ -31,6 +32,16 @@ export function bodyOf(dialect: Dialect, more: object = {}): Record<string, unkn
   if (dialect === "responses") return { model: "public-model", input: content, ...more };
   const limit = dialect === "messages" ? { max_tokens: 100 } : {};
   return { model: "public-model", ...limit, messages: [{ role: "user", content }], ...more };
+}
+
+/** What a call's only request was charged, within what was held for it, and by which tier. */
+export function chargeOf({ meter }: Pick<TestCall, "meter">) {
+  const [opened] = meter.opened;
+  const [settled] = meter.settled;
+  if (opened === undefined || settled === undefined) throw new Error("nothing was charged");
+  const { cost, serviceTier, implausible } = usageRow(opened.request, settled);
+  expect(opened.estimate).toBeGreaterThanOrEqual(cost.total);
+  return { total: cost.total, serviceTier, implausible };
 }
 
 /** What a test changes around the request. */
