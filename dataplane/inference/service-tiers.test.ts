@@ -1,6 +1,7 @@
 /**
  * Rules 10.1 to 10.3: each field that changes a price, where its tier has one: what reaches each upstream, what is
- * named, what is held and what is charged, on every path. Audio and images: priced-media.test.ts. Without a price: unpriced.test.ts.
+ * named, what is held and what is charged, on every path. Audio and images: priced-media.test.ts. Without a price:
+ * unpriced.test.ts.
  */
 import { describe, expect, test } from "vitest";
 import { bodyOf, chargeOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";

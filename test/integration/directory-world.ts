@@ -9,7 +9,7 @@ import { KeyDirectory } from "../../dataplane/identity/directory.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
-import { sampleRouting, sampleSnapshot } from "../fakes/sample-snapshot.ts";
+import { sampleOrganization, sampleRouting, sampleSnapshot } from "../fakes/sample-snapshot.ts";
 import { freshDatabase, type TestDatabase } from "./stores.ts";
 
 export const digest = (key: string) => createHash("sha256").update(key).digest("hex");
@@ -24,10 +24,33 @@ export const snapshotOfOrganizations = (serial: number, organizations: Organizat
     }),
   );
 
+export const declaredKey = (name: string, secret = name) => ({
+  name,
+  sha256: digest(secret),
+  hint: "sk-svc-x",
+});
+export const declaredInferenceKey = (name: string, secret = name, project = "default") => ({
+  ...declaredKey(name, secret),
+  project,
+});
+export const declaredOrganization = (id: string, more: Partial<OrganizationEntry> = {}): OrganizationEntry =>
+  sampleOrganization(id, {
+    source: { kind: "Organization", namespace: "n", name: id, uid: `uid-${id}`, generation: 1 },
+    grants: [],
+    ...more,
+  });
+
+interface CopyOptions {
+  readonly serial?: number | undefined;
+  readonly pod?: DirectorySync;
+}
+
 export class DirectoryWorld {
   readonly #database: TestDatabase;
   readonly pool: DatabasePool;
   readonly directory: KeyDirectory;
+  /** Of the newest snapshot of `snapshotOf`. */
+  serial = 1000;
 
   private constructor(database: TestDatabase, pool: DatabasePool) {
     this.#database = database;
@@ -60,6 +83,24 @@ export class DirectoryWorld {
       holds: { refresh: async () => {} },
       ...more,
     });
+  }
+
+  /** A snapshot of these organizations, newer than those before unless `serial` says otherwise. */
+  snapshotOf(organizations: OrganizationEntry[], serial = (this.serial += 1)): Snapshot {
+    return snapshotOfOrganizations(serial, organizations);
+  }
+
+  /** A pod copies such a snapshot and ends. @returns what it acknowledges. */
+  async copy(organizations: OrganizationEntry[], { serial, pod = this.pod() }: CopyOptions = {}) {
+    const snapshot = this.snapshotOf(organizations, serial);
+    await pod.copy(snapshot);
+    await pod.stop();
+    return pod.acknowledged(snapshot.routing.objects);
+  }
+
+  /** As Postgres has it at this moment. */
+  find(secret: string) {
+    return this.directory.find(digest(secret), 0);
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
