@@ -7,7 +7,7 @@ import type { DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import { inTime } from "../lib/in-time.ts";
 import { inBackground } from "../lib/in-background.ts";
-import { countCharge } from "../telemetry/metrics.ts";
+import { countCharge } from "../telemetry/counts.ts";
 import type { Account } from "./accounts.ts";
 import { encodeRow } from "./charge-text.ts";
 import { accountOperation } from "./account-loader.ts";

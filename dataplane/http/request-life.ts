@@ -1,7 +1,7 @@
 /** What is observed of a request from beginning to end: its record, its ids, its line in the log, its metrics. */
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { logRequest } from "../telemetry/log.ts";
-import { countRequest } from "../telemetry/metrics.ts";
+import { countRequest } from "../telemetry/counts.ts";
 import { requestLine } from "../telemetry/request-line.ts";
 import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
 import { newRequestSummary } from "../telemetry/request-summary.ts";

@@ -6,7 +6,7 @@ import type { KeepItem, UsageContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import type { ApiError } from "../lib/api-error.ts";
-import { countImplausible } from "../telemetry/metrics.ts";
+import { countImplausible } from "../telemetry/counts.ts";
 import type { AnswerSink, InferenceCall } from "./call.ts";
 import type { Reading } from "./conversion.ts";
 import type { AnswerSeal } from "./seal-answer.ts";

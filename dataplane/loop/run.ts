@@ -21,7 +21,7 @@ import type {
 import type { Sealer } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
-import { countImplausible } from "../telemetry/metrics.ts";
+import { countImplausible } from "../telemetry/counts.ts";
 import { beginModelCall, type ModelTokens } from "../telemetry/model-call.ts";
 import { errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";

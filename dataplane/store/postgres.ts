@@ -8,7 +8,7 @@ import {
   type Interceptor,
   type QueryResultRow,
 } from "slonik";
-import { countStatement } from "../telemetry/metrics.ts";
+import { countStatement } from "../telemetry/counts.ts";
 import { onceThere, type WaitOptions } from "./once-there.ts";
 import { boundedDriver } from "./postgres-driver.ts";
 import { isStoreAway } from "./store-away.ts";

@@ -5,7 +5,7 @@ import { createRequire } from "node:module";
 import { Cluster, Redis } from "ioredis";
 import type connectors from "ioredis/built/connectors/StandaloneConnector.js";
 import { wordsOf } from "../lib/words-of.ts";
-import { countScript } from "../telemetry/metrics.ts";
+import { countScript } from "../telemetry/counts.ts";
 import { readClusterAddress, readRedisAddress, reconnectDelayMs, type RedisPlace } from "./redis-address.ts";
 import { SentinelConnector } from "./sentinel-connector.ts";
 import { connectAtOnce, mastersOf, serverOf, type RedisStore } from "./redis-servers.ts";

@@ -1,0 +1,173 @@
+/**
+ * Counting what comes with every request: series are found by their labels once, and kept, as finding them each time costs
+ * more than counting. The metrics themselves: metrics.ts.
+ */
+import { Gauge } from "prom-client";
+import { metrics, registry } from "./metrics.ts";
+import { TallyCounter, type Exemplar, type Observations, type Tally } from "./tally.ts";
+
+/**
+ * The metrics of one pair of labels: finding them by their labels for each request costs more than counting. There
+ * is one entry for each pair that the registry holds anyway.
+ */
+interface RequestMetrics {
+  readonly duration: Observations;
+  readonly firstByte: Observations;
+  readonly overhead: Observations;
+  /** By status. */
+  readonly requests: Map<number, Tally>;
+}
+const requestMetrics = new Map<string, RequestMetrics>();
+
+function requestMetricsOf(dialect: string, model: string): RequestMetrics {
+  const key = `${dialect} ${model}`;
+  let found = requestMetrics.get(key);
+  if (found === undefined) {
+    found = {
+      duration: metrics.requestDuration.series({ dialect, model }),
+      firstByte: metrics.firstByte.series({ dialect, model }),
+      overhead: metrics.overhead.series({ dialect }),
+      requests: new Map(),
+    };
+    requestMetrics.set(key, found);
+  }
+  return found;
+}
+
+/** An answered request. Times are seconds since its headers had come. */
+export interface Answered {
+  readonly dialect: string;
+  readonly model: string;
+  readonly status: number;
+  readonly whole: number;
+  /** null: the client left before the first byte. */
+  readonly firstByte: number | null;
+  /** Spent waiting for upstreams before the first byte. */
+  readonly upstreamWait: number;
+  /** null: its trace is not kept. */
+  readonly exemplar: Exemplar | null;
+}
+
+/** Counts one answered request. */
+export function countRequest(answered: Answered): void {
+  const { dialect, model, status, whole, firstByte, upstreamWait, exemplar } = answered;
+  const of = requestMetricsOf(dialect, model);
+  let counter = of.requests.get(status);
+  if (counter === undefined) {
+    counter = metrics.requests.series({ dialect, model, status: String(status) });
+    of.requests.set(status, counter);
+  }
+  counter.value += 1;
+  of.duration.observe(whole, exemplar);
+  if (firstByte === null) return;
+  of.firstByte.observe(firstByte, exemplar);
+  of.overhead.observe(Math.max(0, firstByte - upstreamWait), exemplar);
+}
+
+const statements = new Set(["select", "insert", "update", "delete", "with", "begin", "commit", "rollback"]);
+
+/** Counts what a statement of Postgres took, by its first word. */
+export function countStatement(text: string, seconds: number): void {
+  const [, word = ""] = /^\s*(\w+)/.exec(text) ?? [];
+  const known = word.toLowerCase();
+  const operation = statements.has(known) ? known : "other";
+  metrics.storeSeconds.series({ store: "postgres", operation }).observe(seconds);
+}
+
+const scriptSeconds = metrics.storeSeconds.series({ store: "redis", operation: "script" });
+
+/** Counts what a script of Redis took. */
+export function countScript(seconds: number): void {
+  scriptSeconds.observe(seconds);
+}
+
+/** Counts an upstream call that reported more than is possible (rule 7.9). */
+export function countImplausible(model: string, upstream: string): void {
+  metrics.implausibleUsage.inc({ model, upstream });
+}
+
+const tokenKinds = ["input", "cache_read", "cache_write", "output"] as const;
+export type TokenKind = (typeof tokenKinds)[number];
+
+interface ChargeMetrics {
+  readonly credits: Tally;
+  readonly tokens: Readonly<Record<TokenKind, Tally>>;
+}
+/** By model. */
+const chargeMetrics = new Map<string, ChargeMetrics>();
+
+function chargeMetricsOf(model: string): ChargeMetrics {
+  let found = chargeMetrics.get(model);
+  if (found === undefined) {
+    const kinds = tokenKinds.map((kind) => [kind, metrics.tokens.series({ model, kind })]);
+    found = {
+      credits: metrics.credits.series({ model }),
+      tokens: Object.fromEntries(kinds) as ChargeMetrics["tokens"],
+    };
+    chargeMetrics.set(model, found);
+  }
+  return found;
+}
+
+/** What one charged request used. */
+export interface CountedCharge {
+  readonly organizationId: string;
+  readonly model: string;
+  readonly credits: number;
+  readonly tokens: Readonly<Record<TokenKind, number>>;
+}
+
+/** Counts what one charged request used (rule 1.15). */
+export function countCharge({ organizationId, model, credits, tokens }: CountedCharge): void {
+  const of = chargeMetricsOf(model);
+  of.credits.value += credits;
+  for (const kind of tokenKinds) of.tokens[kind].value += tokens[kind];
+  organizationMetrics?.spent(organizationId, credits);
+}
+
+/**
+ * Series by organization (rule 14.6), where the platform team wants them: a thousand organizations are a thousand series of
+ * each pod, so there are none else.
+ */
+class OrganizationMetrics {
+  readonly #nameOf: (organizationId: string) => string | undefined;
+  readonly #balance = new Gauge({
+    name: "gapura_organization_balance_credits",
+    help: "Grants less what was charged, as the ledger has it: the same in every pod.",
+    labelNames: ["organization"],
+    registers: [registry],
+  });
+  readonly #spend = new TallyCounter({
+    name: "gapura_organization_spend_credits_total",
+    help: "Credits charged by this process.",
+    labelNames: ["organization"],
+    registers: [registry],
+  });
+
+  constructor(nameOf: (organizationId: string) => string | undefined) {
+    this.#nameOf = nameOf;
+  }
+
+  spent(organizationId: string, credits: number): void {
+    const organization = this.#nameOf(organizationId);
+    if (organization !== undefined) this.#spend.series({ organization }).value += credits;
+  }
+
+  balances(balances: Iterable<readonly [organizationId: string, credits: number]>): void {
+    // Organizations that are gone have no series any more.
+    this.#balance.reset();
+    for (const [organizationId, credits] of balances) {
+      const organization = this.#nameOf(organizationId);
+      if (organization === undefined) continue;
+      this.#balance.set({ organization }, credits);
+      // There from the start: to Prometheus, a counter that first appears as 1 has not increased.
+      this.#spend.series({ organization });
+    }
+  }
+}
+let organizationMetrics: OrganizationMetrics | null = null;
+
+/** @param nameOf what the label of an organization says; undefined: it is not served any more. */
+export const showOrganizations = (
+  nameOf: (organizationId: string) => string | undefined,
+): OrganizationMetrics => (organizationMetrics = new OrganizationMetrics(nameOf));
