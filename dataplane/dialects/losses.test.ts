@@ -1,34 +1,17 @@
 /** Rule 2.2: what is lost on the way is named, and refused under strict; what is kept is neither. */
 import { describe, expect, test } from "vitest";
-import type { CodecContext, Target } from "./codecs.ts";
+import { openContext, openTarget } from "../../test/fakes/request-edges.ts";
 import type { Dialect } from "./dialect.ts";
 import { DropNotes } from "./losses.ts";
 import type { JsonObject } from "./messages/types.ts";
 import { requestCodecs } from "./request-codecs.ts";
 
-const context: CodecContext = {
-  newId: (prefix) => `${prefix}_new`,
-  createdAt: 1_790_000_000,
-  sealer: { seal: (plain) => plain, open: (sealed) => sealed },
-  model: "model",
-};
-const target: Target = {
-  upstreamModel: "model",
-  maxOutputTokens: 100_000,
-  samplingParameters: true,
-  encryptedReasoning: true,
-  ownAccount: false,
-  thinking: true,
-  imageInput: true,
-  pdfInput: true,
-};
-
 function write(client: Dialect, upstream: Dialect, more: JsonObject, notes: DropNotes): JsonObject {
   const user = [{ role: "user", content: "Hi" }];
   const body =
     client === "responses" ? { model: "m", input: user, ...more } : { model: "m", messages: user, ...more };
-  const { request, carry } = requestCodecs[client].readRequest(body, context);
-  const written = requestCodecs[upstream].writeRequest(request, carry, target, notes);
+  const { request, carry } = requestCodecs[client].readRequest(body, openContext);
+  const written = requestCodecs[upstream].writeRequest(request, carry, openTarget, notes);
   notes.judge();
   return written;
 }
@@ -53,8 +36,8 @@ const legacyCall = (more: JsonObject = {}): JsonObject => ({
 test("reasoning that Codex sends without its id goes to an account of one's own without one", () => {
   const reasoning = { type: "reasoning", summary: [], encrypted_content: "gAAA==" };
   const body = { model: "m", input: [reasoning, ...user({ type: "input_text", text: "Hi" })] };
-  const { request, carry } = requestCodecs.responses.readRequest(body, context);
-  const own = { ...target, ownAccount: true };
+  const { request, carry } = requestCodecs.responses.readRequest(body, openContext);
+  const own = { ...openTarget, ownAccount: true };
   const { input } = requestCodecs.responses.writeRequest(request, carry, own, new DropNotes(true));
   expect((input as JsonObject[])[0]).toEqual(reasoning);
 });

@@ -3,9 +3,9 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { openContext, openTarget } from "../../test/fakes/request-edges.ts";
 import { mappedSubset, plain } from "../../test/fakes/conversations.ts";
 import { ApiError } from "../lib/api-error.ts";
-import type { CodecContext, Target } from "./codecs.ts";
 import { type Dialect, dialects } from "./dialect.ts";
 import { DropNotes } from "./losses.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
@@ -13,30 +13,13 @@ import { requestCodecs } from "./request-codecs.ts";
 import { runs } from "../../test/fakes/runs.ts";
 import { computedMs } from "../../test/fakes/computed.ts";
 
-const context: CodecContext = {
-  newId: (prefix) => `${prefix}_new`,
-  createdAt: 1_790_000_000,
-  sealer: { seal: (plain) => plain, open: (sealed) => sealed },
-  model: "model",
-};
-const target: Target = {
-  upstreamModel: "model",
-  maxOutputTokens: 100_000,
-  samplingParameters: true,
-  encryptedReasoning: true,
-  ownAccount: false,
-  thinking: true,
-  imageInput: true,
-  pdfInput: true,
-};
-
 function thereAndBack(body: JsonObject, through: Dialect): JsonValue {
-  const there = requestCodecs.messages.readRequest(body, context);
+  const there = requestCodecs.messages.readRequest(body, openContext);
   const notes = new DropNotes(true);
-  const written = requestCodecs[through].writeRequest(there.request, there.carry, target, notes);
+  const written = requestCodecs[through].writeRequest(there.request, there.carry, openTarget, notes);
   notes.judge();
   // As it would arrive over the wire.
-  return plain(requestCodecs[through].readRequest(plain(written) as JsonObject, context).request);
+  return plain(requestCodecs[through].readRequest(plain(written) as JsonObject, openContext).request);
 }
 
 describe("what both dialects know comes back as it was, and nothing is said to be dropped", () => {
@@ -113,8 +96,8 @@ describe.each(dialects)("a %s body with something odd in it", (client) => {
     fc.assert(
       fc.property(body, fc.constantFrom(...dialects), (request, upstream) => {
         try {
-          const read = requestCodecs[client].readRequest(request, context);
-          requestCodecs[upstream].writeRequest(read.request, read.carry, target, new DropNotes(false));
+          const read = requestCodecs[client].readRequest(request, openContext);
+          requestCodecs[upstream].writeRequest(read.request, read.carry, openTarget, new DropNotes(false));
         } catch (error) {
           expect(error).toBeInstanceOf(ApiError);
           expect((error as ApiError).param).toBeTypeOf("string");
@@ -130,8 +113,8 @@ describe.each(dialects)("toward a %s upstream", (upstream) => {
   /** More than a function call may have arguments. */
   const many = Array.from({ length: 150_000 }, (_, index) => `call_${index}`);
   const convert = (request: JsonObject) => {
-    const read = requestCodecs.responses.readRequest(request, context);
-    return requestCodecs[upstream].writeRequest(read.request, read.carry, target, new DropNotes(false));
+    const read = requestCodecs.responses.readRequest(request, openContext);
+    return requestCodecs[upstream].writeRequest(read.request, read.carry, openTarget, new DropNotes(false));
   };
 
   test("calls whose results come only at the very end are told apart in linear time", () => {

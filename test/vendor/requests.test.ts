@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
-import type { CodecContext, Target } from "../../dataplane/dialects/codecs.ts";
+import { openContext, openTarget } from "../fakes/request-edges.ts";
 import { dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { DropNotes } from "../../dataplane/dialects/losses.ts";
 import type { JsonObject } from "../../dataplane/dialects/messages/types.ts";
@@ -15,26 +15,11 @@ import { vendorType } from "./vendor-type.ts";
 import { runs } from "../fakes/runs.ts";
 
 const judge = await vendorJudge();
-const context: CodecContext = {
-  newId: (prefix) => `${prefix}_new`,
-  createdAt: 1_790_000_000,
-  sealer: { seal: (plain) => plain, open: (sealed) => sealed },
-  model: "model",
-};
-const target: Target = {
-  upstreamModel: "model",
-  maxOutputTokens: 100_000,
-  samplingParameters: true,
-  encryptedReasoning: true,
-  ownAccount: false,
-  thinking: true,
-  imageInput: true,
-  pdfInput: true,
-};
-
 function convert(from: Dialect, to: Dialect, body: JsonObject): JsonObject {
-  const { request, carry } = requestCodecs[from].readRequest(body, context);
-  return plain(requestCodecs[to].writeRequest(request, carry, target, new DropNotes(false))) as JsonObject;
+  const { request, carry } = requestCodecs[from].readRequest(body, openContext);
+  return plain(
+    requestCodecs[to].writeRequest(request, carry, openTarget, new DropNotes(false)),
+  ) as JsonObject;
 }
 
 test("500 conversations that go on after a compaction and are compacted again", () => {
