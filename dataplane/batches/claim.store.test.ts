@@ -86,6 +86,33 @@ test("nor those that are over, before the first that waits", async () => {
   expect(rows).toBeLessThan(100);
 });
 
+test("of an organization's thousands of batches no more are looked into than stand in line", async () => {
+  await pool.query(sql.unsafe`
+    insert into batches (id, organization_id, project_id, key_id, form, dialect, state, total, created_at, expires_at,
+      in_progress_at)
+    select 'msgbatch_' || n, ${organizationId}, 'default', 'key_1', 'messages', 'messages', 'in_progress', 1, now(),
+      now() + interval '1 day', now()
+    from generate_series(1, 2000) as n
+  `);
+  await pool.query(sql.unsafe`
+    insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, model, body)
+    select 'msgbatch_' || n, 0, '"a"', 'req_' || n, now(), 'm', '{}'::bytea from generate_series(1, 2000) as n
+  `);
+  await vacuum();
+  await pool.query(sql.unsafe`vacuum analyze batches`);
+  const { found, probes } = await pool.transaction(async (transaction) => {
+    const probed = () =>
+      transaction.oneFirst(sql.type(z.object({ n: z.bigint() }))`
+        select idx_scan as n from pg_stat_xact_user_tables where relname = 'batch_items'
+      `);
+    const before = await probed();
+    const inLine = await batchesInLine(transaction, Date.now(), NOTHING);
+    return { found: inLine.map((batch) => batch.id), probes: Number((await probed()) - before) };
+  });
+  expect(found).toEqual([id, ...Array.from({ length: 7 }, (_, n) => `msgbatch_${n + 1}`)]);
+  expect(probes).toBeLessThan(20);
+});
+
 test("a claim reads no row of those before and between the ones that it takes", async () => {
   // Every thousandth may begin.
   await pool.query(sql.unsafe`

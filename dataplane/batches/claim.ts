@@ -99,21 +99,26 @@ export async function batchesInLine(
   blocked: Blocked,
 ): Promise<readonly BatchInLine[]> {
   return await db.any(sql.type(z.object({ id: z.string(), organizationId: z.string() }))`
-    select id, organization_id as "organizationId"
-    from (
-      select batch.id, batch.organization_id, batch.position,
-        row_number() over (partition by batch.organization_id order by batch.position) as place
-      from batches batch left join organizations organization on organization.id = batch.organization_id
-      where ${runnable(now)} and not batch.id = any(${sql.array([...blocked.batches], "text")})
-        and not coalesce(organization.suspended or organization.deleted_at is not null, false)
-        and (
-          -- An order and a limit make Postgres read the index. An exists() ignores both, and where it expects many it reads the whole table.
-          select true from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blocked)}
-          order by item.number limit 1
-        )
-    ) as line
-    where place <= ${BATCHES_EACH}
-    order by place, position limit ${MOST_BATCHES}
+    select line.id, holder.organization_id as "organizationId"
+    from (select distinct organization_id from batches where state = 'in_progress') as holder
+      left join organizations organization on organization.id = holder.organization_id
+      -- Of each only as many as stand in line are looked into: an organization may have any number.
+      cross join lateral (
+        select batch.id, batch.position, row_number() over (order by batch.position) as place
+        from (
+          select batch.id, batch.position from batches batch
+          where batch.organization_id = holder.organization_id and ${runnable(now)}
+            and not batch.id = any(${sql.array([...blocked.batches], "text")})
+            and (
+              -- An order and a limit make Postgres read the index. An exists() ignores both, and where it expects many it reads the whole table.
+              select true from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blocked)}
+              order by item.number limit 1
+            )
+          order by batch.position limit ${BATCHES_EACH}
+        ) as batch
+      ) as line
+    where not coalesce(organization.suspended or organization.deleted_at is not null, false)
+    order by line.place, line.position limit ${MOST_BATCHES}
   `);
 }
 

@@ -67,6 +67,8 @@ create table batches (
 );
 create index batches_list on batches (organization_id, form, position desc)
   where state <> 'creating' and deleted_at is null;
+-- What runs, for workers that look for something to do: an organization may have any number of them.
+create index batches_in_line on batches (organization_id, position) where state = 'in_progress';
 create index batches_open on batches (state, position) where state <> 'ended';
 create index batches_kept on batches (ended_at) where state = 'ended' and not emptied;
 
