@@ -439,6 +439,18 @@ test("a request is found by its id, wherever it was told", async () => {
   await page.getByRole("table", { name: "Requests" }).waitFor();
 });
 
+test("what is no id opens no request, and the page stays at hand", async () => {
+  for (const id of [".", "..", "a/b?c"]) {
+    await page.goto(`${url}/console/requests`);
+    await page.getByLabel("Request ID").fill(id);
+    await page.getByRole("button", { name: "Open request" }).click();
+    await page.getByRole("main").getByRole("alert").getByText("There is no such request").waitFor();
+    await page.getByRole("link", { name: "All requests" }).click();
+    await page.getByRole("table", { name: "Requests" }).waitFor();
+  }
+  expect(faults).toEqual([]);
+});
+
 test("a list without a filter says that there is nothing, one with a filter that nothing matches", async () => {
   await page.route("**/v1/organization/requests?*", (route) =>
     route.fulfill({ json: { object: "list", data: [], has_more: false, first_id: null, last_id: null } }),

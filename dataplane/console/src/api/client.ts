@@ -35,7 +35,7 @@ export async function call<Name extends Operation>(
   { path = {}, query, body, signal }: CallOptions<Name> = {},
 ): Promise<Answer<Name>> {
   const [method = "GET", template = ""] = name.split(" ");
-  const url = template.replace(/\{(\w+)\}/g, (_, part: string) => encodeURIComponent(path[part] ?? ""));
+  const url = template.replace(/\{(\w+)\}/g, (_, part: string) => segmentOf(path[part] ?? ""));
   const answer = await send(key, `${url}${queryText({ ...query })}`, {
     method,
     ...(body === undefined
@@ -45,6 +45,9 @@ export async function call<Name extends Operation>(
   });
   return (await answer.json()) as Answer<Name>;
 }
+
+/** Browsers take `.` and `..` for steps to another path, however they are written; behind a space they name nothing. */
+const segmentOf = (value: string): string => encodeURIComponent(value.replace(/^\.\.?$/, " $&"));
 
 /** One request with a key; nothing of it is cached or sent elsewhere. @throws like `call` */
 export async function send(key: string | null, url: string, init: RequestInit = {}): Promise<Response> {
