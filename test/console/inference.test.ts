@@ -269,6 +269,47 @@ test("a model's health is judged by its requests, and leads to them", async () =
   await other.page.context().close();
 });
 
+test("a list that is cut says so: files and batches beyond the most that a page holds", async () => {
+  const pages = (path: string) =>
+    page.route(
+      ({ pathname }) => pathname === path,
+      async (route) => {
+        const response = await route.fetch({ url: `${url}${path}?limit=1` });
+        const answer = (await response.json()) as { readonly data: readonly object[] };
+        const after = new URL(route.request().url()).searchParams.get("after") ?? "";
+        const data = Array.from({ length: 1000 }, (_, index) => ({
+          ...answer.data[0],
+          id: `${after.slice(-60)}x${index}`,
+        }));
+        await route.fulfill({ response, json: { ...answer, data, has_more: true } });
+      },
+    );
+  await api(inference, "POST", "/v1/messages/batches", {
+    requests: [
+      {
+        custom_id: "one",
+        params: { model: "demo-messages", max_tokens: 9, messages: [{ role: "user", content: "Hello" }] },
+      },
+    ],
+  });
+  const form = new FormData();
+  form.set("purpose", "user_data");
+  form.set("file", new Blob(["x"]), "one.txt");
+  await fetch(`${url}/v1/files`, {
+    method: "POST",
+    headers: { authorization: `Bearer ${inference}` },
+    body: form,
+  });
+  await open("batches");
+  expect(await page.getByText("The newest").count()).toBe(0);
+  await pages("/v1/messages/batches");
+  await page.getByText("The newest 2,000 of either kind are shown").waitFor();
+  await pages("/v1/files");
+  await page.getByRole("link", { name: "Files", exact: true }).click();
+  await page.getByText("The newest 10,000 are shown").waitFor();
+  await page.unrouteAll();
+});
+
 test("a file is listed with its size, and deleted after a question that names it", async () => {
   const form = new FormData();
   form.set("purpose", "user_data");

@@ -372,6 +372,7 @@ export const en = {
     empty: "There is no batch here",
     noMatch: "No batch has this status",
     emptyHint: "Programs create batches; they appear here at once.",
+    newest: (count: string) => `The newest ${count} of either kind are shown; there may be older ones.`,
   },
   files: {
     name: "Name",
@@ -388,6 +389,7 @@ export const en = {
     empty: "There is no file here",
     noMatch: "No file has this purpose",
     emptyHint: "Programs upload files; results of batches are files too.",
+    newest: (count: string) => `The newest ${count} are shown; there may be older ones.`,
   },
   playground: {
     intro: "Ask a model as a program would. What is asked here is charged like any other request.",

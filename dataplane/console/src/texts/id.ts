@@ -373,6 +373,7 @@ export const id: Texts = {
     empty: "Tidak ada batch di sini",
     noMatch: "Tidak ada batch dengan status ini",
     emptyHint: "Program membuat batch; batch langsung muncul di sini.",
+    newest: (count: string) => `${count} terbaru dari tiap jenis ditampilkan; mungkin ada yang lebih lama.`,
   },
   files: {
     name: "Nama",
@@ -389,6 +390,7 @@ export const id: Texts = {
     empty: "Tidak ada berkas di sini",
     noMatch: "Tidak ada berkas dengan tujuan ini",
     emptyHint: "Program mengunggah berkas; hasil batch juga berupa berkas.",
+    newest: (count: string) => `${count} terbaru ditampilkan; mungkin ada yang lebih lama.`,
   },
   playground: {
     intro:

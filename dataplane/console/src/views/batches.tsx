@@ -18,10 +18,12 @@ const MOST_BATCHES = 2000;
 const PAGE_BATCHES = 1000;
 const LIVE_MS = 3_000;
 
+const kinds = ["messages", "openai"] as const;
+
 /** Both kinds in one form. */
 interface Row {
   readonly id: string;
-  readonly kind: "messages" | "openai";
+  readonly kind: (typeof kinds)[number];
   readonly status: string;
   readonly isRunning: boolean;
   readonly total: number;
@@ -151,70 +153,74 @@ function BatchList() {
                 <p>{t.batches.emptyHint}</p>
               </Empty>
             );
+          const isCut = kinds.some((kind) => rows.filter((row) => row.kind === kind).length >= MOST_BATCHES);
           return (
-            <Table
-              name={t.views.batches}
-              rows={shown}
-              id={({ id }) => id}
-              columns={[
-                {
-                  title: t.batches.batch,
-                  heads: true,
-                  cell: ({ id, kind }) => (
-                    <>
-                      {id}
-                      <span class="second">{t.batches.kinds[kind]}</span>
-                    </>
-                  ),
-                },
-                {
-                  title: t.common.status,
-                  cell: (row) => <Badge kind={badgeOf(row)}>{row.status.replaceAll("_", " ")}</Badge>,
-                },
-                { title: t.batches.total, numeric: true, cell: ({ total }) => formatCount(total, t) },
-                {
-                  title: t.batches.succeeded,
-                  numeric: true,
-                  cell: ({ succeeded }) => formatCount(succeeded, t),
-                },
-                { title: t.batches.failed, numeric: true, cell: ({ failed }) => formatCount(failed, t) },
-                {
-                  title: t.keys.created,
-                  cell: ({ createdAt, expiresAt }) => (
-                    <>
-                      <Moment at={createdAt} />
-                      {expiresAt !== null && (
-                        <span class="second">
-                          {t.files.expires} <Moment at={expiresAt} />
-                        </span>
-                      )}
-                    </>
-                  ),
-                },
-                {
-                  title: t.common.actions,
-                  cell: (row) => (
-                    <span class="actions">
-                      {row.isRunning && (
-                        <Button kind="quiet" onClick={() => setAsked({ kind: "cancel", row })}>
-                          {t.common.cancel}
-                        </Button>
-                      )}
-                      {row.results !== null && (
-                        <Button kind="quiet" onClick={() => void save(row)}>
-                          {t.batches.download}
-                        </Button>
-                      )}
-                      {(row.failures !== null || row.refused.length > 0) && (
-                        <Button kind="quiet" onClick={() => setAsked({ kind: "failures", row })}>
-                          {t.batches.failures}
-                        </Button>
-                      )}
-                    </span>
-                  ),
-                },
-              ]}
-            />
+            <>
+              <Table
+                name={t.views.batches}
+                rows={shown}
+                id={({ id }) => id}
+                columns={[
+                  {
+                    title: t.batches.batch,
+                    heads: true,
+                    cell: ({ id, kind }) => (
+                      <>
+                        {id}
+                        <span class="second">{t.batches.kinds[kind]}</span>
+                      </>
+                    ),
+                  },
+                  {
+                    title: t.common.status,
+                    cell: (row) => <Badge kind={badgeOf(row)}>{row.status.replaceAll("_", " ")}</Badge>,
+                  },
+                  { title: t.batches.total, numeric: true, cell: ({ total }) => formatCount(total, t) },
+                  {
+                    title: t.batches.succeeded,
+                    numeric: true,
+                    cell: ({ succeeded }) => formatCount(succeeded, t),
+                  },
+                  { title: t.batches.failed, numeric: true, cell: ({ failed }) => formatCount(failed, t) },
+                  {
+                    title: t.keys.created,
+                    cell: ({ createdAt, expiresAt }) => (
+                      <>
+                        <Moment at={createdAt} />
+                        {expiresAt !== null && (
+                          <span class="second">
+                            {t.files.expires} <Moment at={expiresAt} />
+                          </span>
+                        )}
+                      </>
+                    ),
+                  },
+                  {
+                    title: t.common.actions,
+                    cell: (row) => (
+                      <span class="actions">
+                        {row.isRunning && (
+                          <Button kind="quiet" onClick={() => setAsked({ kind: "cancel", row })}>
+                            {t.common.cancel}
+                          </Button>
+                        )}
+                        {row.results !== null && (
+                          <Button kind="quiet" onClick={() => void save(row)}>
+                            {t.batches.download}
+                          </Button>
+                        )}
+                        {(row.failures !== null || row.refused.length > 0) && (
+                          <Button kind="quiet" onClick={() => setAsked({ kind: "failures", row })}>
+                            {t.batches.failures}
+                          </Button>
+                        )}
+                      </span>
+                    ),
+                  },
+                ]}
+              />
+              {isCut && <p class="hint">{t.batches.newest(formatCount(MOST_BATCHES, t))}</p>}
+            </>
           );
         }}
       </Section>

@@ -116,6 +116,7 @@ function FileList() {
                   ]}
                 />
               )}
+              {files.length >= MOST_FILES && <p class="hint">{t.files.newest(formatCount(MOST_FILES, t))}</p>}
             </>
           );
         }}
