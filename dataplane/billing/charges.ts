@@ -188,7 +188,7 @@ function count({ organizationId, model, tokens, cost }: UsageRow): void {
   countCharge({
     organizationId,
     model,
-    credits: Number(cost.total) / 1e6,
+    micros: Number(cost.total),
     tokens: {
       input: tokens.input,
       cache_read: tokens.cacheRead,

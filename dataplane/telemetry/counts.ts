@@ -4,7 +4,7 @@
  */
 import { Gauge } from "prom-client";
 import { metrics, registry } from "./metrics.ts";
-import { TallyCounter, type Exemplar, type Observations, type Tally } from "./tally.ts";
+import { CreditCounter, type Exemplar, type Observations, type Tally } from "./tally.ts";
 
 /**
  * The metrics of one pair of labels: finding them by their labels for each request costs more than counting. There
@@ -113,16 +113,17 @@ function chargeMetricsOf(model: string): ChargeMetrics {
 export interface CountedCharge {
   readonly organizationId: string;
   readonly model: string;
-  readonly credits: number;
+  /** Micro-credits. */
+  readonly micros: number;
   readonly tokens: Readonly<Record<TokenKind, number>>;
 }
 
 /** Counts what one charged request used (rule 1.15). */
-export function countCharge({ organizationId, model, credits, tokens }: CountedCharge): void {
+export function countCharge({ organizationId, model, micros, tokens }: CountedCharge): void {
   const of = chargeMetricsOf(model);
-  of.credits.value += credits;
+  of.credits.value += micros;
   for (const kind of tokenKinds) of.tokens[kind].value += tokens[kind];
-  organizationMetrics?.spent(organizationId, credits);
+  organizationMetrics?.spent(organizationId, micros);
 }
 
 /**
@@ -137,7 +138,7 @@ class OrganizationMetrics {
     labelNames: ["organization"],
     registers: [registry],
   });
-  readonly #spend = new TallyCounter({
+  readonly #spend = new CreditCounter({
     name: "gapura_organization_spend_credits_total",
     help: "Credits charged by this process.",
     labelNames: ["organization"],
@@ -148,9 +149,9 @@ class OrganizationMetrics {
     this.#nameOf = nameOf;
   }
 
-  spent(organizationId: string, credits: number): void {
+  spent(organizationId: string, micros: number): void {
     const organization = this.#nameOf(organizationId);
-    if (organization !== undefined) this.#spend.series({ organization }).value += credits;
+    if (organization !== undefined) this.#spend.series({ organization }).value += micros;
   }
 
   balances(balances: Iterable<readonly [organizationId: string, credits: number]>): void {

@@ -40,7 +40,7 @@ test("rule 14.6: nothing is told of organizations unless that is wanted, and the
     countCharge({
       organizationId,
       model: "m",
-      credits: 2,
+      micros: 2_000_000,
       tokens: { input: 1, cache_read: 0, cache_write: 0, output: 1 },
     });
   charge("org_a");
@@ -59,4 +59,26 @@ test("rule 14.6: nothing is told of organizations unless that is wanted, and the
     'gapura_organization_spend_credits_total{organization="ns/org_a"} 2',
     'gapura_organization_spend_credits_total{organization="ns/org_b"} 2',
   ]);
+});
+
+test("credits are told as they were charged, to the last digit, at each look", async () => {
+  // Organizations are shown since the test before.
+  const charge = (micros: number) =>
+    countCharge({
+      organizationId: "org_exact",
+      model: "exact",
+      micros,
+      tokens: { input: 1, cache_read: 0, cache_write: 0, output: 1 },
+    });
+  const told = async () =>
+    (await registry.metrics()).split("\n").filter((line) => /^gapura.*exact"} .*\./.test(line));
+  // As fractions of credits they would come to 0.30000000000000004.
+  for (let time = 0; time < 3; time += 1) charge(100_000);
+  const shown = (credits: string) => [
+    `gapura_credits_total{model="exact"} ${credits}`,
+    `gapura_organization_spend_credits_total{organization="ns/org_exact"} ${credits}`,
+  ];
+  expect(await told()).toEqual(shown("0.3"));
+  charge(200_003);
+  expect(await told()).toEqual(shown("0.500003"));
 });

@@ -3,7 +3,7 @@
  * `upstream` are names out of the snapshot, never what a client sent; no label holds a key, a user or an id.
  */
 import { Counter, Gauge, Registry } from "prom-client";
-import { TallyCounter, TallyGauge, TallyHistogram } from "./tally.ts";
+import { CreditCounter, TallyCounter, TallyGauge, TallyHistogram } from "./tally.ts";
 
 /** Read by the ops port. */
 export const registry = new Registry();
@@ -56,7 +56,7 @@ export const metrics = {
     labelNames: ["model", "kind"],
     registers,
   }),
-  credits: new TallyCounter({
+  credits: new CreditCounter({
     name: "gapura_credits_total",
     help: "Credits charged.",
     labelNames: ["model"],

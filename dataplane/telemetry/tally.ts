@@ -64,6 +64,30 @@ export class TallyCounter<Name extends string> extends Counter<Name> {
   }
 }
 
+/**
+ * Credits, by series that count micro-credits: a sum of many fractions of credits would show what nobody was charged, such as
+ * 0.052677999999999996.
+ */
+export class CreditCounter<Name extends string> extends Counter<Name> {
+  readonly #series = new Series<Name>(nothing);
+
+  constructor(configuration: CounterConfiguration<Name>) {
+    super({
+      ...configuration,
+      collect: () =>
+        this.#series.each((labels, micros) => {
+          this.remove(labels);
+          this.inc(labels, micros.value / 1e6);
+        }),
+    });
+  }
+
+  /** A series to keep: its value, in micro-credits, only grows. Always the same one for the same labels. */
+  series(labels: Labels<Name>): Tally {
+    return this.#series.of(labels);
+  }
+}
+
 export class TallyGauge<Name extends string> extends Gauge<Name> {
   readonly #series = new Series<Name>(nothing);
 
