@@ -34,6 +34,8 @@ const LONGEST_PAUSE_MS = 2 * HOUR_MS;
 const OWN_PAUSE_MS = 60_000;
 /** Before it is tried again to note what became of a try, while Postgres is away. */
 const NOTE_PAUSE_MS = 250;
+/** A Postgres that is away for longer costs a receiver a message that it has. */
+const NOTED_WITHIN_MS = HOUR_MS;
 
 /** After so many tries: 10 s, 30 s, 90 s … 2 h, each up to half as long again. `random`: 0 to 1. */
 export const pauseAfter = (tries: number, random: number): number =>
@@ -141,13 +143,13 @@ export class NotificationSender {
     return outcome.kind;
   }
 
-  /** Tried for as long as Postgres is away: what was taken would be sent once more otherwise. */
+  /** Tried again while Postgres is away: what was taken would be sent once more otherwise. */
   async #settle(delivery: DueDelivery, failure: DeliveryFailure | null): Promise<void> {
-    for (;;) {
+    for (const until = performance.now() + NOTED_WITHIN_MS; ;) {
       try {
         return await this.#note(delivery, failure);
       } catch (error) {
-        if (this.#stopped || !isStoreAway(error)) throw error;
+        if (this.#stopped || !isStoreAway(error) || performance.now() > until) throw error;
         await sleep(NOTE_PAUSE_MS);
       }
     }
