@@ -7,6 +7,7 @@ import type { CodecContext, KeepItem, Sealer } from "../dialects/codecs.ts";
 import { serverToolNames, serverToolOf } from "../dialects/find-server-tool.ts";
 import { serverTools } from "../dialects/server-tools.ts";
 import type {
+  DocumentBlock,
   FunctionTool,
   JsonObject,
   JsonValue,
@@ -156,6 +157,16 @@ function forgetful(messages: readonly MessageParam[], forgotten: number): Messag
 }
 
 const isServerTool = (tool: FunctionTool | JsonObject) => serverToolOf("messages", tool.type) !== undefined;
+
+/** How many characters a call's pages have; what else tools bring is short. */
+export const pagesLength = ({ added }: NextCall): number =>
+  added
+    .flatMap(({ results }) => results)
+    .flatMap(({ content }) => (typeof content === "string" ? [] : (content ?? [])))
+    .reduce((sum, block) => sum + (block.type === "document" ? pageLength(block) : 0), 0);
+
+const pageLength = ({ source }: DocumentBlock): number =>
+  "data" in source && typeof source.data === "string" ? source.data.length : 0;
 
 /** Text, images and documents of a part of a request, for its hold; base64 is not text. */
 export function inputSizeOf(part: unknown): InputSize {

@@ -37,7 +37,7 @@ import {
   type Inspection,
   type AnyInspection,
 } from "./inspect-body.ts";
-import { declaredToolNames, OpenLoop, type LoopFacts, type LoopWork } from "./open-loop.ts";
+import { declaredToolNames, OpenLoop, pagesLength, type LoopFacts, type LoopWork } from "./open-loop.ts";
 import { bodyWithoutReasoning } from "./rejected-reasoning.ts";
 import { boundedSealer } from "./sealed-reasoning.ts";
 import { planToward } from "./unknown-fields.ts";
@@ -133,7 +133,10 @@ class LocalBody implements RequestBody {
   openLoop(facts: LoopFacts, sealer: Sealer, keepItem: KeepItem | undefined): LoopWork | Promise<LoopWork> {
     const remote = this.#remoteFor(this.body.length);
     if (remote !== null) return openLoopRemote(remote, this.inspected, facts, sealer, keepItem);
-    return new OpenLoop(facts, boundedSealer(sealer), exactBody(this.inspected), keepItem);
+    const loop = new OpenLoop(facts, boundedSealer(sealer), exactBody(this.inspected), keepItem);
+    const { pool, organizationId, closed } = this.#place;
+    if (pool === null) return loop;
+    return longWrittenRemote(loop, facts, new LargeBody(pool, organizationId, closed, this.body));
   }
 
   withoutReasoning(): RequestBody | null {
@@ -315,6 +318,20 @@ async function openLoopRemote(
       large.do("askLoop", { ...toward(facts, upstream), upstream, next, forgotten }),
   };
 }
+
+/** A small request's loop: its calls are written in another thread once pages have made them long. */
+const longWrittenRemote = (loop: OpenLoop, facts: LoopFacts, large: LargeBody): LoopWork => ({
+  beginning: loop.beginning,
+  sources: loop.sources,
+  prior: loop.prior,
+  carry: loop.carry,
+  context: loop.context,
+  reading: (upstream, limit) => loop.reading(upstream, limit),
+  write: (upstream, next, forgotten) =>
+    pagesLength(next) <= CONVERT_HERE_BYTES
+      ? loop.write(upstream, next, forgotten)
+      : large.do("askLoop", { ...toward(facts, upstream), upstream, next, forgotten }),
+});
 
 /** What upstreams do not know is remembered in this thread only, so the facts are adapted here. */
 const toward = <Told extends ConversionFacts>(facts: Told, upstream: Upstream): Told => ({

@@ -1,6 +1,8 @@
 /** What another thread does with a body is what would be done here, to the byte (rule 7.3). */
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, describe, expect, test, vi } from "vitest";
 import { routeTo, upstreamOf } from "../../../test/fakes/inference.ts";
+import { LoopTurns } from "../../../test/fakes/loop-turns.ts";
 import { dialects, type Dialect } from "../../dialects/dialect.ts";
 import { COMPACTED_PREFIX } from "../../dialects/responses/compaction.ts";
 import { SEALED_PREFIX } from "../../dialects/reasoning.ts";
@@ -8,6 +10,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
 import { sealing } from "../../lib/seal.ts";
 import type { WorkerPool } from "../../lib/worker-pool.ts";
+import type { NextCall } from "../../loop/next-request.ts";
 import { conversationKey } from "../conversation-key.ts";
 import { noTiers } from "../../dialects/tiers.ts";
 import { conversionFacts } from "../conversion.ts";
@@ -297,6 +300,65 @@ test("more objects and arrays than may be parsed are refused before that", { tim
       requestBody.read(conversionFacts(call, requestBody.inspected, route, noTiers), sealer, undefined))(),
   ).rejects.toThrow("The request body: more than 1000000 objects and arrays");
 });
+
+test(
+  "a small request that pages have made long is written elsewhere, to the byte",
+  { timeout: 60_000 },
+  async () => {
+    const id = "srvtoolu_1";
+    const page = (data: string): NextCall => ({
+      added: [
+        {
+          turn: [{ type: "tool_use", id, name: "web_fetch", input: { url: "https://a.example/" } }],
+          results: [
+            {
+              type: "tool_result",
+              tool_use_id: id,
+              content: [
+                {
+                  type: "document",
+                  source: { type: "text", media_type: "text/plain", data },
+                  title: "A page",
+                },
+              ],
+            },
+          ],
+        },
+      ],
+      maxTokens: 50,
+      toolChoice: undefined,
+      instructed: true,
+    });
+    const body = {
+      messages: [{ role: "user", content: "Open https://a.example/" }],
+      tools: [{ type: "web_fetch_20250910", name: "web_fetch" }],
+    };
+    const written = async (next: NextCall, to: Dialect, where: WorkerPool | null) => {
+      const requestBody = await open("messages", bytesOf(body), where);
+      const call = callOf("messages", snapshotOf([route]), "");
+      const facts = { ...conversionFacts(call, requestBody.inspected, route, noTiers), mayOpen: true };
+      const loop = await requestBody.openLoop(facts, sealer, undefined);
+      const turns = new LoopTurns();
+      const { body: bytes, ...more } = await loop.write(upstreamOf("http://127.0.0.1:9", to), next, 0);
+      // Its own turn is over only then.
+      await sleep(10);
+      return { longest: turns.stop(), text: bytes.toString(), ...more };
+    };
+    const jobs = vi.spyOn(pool, "run");
+    const long = page('"a page"\n'.repeat(1_000_000));
+    for (const to of dialects) {
+      const { longest, ...remote } = await written(long, to, pool);
+      const { longest: _longest, ...here } = await written(long, to, null);
+      expect(remote.text.length).toBeGreaterThan(9_000_000);
+      expect(remote.text === here.text).toBe(true);
+      expect({ ...remote, text: "" }).toEqual({ ...here, text: "" });
+      expect(longest).toBeLessThan(50);
+    }
+    expect(jobs).toHaveBeenCalledTimes(dialects.length);
+    await written(page("short"), "messages", pool);
+    expect(jobs).toHaveBeenCalledTimes(dialects.length);
+  },
+);
 
 test("whoever leaves is not worked for", async () => {
   const opened = async (closed: Cancellation) =>
