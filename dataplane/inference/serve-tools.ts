@@ -226,7 +226,7 @@ class ToolServing {
   }
 
   /** What a tool found may be opened from now on; each call is counted, also one that was not run. */
-  #brought({ name }: ToolCall, outcome: ToolOutcome): void {
+  async #brought({ name }: ToolCall, outcome: ToolOutcome): Promise<void> {
     const said = outcome.kind === "error" ? outcome.code : "ok";
     metrics.toolCalls.inc({ tool: name, outcome: said });
     const { summary } = this.#services.call;
@@ -236,7 +236,7 @@ class ToolServing {
     if (outcome.kind === "hits") for (const hit of outcome.hits) prior.addFound(hit.url, hit.text);
     if (outcome.kind === "page") {
       const { url, source } = outcome.page;
-      prior.addPage(url, source.type === "text" ? source.text : "");
+      await prior.addOpenedPage(url, source.type === "text" ? source.text : "");
     }
   }
 

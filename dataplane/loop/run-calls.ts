@@ -13,8 +13,8 @@ export interface CallsJob {
   readonly credit: CallCredit;
   /** Told at once what a call brought, to charge it; resolves when that is durable. */
   readonly finished: (call: ToolCall, outcome: ToolOutcome) => Promise<void>;
-  /** Told what a call brought, in call order, before the client sees it. */
-  readonly brought: (call: ToolCall, outcome: ToolOutcome) => void;
+  /** Told what a call brought, in call order, before the client sees it, who waits until that has been looked at. */
+  readonly brought: (call: ToolCall, outcome: ToolOutcome) => Promise<void>;
   /** At most this many calls run at once. */
   readonly parallelCalls: number;
   /** Milliseconds between pings. */
@@ -53,7 +53,7 @@ export async function runCalls(
     for (const [index, { call }] of calls.entries()) {
       const outcome = (await outcomes[index]) ?? { kind: "error", code: "unavailable" };
       signal.throwIfAborted();
-      job.brought(call, outcome);
+      await job.brought(call, outcome);
       await message.block(resultForClient(call, outcome, citePages, sealer));
       results.push(resultForModel(call.id, outcome, citePages));
     }

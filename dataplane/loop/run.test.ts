@@ -166,7 +166,7 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
         };
       },
       runTool: told.tool ?? (async () => hit),
-      brought: () => undefined,
+      brought: () => Promise.resolve(),
       emit: async (events) => void emitted.push(...events),
       estimate: () => 1n,
       fee: () => 10n,

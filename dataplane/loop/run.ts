@@ -63,7 +63,7 @@ export interface LoopDeps {
   ask(next: (target: Dialect) => NextCall, span: Span | null): Promise<ModelAnswer>;
   readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
   /** Told what each call brought, in call order, also one that a limit kept from being run. */
-  readonly brought: (call: ToolCall, outcome: ToolOutcome) => void;
+  readonly brought: (call: ToolCall, outcome: ToolOutcome) => Promise<void>;
   /** Hands events to the client's side; resolves when there is room for more. */
   readonly emit: (events: readonly MessagesEvent[]) => Promise<void>;
   /** What an iteration may cost at the most, in micro-credits. */
@@ -269,8 +269,8 @@ class Loop {
     const { rules, parallelCalls, citePages } = this.#input;
     const { pingMs, sealer, signal } = this.#deps;
     const brought = (call: ToolCall, outcome: ToolOutcome) => {
-      this.#deps.brought(call, outcome);
       this.#cite(call, outcome);
+      return this.#deps.brought(call, outcome);
     };
     const finished = async ({ name }: ToolCall, outcome: ToolOutcome) => {
       this.#tally.tool(name, outcome);

@@ -1,9 +1,10 @@
 /**
  * Which URLs a conversation has already shown (service.md "Opening pages", rule 3.13): those in user text, in search
  * and fetch results, and in annotations. The whole URL counts, a fragment aside, so that a model cannot carry data
- * out in a path of its own making; nor in one that it made an engine echo. Pure.
+ * out in a path of its own making; nor in one that it made an engine echo. Pure, but for the pauses of `addOpenedPage`.
  */
 import { pack, packedValue, type Packed } from "../../lib/packed-map.ts";
+import { Slices } from "../../lib/slices.ts";
 import { plain, spellingOf, withoutJsonEscapes, WrittenUrls } from "./written-urls.ts";
 
 /** A context as another thread hands it over: plain data. */
@@ -52,6 +53,16 @@ export class PriorContext {
     for (const link of urlsIn(text)) this.addUrl(link);
   }
 
+  /** The same of a page that was opened now, which may be made to hold addresses alone: in slices, between which others work. */
+  async addOpenedPage(url: string, text: string): Promise<void> {
+    this.addUrl(url);
+    const slices = new Slices(SLICE_MS);
+    for (const link of urlsIn(text)) {
+      if (slices.usedUp) await slices.pause();
+      this.addUrl(link);
+    }
+  }
+
   /** What a model searches for, before anything that is found is added: its own URLs are not found (rule 7.11). */
   addQuery(query: string): void {
     this.#written.addQuery(query);
@@ -79,6 +90,7 @@ export class PriorContext {
   }
 }
 
+const SLICE_MS = 5;
 /** Of the newest texts that are not the model's, and of each its end. */
 const MAX_WORDS = 8;
 const MAX_WORDS_CHARACTERS = 8_192;
@@ -112,7 +124,7 @@ const MARKS = ["://", ":\\/\\/", ":\\u002F\\u002F", ":\\u002f\\u002f"] as const;
 const [PLAIN_MARK] = MARKS;
 
 /** Every reading of every URL in a text: with and without punctuation that may belong to the sentence, also out of JSON. */
-function urlsIn(text: string): ReadonlySet<string> {
+function* urlsIn(text: string): Generator<string> {
   const found = new Set<string>();
   // URLs may overlap (one in another's query), but a text made of schemes must not be read 500 times over.
   let budget = Math.min(2 * text.length, MAX_READ);
@@ -120,27 +132,35 @@ function urlsIn(text: string): ReadonlySet<string> {
   for (const mark of MARKS) {
     for (let at = text.indexOf(mark); at >= 0; at = text.indexOf(mark, at + mark.length)) {
       marks += 1;
-      if (budget <= 0 || marks > MAX_MARKS || found.size >= MAX_URLS_IN_TEXT) return found;
+      if (budget <= 0 || marks > MAX_MARKS || found.size >= MAX_URLS_IN_TEXT) return;
       const scheme = /https?$/i.exec(text.slice(Math.max(0, at - 5), at))?.[0];
       if (scheme === undefined) continue;
       const from = at + mark.length;
-      budget -= addReadings(scheme, text.slice(from, from + MAX_RUN), mark === PLAIN_MARK, found);
+      const ahead = text.slice(from, from + MAX_RUN);
+      const rests = restsOf(ahead, mark === PLAIN_MARK);
+      budget -= rests.cost;
+      for (const rest of rests.found) {
+        for (const reading of readings(`${scheme}://${rest}`)) {
+          if (found.has(reading)) continue;
+          found.add(reading);
+          yield reading;
+        }
+      }
     }
   }
-  return found;
 }
 
-/** @returns what looking at it costs, in characters. */
-function addReadings(scheme: string, ahead: string, isPlain: boolean, found: Set<string>): number {
-  const add = (rest: string) => {
-    if (rest !== "") for (const reading of readings(`${scheme}://${rest}`)) found.add(reading);
-  };
+/** What may stand behind an address' mark, and what looking for it costs in characters. */
+function restsOf(
+  ahead: string,
+  isPlain: boolean,
+): { readonly found: readonly string[]; readonly cost: number } {
   const rest = runOf(ahead);
-  if (isPlain) add(rest);
+  const plain = isPlain && rest !== "" ? [rest] : [];
   // Nothing but an escape goes on behind it.
-  if (ahead[rest.length] !== "\\") return rest.length;
-  add(runOf(withoutJsonEscapes(ahead)));
-  return ESCAPES_COST * ahead.length;
+  if (ahead[rest.length] !== "\\") return { found: plain, cost: rest.length };
+  const unescaped = runOf(withoutJsonEscapes(ahead));
+  return { found: unescaped === "" ? plain : [...plain, unescaped], cost: ESCAPES_COST * ahead.length };
 }
 
 function runOf(text: string): string {
