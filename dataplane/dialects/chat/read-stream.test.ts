@@ -14,6 +14,7 @@ const call = (index: number, args: string, head: JsonObject = {}): JsonObject =>
     tool_calls: [{ index, ...head, function: { ...(head["function"] as JsonObject), arguments: args } }],
   });
 const named = (name: string) => ({ id: `call_${name}`, type: "function", function: { name } });
+
 test("the first token passes with the first chunk", () => {
   expect(stepWords("chat", [chunk({ role: "assistant", content: "A" })])).toEqual([
     ["message_start", "+text", "A"],
