@@ -1,4 +1,4 @@
-/** What recurs beside serving, in every data plane, and loses nothing when it is cut: the next round goes on. */
+/** What recurs beside serving, in every data plane. */
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { readBalances } from "./billing/balance-metrics.ts";
@@ -28,28 +28,36 @@ interface BackgroundNeeds {
   readonly insideResolver: Resolver;
 }
 
-/** Starts it all. @returns what is stopped at the end. */
-export function startBackgroundWork(needs: BackgroundNeeds): readonly Stops[] {
+/** What is stopped at the end. */
+interface BackgroundWork {
+  /** Tells receivers of spent credit. */
+  readonly sender: Stops;
+  /** Loses nothing when it is cut: the next round goes on. */
+  readonly helpers: readonly Stops[];
+}
+
+/** Starts it all. */
+export function startBackgroundWork(needs: BackgroundNeeds): BackgroundWork {
   const { environment, log, stores, loader, serving } = needs;
   const { postgres: pool, clock } = stores;
   const { RETENTION_USAGE: retentionMs, RETENTION_DROP: dropRows } = environment;
-  const work = [
-    new NotificationSender({
-      pool,
-      clock,
-      log,
-      snapshot: () => loader.current,
-      random: Math.random,
-      resolver: dnsResolver(),
-      insideResolver: needs.insideResolver,
-      own: serving.own,
-    }),
+  const sender = new NotificationSender({
+    pool,
+    clock,
+    log,
+    snapshot: () => loader.current,
+    random: Math.random,
+    resolver: dnsResolver(),
+    insideResolver: needs.insideResolver,
+    own: serving.own,
+  });
+  const helpers = [
     new Recurring(log, "files", FILES_SWEEP_MS, () => serving.files.sweep()),
     ...(environment.METRICS_ORGANIZATIONS ? [balances(pool, loader, log)] : []),
     ...(retentionMs === undefined ? [] : [new UsageRetention({ pool, clock, log, retentionMs, dropRows })]),
   ];
-  for (const one of work) one.start();
-  return work;
+  for (const one of [sender, ...helpers]) one.start();
+  return { sender, helpers };
 }
 
 /** Prometheus is told of each organization that is served (rule 14.6). */

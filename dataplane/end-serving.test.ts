@@ -21,6 +21,7 @@ function partsOf(...frozen: string[]) {
     dispatchers: [{ destroy: step("dispatcher") }],
     pools: [{ close: step("pool") }],
     records: { stop: step("records") },
+    sender: { stop: step("sender") },
     sync: { stop: step("sync") },
     money: { stop: step("money"), tellLast: step("told") },
     stores: { close: step("stores") },
@@ -43,7 +44,7 @@ const inOrder = ["drain", "idle", "loader", "helper", "dispatcher", "pool", "rec
 test("requests end first, and stores last", async () => {
   const { parts, steps } = partsOf();
   expect(await endedIn(parts)).toBe(0);
-  expect(steps).toEqual([...inOrder, "sync", "money", "told", "stores", "telemetry"]);
+  expect(steps).toEqual([...inOrder, "sender", "sync", "money", "told", "stores", "telemetry"]);
 });
 
 test("the last charges are moved while copying waits for a frozen Postgres", async () => {
@@ -77,7 +78,7 @@ test.each(["drain", "holds", "loader", "helper", "dispatcher", "pool", "records"
       records: { records: { stop: fails } },
     }[name];
     await endedIn({ ...parts, ...failing });
-    expect(steps.slice(-5)).toEqual(["sync", "money", "told", "stores", "telemetry"]);
+    expect(steps.slice(-6)).toEqual(["sender", "sync", "money", "told", "stores", "telemetry"]);
     expect(error).toHaveBeenCalledTimes(1);
   },
 );
@@ -88,6 +89,13 @@ test("what copying has changed by its end is told after it, also when moving the
   const money = { ...parts.money, stop: () => Promise.reject(new Error("refused")) };
   await endedIn({ ...parts, sync: { stop: copied }, money });
   expect(steps.slice(-4)).toEqual(["copied", "told", "stores", "telemetry"]);
+});
+
+test("a receiver of a notification that answers late is waited for beside the last charges, which do not wait for it", async () => {
+  const { parts, steps } = partsOf();
+  const told = () => new Promise((done) => setTimeout(() => done(steps.push("answered")), 14_000));
+  expect(await endedIn({ ...parts, sender: { stop: told } })).toBe(14_000);
+  expect(steps.slice(-6)).toEqual(["sync", "money", "told", "answered", "stores", "telemetry"]);
 });
 
 test("stores that answer nothing keep the end for no longer than its bounds", async () => {

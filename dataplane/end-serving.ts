@@ -23,6 +23,8 @@ export interface EndingParts {
   readonly dispatchers: readonly { destroy(): Promise<unknown> }[];
   readonly pools: readonly { close(): Promise<unknown> }[];
   readonly records: Stops;
+  /** Waits for the receivers that are being told of spent credit, each for its 15 s at most: cut off, it would tell them once more. */
+  readonly sender: Stops;
   /** Copies what is declared, and writes when keys were last used. */
   readonly sync: Stops;
   /** Moves the last charges into the ledger; then tells what the ledger has come to. */
@@ -32,7 +34,7 @@ export interface EndingParts {
 }
 
 export async function endServing(parts: EndingParts): Promise<void> {
-  const { log, holds, loader, helpers, dispatchers, pools, records, sync, money, stores } = parts;
+  const { log, holds, loader, helpers, dispatchers, pools, records, sender, sync, money, stores } = parts;
   /** What fails is told, and keeps nothing that comes after it from ending. */
   const all = async (...ends: readonly Promise<unknown>[]): Promise<void> => {
     for (const end of await Promise.allSettled(ends))
@@ -45,11 +47,12 @@ export async function endServing(parts: EndingParts): Promise<void> {
   await within(GOODBYE_MS, () => all(...helpers.map((helper) => helper.stop())));
   await all(...dispatchers.map((dispatcher) => dispatcher.destroy()), ...pools.map((pool) => pool.close()));
   await all(records.stop());
-  // Beside one another: with a Postgres that is frozen, charges go where they can while copying waits.
-  await within(LAST_CHARGES_MS, async () => {
+  const moveLastCharges = async () => {
     await all(sync.stop(), money.stop());
     await all(money.tellLast());
-  });
+  };
+  // Beside one another: with a Postgres that is frozen, charges go where they can while copying waits.
+  await within(LAST_CHARGES_MS, () => all(sender.stop(), moveLastCharges()));
   // The stores go last: until here running requests were settling their charges.
   await within(GOODBYE_MS, () => all(stores.close(), parts.stopTelemetry()));
 }
