@@ -17,7 +17,7 @@ import { chargeColumns, summedColumns } from "./ledger.ts";
 import { countDeadLetters, pageDeadLetters } from "./dead-letters.ts";
 import { BETWEEN_LOOKS_MS, LOOKS, wrongScopes } from "./reconcile-scopes.ts";
 import { scanOrganizations, scanScopes } from "./scan-organizations.ts";
-import { SHARDS, epochKeys, shardOf, shardTag } from "./shard.ts";
+import { MAX_GROUP, SHARDS, epochKeys, shardOf, shardTag } from "./shard.ts";
 
 /** Rule 1.9. */
 const OLDEST_HOLD_MS = 90_000;
@@ -316,8 +316,9 @@ async function waitingCrowd(redis: RedisStore, shard: number): Promise<string | 
   const tag = shardTag(shard);
   for (let look = 1; ; look += 1) {
     const waiting = (await redis.get(`${tag}:waiting`)) ?? "0";
-    // The count says nothing when somebody took the stream away.
-    if (Number(waiting) <= MOST_SUMMED || (await redis.xlen(`${tag}:usage`)) === 0) return null;
+    if (Number(waiting) <= MOST_SUMMED) return null;
+    // The count may be wrong, or the stream be taken away, which is told. An entry is the charges of one call.
+    if ((await redis.xlen(`${tag}:usage`)) * MAX_GROUP <= MOST_SUMMED) return null;
     if (look === LOOKS) return waiting;
     await sleep(BETWEEN_LOOKS_MS);
   }

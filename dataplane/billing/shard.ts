@@ -31,8 +31,8 @@ export class RedisSilent extends Error {
   }
 }
 
-/** Bounds the time that one script call keeps Redis from everything else (about 5 ms). */
-const MAX_GROUP = 256;
+/** Operations of one script call: bounds the time that it keeps Redis from everything else (about 5 ms). */
+export const MAX_GROUP = 256;
 /** Operations waiting for a shard; more can only mean that Redis is stuck. */
 const MAX_QUEUED = 50_000;
 

@@ -476,7 +476,9 @@ test("reconcile does not keep Redis busy with what has gathered while the ledger
   const [own, store] = [await freshDatabase(), await freshRedis()];
   const idle = await Plane.open({ redisUrl: store.url, postgresUrl: own.url }, { running: false });
   await makeOrganization(idle.pool, "org_away", 1_000n);
-  await (await idle.holds.open(request("org_away"), 10n)).settle(usage(3));
+  // As many entries as may hold so many charges.
+  for (let entry = 0; entry < 80; entry += 1)
+    await (await idle.holds.open(request("org_away"), 10n)).settle(usage(3));
   const { tag } = idle.shardFor("org_away");
   const waits = /^shard \d+: 20001 charges wait for the ledger, too many to be compared/;
   await idle.redis.set(`${tag}:waiting`, "20001");
@@ -484,7 +486,7 @@ test("reconcile does not keep Redis busy with what has gathered while the ledger
   // As soon as few are left it goes on.
   const found = reconcileLedger(idle.pool, idle.redis);
   await sleep(1_000);
-  await idle.redis.set(`${tag}:waiting`, "1");
+  await idle.redis.set(`${tag}:waiting`, "80");
   expect((await found).broken).toEqual([]);
   await idle.close();
   await store[Symbol.asyncDispose]();
