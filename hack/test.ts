@@ -13,11 +13,15 @@ import { constants, tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { LintCache } from "./lint-cache.ts";
 
-const USAGE = "usage: npm test -- [PART OF A PATH ...] [--all] [--strict]";
+const USAGE = "usage: npm test -- [PART OF A PATH ...] [-u, which writes goldens] [--all] [--strict]";
+/** Of vitest: writes golden files anew. */
+const UPDATE = "-u";
 
 const args = process.argv.slice(2);
 // A flag that is mistyped would run other tests than were meant, for half an hour perhaps.
-const unknown = args.filter((arg) => arg.startsWith("-") && !["--fast", "--strict", "--all"].includes(arg));
+const unknown = args.filter(
+  (arg) => arg.startsWith("-") && !["--fast", "--strict", "--all", UPDATE].includes(arg),
+);
 if (unknown.length > 0) {
   console.error(`there is no ${unknown.join(", ")}\n${USAGE}`);
   process.exit(2);
@@ -26,6 +30,7 @@ const fast = args.includes("--fast");
 const strict = args.includes("--strict") || process.env["CI"] === "true";
 const all = args.includes("--all");
 const patterns = args.filter((arg) => !arg.startsWith("-"));
+const forVitest = args.filter((arg) => arg === UPDATE);
 /** Everything but the long ones. */
 const isShort = !fast && !all && patterns.length === 0;
 
@@ -200,7 +205,7 @@ function lanes(): readonly (readonly string[])[] {
 }
 
 const checks = patterns.length === 0 ? checkStatically() : null;
-const results = await Promise.all(lanes().map((lane, index) => vitest(index > 0, ...lane)));
+const results = await Promise.all(lanes().map((lane, index) => vitest(index > 0, ...lane, ...forVitest)));
 tellSlowest(results.flat());
 for (const checked of (await checks) ?? []) tell(checked);
 

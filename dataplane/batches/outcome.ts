@@ -126,6 +126,9 @@ const isAway = (error: ApiError): boolean =>
   error.code === "overloaded" ||
   (upstreamStatus(error) ?? 0) >= 500;
 
+/** An upstream said no to this request, and answers others. */
+export const isRefusal = (error: ApiError): boolean => (upstreamStatus(error) ?? 500) < 500;
+
 function upstreamStatus({ cause }: ApiError): number | null {
   const { upstreamStatus: status } = (cause ?? {}) as { upstreamStatus?: unknown };
   return typeof status === "number" ? status : null;

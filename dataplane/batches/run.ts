@@ -17,7 +17,7 @@ import { requestRecord, type RequestRecords } from "../telemetry/request-record.
 import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
-import { judgeRun, type RunVerdict } from "./outcome.ts";
+import { isRefusal, judgeRun, type RunVerdict } from "./outcome.ts";
 import { TOOLS_IN_USE, type ToolRoom } from "./tool-room.ts";
 import { erroredLine, succeededLine } from "./lines.ts";
 
@@ -43,6 +43,8 @@ export type ItemEnd =
   | {
       readonly kind: "over";
       readonly state: "succeeded" | "errored";
+      /** An upstream answered, if only to refuse it. */
+      readonly answered: boolean;
       readonly line: Buffer;
       /** What it cost; null: nothing. */
       readonly row: UsageRow | null;
@@ -113,11 +115,11 @@ export async function runItem(
     );
   const over = { kind: "over", release: charge.release, row: charge.row } as const;
   if (error === null || verdict === null)
-    return { ...over, state: "succeeded", line: succeededLine(item.form, item, sink.body) };
+    return { ...over, state: "succeeded", answered: true, line: succeededLine(item.form, item, sink.body) };
   if (verdict.kind !== "errored") return verdict;
   const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
   const line = erroredLine(item.form, item, theirs ? inOwnWords(error) : error);
-  return { ...over, state: "errored", line };
+  return { ...over, state: "errored", answered: charge.row !== null || isRefusal(error), line };
 }
 
 const judge = (services: RunServices, item: ClaimedItem, charge: ItemCharge, error: ApiError): RunVerdict =>

@@ -145,6 +145,15 @@ describe("a model that answers an organization no more", () => {
     expect(Object.fromEntries(scheduler.share(open("a1", "b1"), 0))).toEqual({ a1: 4, b1: 4 });
   });
 
+  test("is not taken for that while it refuses some: somebody is there", () => {
+    const scheduler = scheduling();
+    for (let time = 0; time < 10; time += 1) {
+      unanswered(scheduler, 4, 0);
+      scheduler.answered(running("a", "a1"));
+    }
+    expect(scheduler.askedRooms(0)).toEqual([]);
+  });
+
   test("is not taken for that while some go well", () => {
     const scheduler = scheduling();
     for (let time = 0; time < 10; time += 1) {

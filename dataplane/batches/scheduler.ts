@@ -73,14 +73,19 @@ export class BatchScheduler {
     this.#running.delete(item);
   }
 
+  /** Its upstream is there, and so are the stores, whatever it said. */
+  answered(item: RunningItem): void {
+    this.#upstreams.answered(item);
+    this.#stores.answered(item);
+  }
+
   /**
    * @param beganAt when its run did, Unix milliseconds.
    * @param route that served it, by any name; null: it is gone.
    */
   succeeded(item: RunningItem, beganAt: number, route: string | null): void {
     const { model, organizationId, batchId } = item;
-    this.#upstreams.answered(item);
-    this.#stores.answered(item);
+    this.answered(item);
     this.#models.get(model ?? "")?.succeeded();
     this.#ownModels.get(askedOf(item) ?? "")?.succeeded();
     this.#organizations.get(organizationId)?.succeeded();
@@ -135,11 +140,13 @@ export class BatchScheduler {
 
   /** Other requests hold the organization's credit. */
   creditRefused(item: RunningItem, now: number, waitMs: number): void {
+    this.#stores.answered(item);
     this.#refuse(this.#organizations, organizationOf, item, now, waitMs);
   }
 
   /** A limit of the batch's key or project is spent, or held: its organization's other batches go on (rule 9.6). */
   limitRefused(item: RunningItem, now: number, waitMs: number): void {
+    this.#stores.answered(item);
     this.#refuse(this.#batches, batchOf, item, now, waitMs);
   }
 

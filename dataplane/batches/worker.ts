@@ -214,6 +214,7 @@ export class BatchWorker {
     if (end.kind === "over") {
       if (end.state === "succeeded")
         this.#scheduler.succeeded(item, beganAt, this.#routeOf(item)?.name ?? null);
+      else if (end.answered) this.#scheduler.answered(item);
     } else if (end.kind === "again" && end.because === "model")
       this.#scheduler.modelRefused(item, now, end.waitMs, this.#routeOf(item)?.isOwn === true);
     else if (end.kind === "again" && end.because === "credit")

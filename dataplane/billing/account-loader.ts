@@ -47,16 +47,22 @@ export class AccountLoader {
 
   /**
    * Reads these accounts and key epochs from the ledger again, some at a time, and resolves when Redis has them.
-   * @throws Error when a store does not answer in time.
+   * @throws Error when a store does not answer in time. A Redis that is away keeps no account of another one from being told.
    */
   async refresh(organizationIds: readonly string[]): Promise<void> {
+    const failures: unknown[] = [];
     for (let at = 0; at < organizationIds.length; at += READ_AT_ONCE) {
       const ids = organizationIds.slice(at, at + READ_AT_ONCE);
       await this.#compared(async () => {
         const accounts = await lookedUpInTime(readAccounts(this.#pool, ids));
-        await Promise.all(accounts.map((account) => this.#tell(account)));
+        const told = await Promise.allSettled(accounts.map((account) => this.#tell(account)));
+        const failed = told.flatMap((one) => (one.status === "rejected" ? [one.reason as unknown] : []));
+        const other = failed.find((error) => error instanceof OtherServer);
+        if (other !== undefined) throw other;
+        failures.push(...failed);
       });
     }
+    if (failures.length > 0) throw failures[0];
   }
 
   /** What one Postgres says is taken only after it was compared with what Redis knows of the one before. */

@@ -91,7 +91,7 @@ export class Upkeep {
   readonly #servers: string[];
   #looked = false;
   /** It told Redis of changed accounts, for all pods, until it was stopped. */
-  #toldLast = false;
+  #leadTelling = false;
 
   constructor(options: UpkeepOptions) {
     this.#options = options;
@@ -134,7 +134,7 @@ export class Upkeep {
    * again when either store forgot it, until the ledger has all of it.
    */
   async stop(timeoutMs = 10_000): Promise<void> {
-    this.#toldLast = this.#leaders.has(0);
+    this.#leadTelling = this.#leaders.has(0);
     // A Postgres that hangs would block the drainer for ever.
     await Promise.race([Promise.all(this.#loops.map((loop) => loop.stop())), pause(timeoutMs)]);
     const deadline = performance.now() + timeoutMs;
@@ -166,7 +166,7 @@ export class Upkeep {
    * last look nobody else may tell, as this may be the last data plane. @throws when a store is away.
    */
   async tellLast(): Promise<void> {
-    if (this.#toldLast) await this.#tellChangedSince(performance.now());
+    if (this.#leadTelling) await this.#tellChangedSince(performance.now());
   }
 
   /**

@@ -81,6 +81,6 @@ export function answer(item: ClaimedItem, output: number, release = () => Promis
   const line = Buffer.from(
     `${JSON.stringify({ custom_id: `i${item.number}`, usage: { output_tokens: output } })}\n`,
   );
-  return { kind: "over", state: "succeeded", line, row, release };
+  return { kind: "over", state: "succeeded", answered: true, line, row, release };
 }
 type Over = Extract<ItemEnd, { kind: "over" }>;
