@@ -10,7 +10,8 @@ import { dialectErrorFamily } from "../dialects/errors.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import { type Edit, splice } from "../lib/json-splice.ts";
-import type { WorkerPool } from "../lib/worker-pool.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { WorkNotDone, type WorkerPool } from "../lib/worker-pool.ts";
 import { countSample } from "../tokens/count.ts";
 import { sampledTexts } from "../tokens/sample.ts";
 import { CitedSources } from "../tools/links.ts";
@@ -319,7 +320,13 @@ async function openLoopRemote(
   };
 }
 
-/** A small request's loop: its calls are written in another thread once pages have made them long. */
+/** What is written here at the most when no other thread has time: it takes some ten milliseconds. */
+const WRITE_HERE_BYTES = 2 * 1024 * 1024;
+
+/**
+ * A small request's loop: its calls are written in another thread once pages have made them long. It has run and cost by then,
+ * so that it does not fail for want of a thread where it may be written here.
+ */
 const longWrittenRemote = (loop: OpenLoop, facts: LoopFacts, large: LargeBody): LoopWork => ({
   beginning: loop.beginning,
   sources: loop.sources,
@@ -327,10 +334,17 @@ const longWrittenRemote = (loop: OpenLoop, facts: LoopFacts, large: LargeBody): 
   carry: loop.carry,
   context: loop.context,
   reading: (upstream, limit) => loop.reading(upstream, limit),
-  write: (upstream, next, forgotten) =>
-    pagesLength(next) <= CONVERT_HERE_BYTES
-      ? loop.write(upstream, next, forgotten)
-      : large.do("askLoop", { ...toward(facts, upstream), upstream, next, forgotten }),
+  write: (upstream, next, forgotten) => {
+    const length = pagesLength(next);
+    const here = () => loop.write(upstream, next, forgotten);
+    if (length <= CONVERT_HERE_BYTES) return here();
+    const elsewhere = large.do("askLoop", { ...toward(facts, upstream), upstream, next, forgotten });
+    if (length > WRITE_HERE_BYTES) return elsewhere;
+    return elsewhere.catch((error: unknown) => {
+      if (error instanceof ApiError && error.cause instanceof WorkNotDone) return here();
+      throw error;
+    });
+  },
 });
 
 /** What upstreams do not know is remembered in this thread only, so the facts are adapted here. */

@@ -9,7 +9,7 @@ import { SEALED_PREFIX } from "../../dialects/reasoning.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
 import { sealing } from "../../lib/seal.ts";
-import type { WorkerPool } from "../../lib/worker-pool.ts";
+import { WorkNotDone, type WorkerPool } from "../../lib/worker-pool.ts";
 import type { NextCall } from "../../loop/next-request.ts";
 import { conversationKey } from "../conversation-key.ts";
 import { noTiers } from "../../dialects/tiers.ts";
@@ -357,6 +357,14 @@ test(
     expect(jobs).toHaveBeenCalledTimes(dialects.length);
     await written(page("short"), "messages", pool);
     expect(jobs).toHaveBeenCalledTimes(dialects.length);
+    // It has cost by then: what is not very long is written here when no thread has time for it.
+    const [some, told] = [page("a page ".repeat(20_000)), vi.fn()];
+    const { longest: _longest, ...expected } = await written(some, "chat", null);
+    jobs.mockImplementation(() => Promise.reject(new WorkNotDone("busy_owner")));
+    expect(await written(some, "chat", pool)).toMatchObject(expected);
+    await written(long, "chat", pool).catch(told);
+    expect(told).toHaveBeenCalledWith(expect.objectContaining({ code: "rate_limited" }));
+    jobs.mockRestore();
   },
 );
 
