@@ -11,7 +11,7 @@ import { Slices } from "../lib/slices.ts";
 import type { Tag } from "../lib/tags.ts";
 import type { Filters } from "./filters.ts";
 import { invalid, type BucketRange } from "./parameters.ts";
-import { checkLength, readSums, REPORT_SLICE_MS, type Sum, type SumColumn } from "./sums.ts";
+import { readSums, REPORT_SLICE_MS, tooLong, type Sum, type SumColumn } from "./sums.ts";
 
 /** The longest range of a report of costs (rule 5.19). */
 export const MOST_DAYS = 366;
@@ -117,6 +117,9 @@ export interface ChargeSums {
   readonly total: readonly ChargeGroup[];
 }
 
+/** Of all days: each sum may be of eight, and a hundred models have a year's at most of these. */
+const MOST_LINES = 300_000;
+
 /** @throws ApiError 400 when more than 366 whole days are asked for, or there are too many charges. */
 export async function readCharges(
   pool: CommonQueryMethods,
@@ -150,8 +153,8 @@ export async function readCharges(
       const key = JSON.stringify(group);
       total.set(key, { ...group, micros: (total.get(key)?.micros ?? 0n) + micros });
     }
-    // Each sum may be of eight lines.
-    checkLength(days.length);
+    if (days.length > MOST_LINES)
+      throw tooLong(MOST_LINES, "lines", startName, "ask for fewer days, or for some models");
   }
   const grouped = by.lines || by.tag !== null;
   if (!grouped && total.size === 0) total.set("", { micros: 0n, of: null, tag: null });

@@ -86,17 +86,21 @@ test.each(Object.entries(reports))(
   },
 );
 
-test("a report of costs has no more results than others, however many lines its groups have", async () => {
-  const twoLines = {
+test("a report of costs has a bounded number of lines, however many its groups have, and says what to ask for", async () => {
+  const manyLines = {
     ...pool,
-    any: async () => rows.slice(0, 50_001).map((row) => ({ ...row, output_tokens: 1n })),
+    any: async () =>
+      rows
+        .slice(0, 75_001)
+        .map((row) => ({ ...row, output_tokens: 1n, cache_read_tokens: 1n, cache_write_5m_tokens: 1n })),
   };
   const query = { start_time: asked.start_time, group_by: "line_item" };
-  await expect(costs(twoLines as CommonQueryMethods, "org_a", query, now)).rejects.toThrow(
-    "The report has more than 100000 results",
-  );
+  await expect(costs(manyLines as CommonQueryMethods, "org_a", query, now)).rejects.toMatchObject({
+    message: "The report has more than 300000 lines; ask for fewer days, or for some models.",
+    param: "start_time",
+  });
   // Not shown line by line they are few.
   await expect(
-    costs(twoLines as CommonQueryMethods, "org_a", { start_time: asked.start_time }, now),
+    costs(manyLines as CommonQueryMethods, "org_a", { start_time: asked.start_time }, now),
   ).resolves.toBeDefined();
 });

@@ -84,19 +84,13 @@ export async function readSums<Column extends SumColumn>(
   if (query.range.from >= query.range.to) return [];
   // Checked below: where rows are read they are all checked at once.
   const rows = await pool.any(sql.type(z.unknown())`${statement(query)}`);
-  checkLength(rows.length);
+  if (rows.length > MAX_SUMS) throw tooLong(MAX_SUMS, "results", "limit", "ask for fewer buckets or groups");
   return await new Slices(REPORT_SLICE_MS).map(rows, (row) => sumOf(rowSchema.parse(row), query));
 }
 
-/** @throws ApiError 400 when an answer would have more than `MAX_SUMS` results. */
-export function checkLength(results: number): void {
-  if (results <= MAX_SUMS) return;
-  throw new ApiError(
-    "invalid_value",
-    `The report has more than ${MAX_SUMS} results; ask for fewer buckets or groups.`,
-    { param: "limit" },
-  );
-}
+/** 400 of a report that would be too long, and what to do. */
+export const tooLong = (most: number, what: string, param: string, remedy: string): ApiError =>
+  new ApiError("invalid_value", `The report has more than ${most} ${what}; ${remedy}.`, { param });
 
 const sumOf = <Column extends SumColumn>(
   row: z.output<typeof rowSchema>,
