@@ -5,8 +5,10 @@ import { z } from "zod";
 import { engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
 import { makeOrganization } from "../../test/integration/money-world.ts";
 import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import { newId } from "../lib/ids.ts";
 import { openPostgres } from "../store/postgres.ts";
 import { batchesInLine, claimItems, type Blocked, type Claim } from "./claim.ts";
+import { ItemWriter } from "./items.ts";
 import { beat } from "./workers.ts";
 
 const ITEMS = 5_000;
@@ -49,6 +51,14 @@ async function countRows<T>(find: (db: CommonQueryMethods) => Promise<readonly T
   });
 }
 
+/** How often items were looked up through an index, in this transaction. */
+const probes = async (transaction: CommonQueryMethods) =>
+  Number(
+    await transaction.oneFirst(sql.type(z.object({ n: z.bigint() }))`
+      select idx_scan as n from pg_stat_xact_user_tables where relname = 'batch_items'
+    `),
+  );
+
 /** A look for batches. */
 const look = (blocked: Blocked) =>
   countRows(async (db) => (await batchesInLine(db, Date.now(), blocked)).map((batch) => batch.id));
@@ -78,6 +88,43 @@ test("nor thousands of a model that refuses more, and what is behind them is fou
   expect(rows).toBeLessThan(100);
 });
 
+test("nor any item of a batch all of whose models are blocked; one with another model is looked into", async () => {
+  await pool.query(sql.unsafe`update batches set models = array['m']`);
+  await vacuum();
+  const silent = { ...NOTHING, asked: [{ organizationId, model: "m" }] };
+  const elsewhere = { ...NOTHING, asked: [{ organizationId: "org_elsewhere", model: "m" }] };
+  const probesOf = (blocked: Blocked) =>
+    pool.transaction(async (transaction) => {
+      const before = await probes(transaction);
+      const inLine = await batchesInLine(transaction, Date.now(), blocked);
+      return { found: inLine.map((batch) => batch.id), probes: (await probes(transaction)) - before };
+    });
+  for (const blocked of [silent, { ...NOTHING, models: ["m"] }])
+    expect(await probesOf(blocked)).toEqual({ found: [], probes: 0 });
+  expect((await probesOf(elsewhere)).found).toEqual([id]);
+  await pool.query(sql.unsafe`update batch_items set model = 'other' where number = ${ITEMS - 1}`);
+  await pool.query(sql.unsafe`update batches set models = array['m', 'other']`);
+  expect((await probesOf(silent)).found).toEqual([id]);
+});
+
+test("a batch knows the models of its items while they are few and each names one", async () => {
+  const modelsOf = async (...models: readonly (string | undefined)[]) => {
+    const batch = await insertBatch(pool, 0);
+    const writer = new ItemWriter(pool, batch, newId, Date.now());
+    for (const [number, model] of models.entries())
+      await writer.add({ customId: JSON.stringify(`item-${number}`), body: Buffer.from("{}"), model });
+    await writer.flush();
+    await pool.query(sql.unsafe`update batches set models = ${writer.models} where id = ${batch}`);
+    return await pool.oneFirst(sql.type(z.object({ models: z.array(z.string()).nullable() }))`
+      select models from batches where id = ${batch}
+    `);
+  };
+  expect(await modelsOf("a", "b", "a")).toEqual(["a", "b"]);
+  expect(await modelsOf("a", undefined, "b")).toBe(null);
+  expect(await modelsOf("a", "no\u0000model")).toBe(null);
+  expect(await modelsOf(...Array.from({ length: 17 }, (_, n) => `m-${n}`))).toBe(null);
+});
+
 test("nor those that are over, before the first that waits", async () => {
   await vacuum();
   await pool.query(sql.unsafe`update batch_items set state = 'succeeded' where number < ${ITEMS / 2}`);
@@ -100,17 +147,13 @@ test("of an organization's thousands of batches no more are looked into than sta
   `);
   await vacuum();
   await pool.query(sql.unsafe`vacuum analyze batches`);
-  const { found, probes } = await pool.transaction(async (transaction) => {
-    const probed = () =>
-      transaction.oneFirst(sql.type(z.object({ n: z.bigint() }))`
-        select idx_scan as n from pg_stat_xact_user_tables where relname = 'batch_items'
-      `);
-    const before = await probed();
+  const { found, probed } = await pool.transaction(async (transaction) => {
+    const before = await probes(transaction);
     const inLine = await batchesInLine(transaction, Date.now(), NOTHING);
-    return { found: inLine.map((batch) => batch.id), probes: Number((await probed()) - before) };
+    return { found: inLine.map((batch) => batch.id), probed: (await probes(transaction)) - before };
   });
   expect(found).toEqual([id, ...Array.from({ length: 7 }, (_, n) => `msgbatch_${n + 1}`)]);
-  expect(probes).toBeLessThan(20);
+  expect(probed).toBeLessThan(20);
 });
 
 test("a claim reads no row of those before and between the ones that it takes", async () => {

@@ -72,10 +72,19 @@ const ready = sql.fragment`
 const runnable = (now: number) => sql.fragment`
   batch.state = 'in_progress' and batch.cancel_initiated_at is null and batch.expires_at > ${timestamp(now)}
 `;
-const unblocked = ({ models, asked }: Pick<Blocked, "models" | "asked">) => sql.fragment`
-  (item.model is null or not (
-    item.model = any(${sql.array([...models], "text")})
-    or (batch.organization_id, item.model) in (select * from unnest(${organizationsOf(asked)}, ${modelsOf(asked)}))
+const unblocked = (
+  { models, asked }: Pick<Blocked, "models" | "asked">,
+  model = sql.fragment`item.model`,
+) => sql.fragment`
+  (${model} is null or not (
+    ${model} = any(${sql.array([...models], "text")})
+    or (batch.organization_id, ${model}) in (select * from unnest(${organizationsOf(asked)}, ${modelsOf(asked)}))
+  ))
+`;
+/** Whether some item of the batch may be unblocked, as far as can be told without a look at its items: these may be very many. */
+const hasUnblocked = (blocked: Pick<Blocked, "models" | "asked">) => sql.fragment`
+  (batch.models is null or exists (
+    select from unnest(batch.models) as named (model) where ${unblocked(blocked, sql.fragment`named.model`)}
   ))
 `;
 const organizationsOf = (asked: readonly ModelAsked[]) =>
@@ -108,7 +117,7 @@ export async function batchesInLine(
         from (
           select batch.id, batch.position from batches batch
           where batch.organization_id = holder.organization_id and ${runnable(now)}
-            and not batch.id = any(${sql.array([...blocked.batches], "text")})
+            and not batch.id = any(${sql.array([...blocked.batches], "text")}) and ${hasUnblocked(blocked)}
             and (
               -- An order and a limit make Postgres read the index. An exists() ignores both, and where it expects many it reads the whole table.
               select true from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blocked)}

@@ -50,7 +50,7 @@ export async function createFromRequests(
     const batch = await pool.transaction(async (transaction) => {
       const begunBatch = await transaction.one(sql.type(batchSchema)`
         update batches batch
-        set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, worker = null,
+        set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, models = ${writer.models}, worker = null,
           position = nextval('batches_position'), created_at = ${timestamp(now)}, expires_at = ${timestamp(now + WINDOW_MS)},
           in_progress_at = ${timestamp(now)}, stored_bytes = ${writer.bytes}
         where id = ${id} and state = 'creating'

@@ -7,6 +7,8 @@ import { timestamp } from "../store/timestamp.ts";
 
 const ROWS_AT_ONCE = 1_000;
 const BYTES_AT_ONCE = 4 * 1024 * 1024;
+/** Models that a batch knows of its items. */
+const MOST_MODELS = 16;
 
 export interface NewItem {
   /** As a JSON string literal. */
@@ -30,6 +32,8 @@ export class ItemWriter {
   #stored = 0;
   /** Of the first item that names one. */
   model: string | null = null;
+  /** Of all items; null: more than `MOST_MODELS`, or some item names none. */
+  #models: Set<string> | null = new Set();
 
   /** @param room null: there is room for all of them already. */
   constructor(db: CommonQueryMethods, batchId: string, newId: NewId, now: number, room: Room | null = null) {
@@ -50,6 +54,11 @@ export class ItemWriter {
     return this.#waitingBytes;
   }
 
+  /** The models of all items that are stored, where they are few and each names one; for `batches.models`. */
+  get models() {
+    return this.#models === null ? null : sql.array([...this.#models], "text");
+  }
+
   async add(item: NewItem): Promise<void> {
     this.#waiting.push(item);
     this.#waitingBytes += item.body.length;
@@ -65,6 +74,10 @@ export class ItemWriter {
     this.#waitingBytes = 0;
     const models = items.map(({ model }) => modelName(model));
     this.model ??= models.find((model) => model !== null) ?? null;
+    for (const model of models) {
+      if (model !== null) this.#models?.add(model);
+      if (model === null || (this.#models?.size ?? 0) > MOST_MODELS) this.#models = null;
+    }
     // Sent as one value and cut apart by Postgres: an array of them would be twice as large on the wire.
     const blob = sql.binary(Buffer.concat(items.map(({ body }) => body)));
     let offset = 1;

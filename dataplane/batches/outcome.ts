@@ -127,7 +127,7 @@ const isAway = (error: ApiError): boolean =>
   (upstreamStatus(error) ?? 0) >= 500;
 
 /** An upstream said no to this request, and answers others. */
-export const isRefusal = (error: ApiError): boolean => (upstreamStatus(error) ?? 500) < 500;
+export const isUpstreamRefusal = (error: ApiError): boolean => (upstreamStatus(error) ?? 500) < 500;
 
 function upstreamStatus({ cause }: ApiError): number | null {
   const { upstreamStatus: status } = (cause ?? {}) as { upstreamStatus?: unknown };

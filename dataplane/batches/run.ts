@@ -17,7 +17,7 @@ import { requestRecord, type RequestRecords } from "../telemetry/request-record.
 import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
-import { isRefusal, judgeRun, type RunVerdict } from "./outcome.ts";
+import { isUpstreamRefusal, judgeRun, type RunVerdict } from "./outcome.ts";
 import { TOOLS_IN_USE, type ToolRoom } from "./tool-room.ts";
 import { erroredLine, succeededLine } from "./lines.ts";
 
@@ -119,7 +119,7 @@ export async function runItem(
   if (verdict.kind !== "errored") return verdict;
   const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
   const line = erroredLine(item.form, item, theirs ? inOwnWords(error) : error);
-  return { ...over, state: "errored", answered: charge.row !== null || isRefusal(error), line };
+  return { ...over, state: "errored", answered: charge.row !== null || isUpstreamRefusal(error), line };
 }
 
 const judge = (services: RunServices, item: ClaimedItem, charge: ItemCharge, error: ApiError): RunVerdict =>

@@ -28,6 +28,9 @@ create table batches (
   metadata text,
   -- Model of the first request.
   model text,
+  -- Of all requests, where they are few (batches/items.ts): workers need not look at its requests while none of these is
+  -- asked. null: there are more, or some request names none.
+  models text[],
   input_file_id text,
   output_file_id text,
   error_file_id text,
