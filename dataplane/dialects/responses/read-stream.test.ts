@@ -1,5 +1,5 @@
 /** A Responses upstream's stream: order and delay, which golden files do not show (rules 2.13–2.14, dialects.md §D5). */
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { convertWhole, testCarry, testContext } from "../../../test/grammar/convert.ts";
 import { hubWord, stepWords } from "../../../test/grammar/step-words.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -139,6 +139,87 @@ test.each([
       { type: "tool_use", id: "call_1", name: "look", input: {} },
     ],
     stop_reason: "tool_use",
+  });
+});
+
+const callItem = (name: string, more: JsonObject): JsonObject => ({ type: "function_call", name, ...more });
+const streamed = (event: string, output_index: number, item: JsonObject): JsonObject => ({
+  type: `response.output_item.${event}`,
+  output_index,
+  item,
+});
+const completed = (output: JsonObject[]): JsonObject => ({
+  type: "response.completed",
+  response: { status: "completed", output },
+});
+const contentOf = (events: readonly JsonObject[]) => {
+  const reader = answerCodecs.responses.readStream(testContext());
+  const said = new MessageAccumulator();
+  for (const data of events)
+    for (const event of reader.step({ event: "", data: JSON.stringify(data) })) said.push(event);
+  return said.whole()?.content;
+};
+
+describe("items of the whole output are told by their ids, else by their indexes or their order", () => {
+  const thought = { type: "reasoning", summary: [{ type: "summary_text", text: "Hm." }] };
+  const [a, b] = [callItem("fA", { call_id: "c_A" }), callItem("fB", { call_id: "c_B" })];
+  const whole = [
+    { ...a, arguments: '{"a":1}' },
+    { ...b, arguments: '{"b":2}' },
+  ];
+  const both = [
+    { type: "tool_use", id: "c_A", name: "fA", input: { a: 1 } },
+    { type: "tool_use", id: "c_B", name: "fB", input: { b: 2 } },
+  ];
+
+  // A call that began without an id keeps the one that it was given then.
+  describe.each([
+    ["with ids", a, b, both],
+    ["without", callItem("fA", {}), callItem("fB", {}), both.map(({ id: _id, ...call }) => call)],
+  ])("%s", (_how, first, second, expected) => {
+    test("where reasoning is left out of it", () => {
+      const events = [
+        streamed("done", 0, thought),
+        streamed("added", 1, first),
+        streamed("added", 2, second),
+      ];
+      expect(contentOf([...events, completed(whole)])).toMatchObject([{ type: "thinking" }, ...expected]);
+    });
+
+    test("where the events count each kind for itself", () => {
+      const events = [delta(0, "On it."), streamed("added", 0, first), streamed("added", 1, second)];
+      expect(contentOf([...events, completed([message, ...whole])])).toMatchObject([
+        { type: "text", text: "On it." },
+        ...expected,
+      ]);
+    });
+  });
+
+  test("calls in another order, and one that was never streamed", () => {
+    const third = callItem("fC", { call_id: "c_C", arguments: "{}" });
+    const events = [streamed("added", 0, a), streamed("added", 1, b)];
+    expect(contentOf([...events, completed([third, ...whole.toReversed()])])).toMatchObject([
+      ...both,
+      { type: "tool_use", id: "c_C", name: "fC", input: {} },
+    ]);
+  });
+
+  test("messages that share one id are told by their indexes", () => {
+    const said = (text: string) => ({ ...message, id: "msg", content: [{ type: "output_text", text }] });
+    const events = [
+      streamed("added", 0, { ...said(""), content: [] }),
+      delta(0, "On"),
+      streamed("done", 1, { ...whole[0] }),
+      streamed("added", 2, { ...said(""), content: [] }),
+      delta(2, "Of"),
+    ];
+    expect(
+      contentOf([...events, completed([said("On it."), ...whole.slice(0, 1), said("Off it.")])]),
+    ).toEqual([
+      expect.objectContaining({ text: "On it." }),
+      expect.objectContaining(both[0]),
+      expect.objectContaining({ text: "Off it." }),
+    ]);
   });
 });
 

@@ -37,6 +37,10 @@ type ItemKind = (typeof itemKinds)[number];
 
 const kindOf = (item: JsonObject): ItemKind | undefined => itemKinds.find((kind) => kind === item["type"]);
 
+/** A call's own id first: some servers give several items one id. */
+const idsOf = (item: JsonObject | null, named?: JsonValue): string[] =>
+  [named, item?.["call_id"], item?.["id"]].flatMap((id) => textOf(id) ?? []);
+
 /** An output item under way. */
 interface Item {
   /** Content parts by content index; reasoning and calls have one piece, number 0. */
@@ -190,15 +194,19 @@ export class ResponsesStreamReader implements StreamReader {
     const given = typeof data["output_index"] === "number" ? countOf(data["output_index"]) : null;
     const item = objectOf(data["item"]);
     if (given !== null && item === null) return given;
-    const ids = [data["item_id"], item?.["id"], item?.["call_id"]].flatMap((id) => textOf(id) ?? []);
+    const ids = idsOf(item, data["item_id"]);
     if (ids.length === 0 && type !== "response.output_item.added")
       return given ?? Math.max(0, this.#nextOutput - 1);
-    const known = ids.flatMap((id) => this.#outputs.get(id) ?? [])[0];
-    const output = given ?? known ?? this.#nextOutput;
-    for (const id of ids) this.#outputs.set(id, output);
+    const output = given ?? this.#knownOf(ids)[0] ?? this.#nextOutput;
+    // One that several items share stays with the first of them.
+    for (const id of ids) if (!this.#outputs.has(id)) this.#outputs.set(id, output);
     if (this.#outputs.size > 2 * MAX_ITEMS) throw corruptAnswer("too many output items");
     this.#nextOutput = Math.max(this.#nextOutput, output + 1);
     return output;
+  }
+
+  #knownOf(ids: readonly string[]): number[] {
+    return ids.flatMap((id) => this.#outputs.get(id) ?? []);
   }
 
   #item(kind: ItemKind, output: number): Item {
@@ -302,21 +310,37 @@ export class ResponsesStreamReader implements StreamReader {
     piece.signature = readReasoningMark(whole);
   }
 
-  /** Some servers leave items out of the whole output that they streamed: then the order within a kind tells which is which. */
   #closeAll(output: readonly JsonValue[]): void {
-    const places = (kind: ItemKind) => [...this.#items[kind].keys()].toSorted((a, b) => a - b);
-    const left = {
-      message: places("message"),
-      function_call: places("function_call"),
-      reasoning: places("reasoning"),
-    };
-    for (const [index, value] of output.entries()) {
-      const item = objectOf(value) ?? {};
+    const items = output.map((value) => objectOf(value) ?? {});
+    const places = new Map(itemKinds.flatMap((kind) => [...this.#placesOf(kind, items)]));
+    for (const [index, item] of items.entries()) {
       const kind = kindOf(item);
-      if (kind === undefined) continue;
-      const next = left[kind].shift();
-      this.#closed(kind, this.#items[kind].has(index) ? index : (next ?? index), item);
+      const place = places.get(index);
+      if (kind !== undefined && place !== undefined) this.#closed(kind, place, item);
     }
+  }
+
+  /**
+   * The places of a kind's items by their indexes in the whole output. Some servers leave items out of it that they
+   * streamed, or count each kind for itself: ids tell first, then the indexes if all of them fit, else the order.
+   */
+  #placesOf(kind: ItemKind, items: readonly JsonObject[]): ReadonlyMap<number, number> {
+    const left = new Set([...this.#items[kind].keys()].toSorted((a, b) => a - b));
+    const places = new Map<number, number>();
+    const take = (index: number, place: number) => {
+      left.delete(place);
+      places.set(index, place);
+    };
+    const own = [...items.entries()].filter(([, item]) => kindOf(item) === kind);
+    for (const [index, item] of own) {
+      const known = this.#knownOf(idsOf(item)).find((place) => left.has(place));
+      if (known !== undefined) take(index, known);
+    }
+    const others = own.flatMap(([index]) => (places.has(index) ? [] : [index]));
+    const fits = others.every((index) => left.has(index));
+    // One that was not streamed gets a place that no event can name.
+    for (const index of others) take(index, fits ? index : (left.values().next().value ?? -1 - index));
+    return places;
   }
 
   #finished(response: JsonObject, type: string): MessagesEvent[] {
