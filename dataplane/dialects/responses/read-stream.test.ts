@@ -223,6 +223,51 @@ describe("items of the whole output are told by their ids, else by their indexes
   });
 });
 
+describe("an id that is not known, without an index, is that of the item that was added last", () => {
+  const added = (item: JsonObject): JsonObject => ({ type: "response.output_item.added", item });
+  const args = (item_id: string, json: string): JsonObject => ({
+    type: "response.function_call_arguments.delta",
+    item_id,
+    delta: json,
+  });
+  const done = (item: JsonObject): JsonObject => ({ type: "response.output_item.done", item });
+  const calls = [
+    { type: "tool_use", name: "fA", input: { a: 1 } },
+    { type: "tool_use", name: "fB", input: { b: 2 } },
+  ];
+
+  test.each([
+    ["of the call alone", { call_id: "c_A" }, { call_id: "c_B" }],
+    ["that is another one later", { id: "x_A", call_id: "c_A" }, { id: "x_B", call_id: "c_B" }],
+  ])("calls that were added with an id %s", (_how, first, second) => {
+    const events = [
+      added(callItem("fA", first)),
+      args("fc_A", '{"a":'),
+      added(callItem("fB", second)),
+      args("fc_B", '{"b":'),
+      args("fc_A", "1}"),
+      args("fc_B", "2}"),
+    ];
+    expect(contentOf([...events, completed([])])).toMatchObject(calls);
+  });
+
+  test("a message whose end alone has an id", () => {
+    const text = { type: "response.output_text.delta", content_index: 0, delta: "On " };
+    const events = [added({ type: "message", content: [] }), text, done({ ...message, id: "msg_1" })];
+    expect(contentOf([...events, completed([])])).toMatchObject([{ type: "text", text: "On it." }]);
+  });
+
+  test("but not of one that is over", () => {
+    const events = [
+      added(callItem("fA", { id: "fc_A", call_id: "c_A" })),
+      done(callItem("fA", { id: "fc_A", call_id: "c_A", arguments: '{"a":1}' })),
+      args("fc_B", '{"b":2}'),
+      done(callItem("fB", { id: "fc_B", call_id: "c_B", arguments: '{"b":2}' })),
+    ];
+    expect(contentOf([...events, completed([])])).toMatchObject(calls);
+  });
+});
+
 test("a response that was cancelled is a failure", () => {
   expect(() => stepWords("responses", [{ type: "response.cancelled", response: {} }])).toThrow(ApiError);
 });

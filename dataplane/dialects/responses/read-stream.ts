@@ -62,6 +62,8 @@ export class ResponsesStreamReader implements StreamReader {
   #itemCount = 0;
   /** Places by the ids of their items. */
   readonly #outputs = new Map<string, number>();
+  /** The item that was added last, until its end: an id that is not known yet is its. */
+  #added: number | null = null;
   /** Behind the last item that was named. */
   #nextOutput = 0;
   #started = false;
@@ -195,9 +197,12 @@ export class ResponsesStreamReader implements StreamReader {
     const item = objectOf(data["item"]);
     if (given !== null && item === null) return given;
     const ids = idsOf(item, data["item_id"]);
-    if (ids.length === 0 && type !== "response.output_item.added")
-      return given ?? Math.max(0, this.#nextOutput - 1);
-    const output = given ?? this.#knownOf(ids)[0] ?? this.#nextOutput;
+    const isAdded = type === "response.output_item.added";
+    if (ids.length === 0 && !isAdded) return given ?? Math.max(0, this.#nextOutput - 1);
+    const known = this.#knownOf(ids)[0] ?? (isAdded ? null : this.#added);
+    const output = given ?? known ?? this.#nextOutput;
+    if (isAdded) this.#added = output;
+    else if (item !== null && output === this.#added) this.#added = null;
     // One that several items share stays with the first of them.
     for (const id of ids) if (!this.#outputs.has(id)) this.#outputs.set(id, output);
     if (this.#outputs.size > 2 * MAX_ITEMS) throw corruptAnswer("too many output items");
