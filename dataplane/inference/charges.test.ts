@@ -1,9 +1,10 @@
 /** What is charged where the upstream's report is missing or odd. When the client leaves: disconnects.test.ts. */
 import { describe, expect, test } from "vitest";
+import type { TestCall } from "../../test/fakes/inference.ts";
 import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
-import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
+import { callOn, nameOf, type Way, ways } from "../../test/fakes/ways.ts";
 import { dialects } from "../dialects/dialect.ts";
 
 const { callTo, fake, refusal, serve } = await serveOneUpstream();
@@ -37,13 +38,22 @@ describe("rule 10.6: a response that failed before it wrote or reported anything
   const end = (more: object = {}) => event("response.failed", { response: { ...failed, ...more } });
   const failing = ways.filter(({ upstream }) => upstream === "responses");
   const named = failing.map((way) => [nameOf(way), way] as const);
+  /** The failure of a whole answer is thrown; a stream that has begun tells of it itself. */
+  const serveFailing = async (call: TestCall, { stream }: Way) => {
+    if (!stream) {
+      expect(await refusal(call)).toMatchObject({ code: "upstream_error" });
+      return;
+    }
+    await serve(call);
+    expect(call.summary.errorCode).toBe("upstream_error");
+    expect(call.sink.text).toContain('"code":"upstream_error"');
+  };
 
   test.each(named)("%s", async (_name, way) => {
     const contentType = way.stream ? "text/event-stream" : "application/json";
     fake.next({ raw: { body: way.stream ? created + end() : JSON.stringify(failed), contentType } });
     const call = callOn(fake.url, way);
-    await serve(call).catch(() => {});
-    expect(call.summary.errorCode ?? "upstream_error").toBe("upstream_error");
+    await serveFailing(call, way);
     expect([call.meter.settled, call.meter.released]).toEqual([[], 1]);
   });
 
@@ -56,14 +66,13 @@ describe("rule 10.6: a response that failed before it wrote or reported anything
     for (const body of wrote) {
       fake.next({ raw: { body, contentType } });
       const call = callOn(fake.url, way);
-      await serve(call).catch(() => {});
-      expect(call.summary.errorCode ?? "upstream_error").toBe("upstream_error");
+      await serveFailing(call, way);
       expect(call.meter.settled).toMatchObject([{ status: "error", estimated: true, tokens: { output: 4 } }]);
       expect(call.meter.settled[0]?.tokens.input).toBeGreaterThan(0);
     }
     fake.next({ raw: { body: way.stream ? created + end({ usage }) : whole({ usage }), contentType } });
     const call = callOn(fake.url, way);
-    await serve(call).catch(() => {});
+    await serveFailing(call, way);
     expect(call.meter.settled).toMatchObject([{ status: "error", tokens: { input: 9, output: 0 } }]);
   });
 });
