@@ -80,6 +80,43 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
   });
 });
 
+/** Ways in which JSON, or JSON within JSON or a page, may write a text's addresses. */
+const escapedWays: readonly (readonly [string, (url: string) => string])[] = [
+  ["escaped slashes", (url) => `"${url.replaceAll("/", "\\/")}",`],
+  ["JSON in JSON", (url) => `\\"url\\":\\"${url}\\",`],
+  ["a line's end in JSON", (url) => `${url}\\n`],
+  ["an escaped ampersand", (url) => `"${url.replaceAll("&", "\\u0026")}",`],
+  ["escaped quotation marks", (url) => `\\u0022${url}\\u0022\\u003e`],
+  ["an escaped colon", (url) => `"${url.replace(":", "\\u003a").replaceAll("/", "\\/")}",`],
+  ["an escaped colon, upper case", (url) => `"${url.replace(":", "\\u003A")}",`],
+  ["an escaped scheme", (url) => `"${url.replace("h", "\\u0068").replaceAll("/", "\\/")}",`],
+  ["slashes escaped in two ways", (url) => `"${url.replace("://", ":\\/\\u002F")}",`],
+  ["one slash escaped", (url) => `"${url.replace("://", ":/\\/")}",`],
+];
+
+describe.each(escapedWays)("addresses with %s", (_, written) => {
+  const link = (index: number) => `https://${index}.example/page/${index}?a=1&b=2`;
+
+  test("are all shown by a short text", () => {
+    const links = Array.from({ length: 5 }, (_address, index) => link(index));
+    const prior = shown(`{"x":${links.map(written).join("")}}`);
+    expect(links.filter((url) => !prior.has(url))).toEqual([]);
+  });
+
+  test("are shown by a page of many of them, up to the most", () => {
+    const links = Array.from({ length: 30_000 }, (_address, index) => link(index));
+    const prior = shown(links.map(written).join(""));
+    expect([0, 2_000, 4_000, 4_900].map(link).filter((url) => !prior.has(url))).toEqual([]);
+  });
+});
+
+test("a page of thirty thousand escaped links shows the first ten thousand", () => {
+  const link = (index: number) => `https://a.example/${index}`;
+  const page = Array.from({ length: 30_000 }, (_, index) => `"${link(index).replaceAll("/", "\\/")}",`);
+  const prior = shown(page.join(""));
+  expect([2_000, 4_000, 9_000, 9_999].map(link).filter((url) => !prior.has(url))).toEqual([]);
+});
+
 describe("rule 7.3: a page holds up nobody, whatever it is made of", () => {
   const MOST = 10_000_000;
   const filled = (piece: string | ((index: number) => string), length: number) =>
@@ -100,12 +137,21 @@ describe("rule 7.3: a page holds up nobody, whatever it is made of", () => {
       "addresses that end in brackets",
       filled((index) => `http://a.example/${index}/${"),.".repeat(160)} `, 500),
     ],
-  ])("of %s", (_, text) => {
+    ["an address again and again", filled("http://a.example/ ", 18)],
+    [
+      "addresses of many escapes",
+      filled((index) => `http://a.example/${index}${"\\u0061".repeat(80)} `, 500),
+    ],
+  ])("of %s", async (_, text) => {
     const prior = new PriorContext();
     prior.addPage("http://warm.example/", text.slice(0, 100_000));
     const before = computedMs();
     prior.addPage("http://page.example/", text);
     expect(computedMs() - before).toBeLessThan(250);
+    const turns = new LoopTurns();
+    await prior.addOpenedPage("http://page.example/", text);
+    await sleep(10);
+    expect(turns.stop()).toBeLessThan(25);
   });
 });
 

@@ -57,9 +57,9 @@ export class PriorContext {
   async addOpenedPage(url: string, text: string): Promise<void> {
     this.addUrl(url);
     const slices = new Slices(SLICE_MS);
-    for (const link of urlsIn(text)) {
+    for (const links of urlsByMark(text)) {
       if (slices.usedUp) await slices.pause();
-      this.addUrl(link);
+      for (const link of links) this.addUrl(link);
     }
   }
 
@@ -99,9 +99,12 @@ const MAX_URLS = 100_000;
 const MAX_URLS_IN_TEXT = 10_000;
 /** The same for looking at one, repeated or not. */
 const MAX_MARKS = 40_000;
-/** Characters that are looked at of all of them, and how many times as much an escaped one costs. */
+/** Characters that are read behind all of them, of a short text and of a long one; those with escapes cost more. */
+const MIN_READ = 64 * 1024;
 const MAX_READ = 1024 * 1024;
-const ESCAPES_COST = 4;
+const ESCAPES_COST = 2;
+/** Marks are looked for in so many characters at once. */
+const WINDOW = 256 * 1024;
 /** URLs over 250 characters are never fetched; the rest is room for what follows a URL without a blank. */
 const MAX_RUN = 512;
 const MAX_TRIMMED = 8;
@@ -119,35 +122,65 @@ const run =
   // oxlint-disable-next-line no-control-regex -- control characters end a URL
   /[^\s"'`<>\\\u0000-\u001f\u007f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1b\uff1f\u300c-\u3011\u201c\u201d]+/y;
 
+/** The same with JSON's escapes in it, up to one of what ends a URL. */
+const escapedRun = new RegExp(
+  String.raw`(?:${run.source}|\\/|\\u00(?!2[027]|3[ce]|5c|60|7f)[2-7][0-9a-f])+`,
+  "iy",
+);
+
 /** What stands between scheme and host, also as JSON is written by PHP and by those who put it into a page. */
-const MARKS = ["://", ":\\/\\/", ":\\u002F\\u002F", ":\\u002f\\u002f"] as const;
-const [PLAIN_MARK] = MARKS;
+const MARK = /(?::|\\u003a)(?:\\?\/|\\u002f){2}/gi;
+const PLAIN_MARK = "://";
+const ESCAPE_LENGTH = String.raw`\u0000`.length;
+const MAX_MARK = 3 * ESCAPE_LENGTH;
+const MAX_SCHEME = "https".length;
 
 /** Every reading of every URL in a text: with and without punctuation that may belong to the sentence, also out of JSON. */
 function* urlsIn(text: string): Generator<string> {
+  for (const urls of urlsByMark(text)) yield* urls;
+}
+
+/** The same, those behind each mark together; also an empty list now and then, so that others can work in between. */
+function* urlsByMark(text: string): Generator<readonly string[]> {
   const found = new Set<string>();
   // URLs may overlap (one in another's query), but a text made of schemes must not be read 500 times over.
-  let budget = Math.min(2 * text.length, MAX_READ);
+  let budget = Math.min(Math.max(2 * text.length, MIN_READ), MAX_READ);
   let marks = 0;
-  for (const mark of MARKS) {
-    for (let at = text.indexOf(mark); at >= 0; at = text.indexOf(mark, at + mark.length)) {
-      marks += 1;
-      if (budget <= 0 || marks > MAX_MARKS || found.size >= MAX_URLS_IN_TEXT) return;
-      const scheme = /https?$/i.exec(text.slice(Math.max(0, at - 5), at))?.[0];
-      if (scheme === undefined) continue;
+  for (const { at, mark } of marksIn(text)) {
+    marks += mark === "" ? 0 : 1;
+    if (budget <= 0 || marks > MAX_MARKS || found.size >= MAX_URLS_IN_TEXT) return;
+    const scheme = mark === "" ? undefined : schemeBefore(text, at);
+    const fresh: string[] = [];
+    if (scheme !== undefined) {
       const from = at + mark.length;
-      const ahead = text.slice(from, from + MAX_RUN);
-      const rests = restsOf(ahead, mark === PLAIN_MARK);
+      const rests = restsOf(text.slice(from, from + MAX_RUN), mark === PLAIN_MARK);
       budget -= rests.cost;
       for (const rest of rests.found) {
         for (const reading of readings(`${scheme}://${rest}`)) {
           if (found.has(reading)) continue;
           found.add(reading);
-          yield reading;
+          fresh.push(reading);
         }
       }
     }
+    yield fresh;
   }
+}
+
+/** Every mark of a text, and an empty one at the end of each window. */
+function* marksIn(text: string): Generator<{ readonly at: number; readonly mark: string }> {
+  for (let from = 0; from < text.length; from += WINDOW) {
+    for (const { 0: mark, index } of text.slice(from, from + WINDOW + MAX_MARK - 1).matchAll(MARK))
+      if (index < WINDOW) yield { at: from + index, mark };
+    yield { at: from + WINDOW, mark: "" };
+  }
+}
+
+/** The scheme that ends at `at`, each letter of which may be escaped. */
+function schemeBefore(text: string, at: number): string | undefined {
+  const before = text.slice(Math.max(0, at - MAX_SCHEME * ESCAPE_LENGTH), at);
+  const letters = before.includes("\\") ? withoutJsonEscapes(before) : before;
+  return /https?$/i.exec(letters.slice(-MAX_SCHEME))?.[0];
 }
 
 /** What may stand behind an address' mark, and what looking for it costs in characters. */
@@ -155,17 +188,18 @@ function restsOf(
   ahead: string,
   isPlain: boolean,
 ): { readonly found: readonly string[]; readonly cost: number } {
-  const rest = runOf(ahead);
+  const rest = matchOf(run, ahead);
   const plain = isPlain && rest !== "" ? [rest] : [];
   // Nothing but an escape goes on behind it.
-  if (ahead[rest.length] !== "\\") return { found: plain, cost: rest.length };
-  const unescaped = runOf(withoutJsonEscapes(ahead));
-  return { found: unescaped === "" ? plain : [...plain, unescaped], cost: ESCAPES_COST * ahead.length };
+  if (isPlain && ahead[rest.length] !== "\\") return { found: plain, cost: rest.length };
+  const escaped = matchOf(escapedRun, ahead);
+  const unescaped = matchOf(run, withoutJsonEscapes(escaped));
+  return { found: unescaped === "" ? plain : [...plain, unescaped], cost: ESCAPES_COST * escaped.length };
 }
 
-function runOf(text: string): string {
-  run.lastIndex = 0;
-  return run.exec(text)?.[0] ?? "";
+function matchOf(sticky: RegExp, text: string): string {
+  sticky.lastIndex = 0;
+  return sticky.exec(text)?.[0] ?? "";
 }
 
 function readings(whole: string): string[] {
