@@ -1,8 +1,10 @@
+import { randomBytes } from "node:crypto";
 import { once } from "node:events";
-import { createServer } from "node:http";
+import { createServer, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { gzipSync } from "node:zlib";
 import { Agent } from "undici";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { callEngine } from "./engine-call.ts";
 
 test("an answer that cannot be read keeps no connection", async () => {
@@ -26,6 +28,61 @@ test("an answer that cannot be read keeps no connection", async () => {
   } finally {
     await dispatcher.destroy();
     engine.closeAllConnections();
+    engine.close();
+  }
+});
+
+describe("an engine's error is told by its status, whatever its body is", () => {
+  const half = gzipSync(randomBytes(20_000)).subarray(0, 10_000);
+  test.each([
+    ["nothing in gzip", (response: ServerResponse) => void response.end()],
+    ["what is not gzip", (response: ServerResponse) => void response.end("not gzip")],
+    ["half of a gzip", (response: ServerResponse) => void response.end(half)],
+    ["what is not gzip, without an end", (response: ServerResponse) => void response.write("not gzip")],
+  ])("%s", async (_, send) => {
+    const engine = createServer((_request, response) => {
+      response.writeHead(429, { "content-encoding": "gzip" });
+      response.flushHeaders();
+      send(response);
+    });
+    engine.listen(0, "127.0.0.1");
+    await once(engine, "listening");
+    const { port } = engine.address() as AddressInfo;
+    const dispatcher = new Agent({ connections: 1 });
+    try {
+      const call = { method: "GET", url: `http://127.0.0.1:${port}/`, headers: {} } as const;
+      // The second finds the one connection that there may be, long before the first one's time is over.
+      for (const timeoutMs of [60_000, 3_000])
+        expect(await callEngine(call, dispatcher, AbortSignal.timeout(timeoutMs))).toEqual({
+          kind: "failed",
+          status: 429,
+          detail: "status 429",
+        });
+    } finally {
+      await dispatcher.destroy();
+      engine.closeAllConnections();
+      engine.close();
+    }
+  });
+});
+
+test("a connection that breaks within a coding is no answer", async () => {
+  const engine = createServer((request, response) => {
+    response.writeHead(200, { "content-encoding": "gzip" });
+    response.write(gzipSync(randomBytes(20_000)).subarray(0, 10_000), () => request.socket.destroy());
+  });
+  engine.listen(0, "127.0.0.1");
+  await once(engine, "listening");
+  const { port } = engine.address() as AddressInfo;
+  const dispatcher = new Agent();
+  try {
+    const call = { method: "GET", url: `http://127.0.0.1:${port}/`, headers: {} } as const;
+    expect(await callEngine(call, dispatcher, AbortSignal.timeout(60_000))).toMatchObject({
+      kind: "failed",
+      status: null,
+    });
+  } finally {
+    await dispatcher.destroy();
     engine.close();
   }
 });

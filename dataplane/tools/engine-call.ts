@@ -1,7 +1,7 @@
 /** One bounded HTTP call to a search engine. The address comes from the ToolPolicy, so it is not judged. */
 import { request, type Dispatcher } from "undici";
 import { unlessAborted } from "../lib/unless-aborted.ts";
-import { discardBody, readPageBody } from "./web-fetch/body.ts";
+import { discardBody, readPageBody, type Body } from "./web-fetch/body.ts";
 
 export interface EngineRequest {
   readonly method: "GET" | "POST";
@@ -35,12 +35,7 @@ export async function callEngine(
         body: call.body ?? null,
       });
     const { statusCode, headers, body } = await unlessAborted(ask, signal);
-    const encoding = headers["content-encoding"];
-    const read = await readPageBody(body, typeof encoding === "string" ? encoding : "", {
-      maxBytes: MAX_ANSWER_BYTES,
-    });
-    // It may not have been read: then it would keep its connection until the search's time is over.
-    if (read.kind === "failed") discardBody(body);
+    const read = await readAnswer(headers["content-encoding"], body);
     if (statusCode < 200 || statusCode > 299) {
       return { kind: "failed", status: statusCode, detail: `status ${statusCode}` };
     }
@@ -49,6 +44,20 @@ export async function callEngine(
   } catch (error) {
     signal.throwIfAborted();
     return { kind: "failed", status: null, detail: error instanceof Error ? error.name : "failed" };
+  }
+}
+
+/** Reads a body, and lets go of it: what was not read would keep its connection until the search's time is over. */
+async function readAnswer(
+  encoding: string | readonly string[] | undefined,
+  body: Dispatcher.ResponseData["body"],
+): Promise<Body> {
+  try {
+    return await readPageBody(body, typeof encoding === "string" ? encoding : "", {
+      maxBytes: MAX_ANSWER_BYTES,
+    });
+  } finally {
+    discardBody(body);
   }
 }
 

@@ -15,17 +15,19 @@ const MAX_ZSTD_WINDOW_LOG = 23;
 /** Enough of an unwanted body to keep the connection for the next request; longer ones close it. */
 const DISCARDED_BYTES = 16 * 1024;
 
-/** Lets go of a body that nobody wants, without waiting for it; its errors are nobody's either. */
+/** Lets go of a body that nobody wants, or no further, without waiting for it; its errors are nobody's either. */
 export function discardBody(body: BodyReadable): void {
   body.on("error", () => undefined);
-  body.dump({ limit: DISCARDED_BYTES }).catch(() => undefined);
+  // Whoever began to read it holds back the rest, which may never come.
+  if (body.readableDidRead) body.destroy();
+  else body.dump({ limit: DISCARDED_BYTES }).catch(() => undefined);
 }
 
 type BodyReadable = Dispatcher.ResponseData["body"];
 
 export const ACCEPT_ENCODING = "gzip, deflate, br, zstd";
 
-export interface PageBodyLimits {
+interface PageBodyLimits {
   /** Most bytes, as they come and after each decoding. */
   readonly maxBytes: number;
   /** What came before the limit is enough (robots.txt). */
@@ -35,9 +37,9 @@ export interface PageBodyLimits {
 }
 
 /**
- * Reads a body to its end and undoes its content codings as it comes, so that never more of it is held than is counted. Zlib
- * works on its own threads, so a bomb costs the event loop nothing.
- * @throws when the connection breaks, a coding is damaged, or whatever `take` throws.
+ * Reads a body to its end and undoes its content codings as it comes. What is decoded is counted before it is kept; a few
+ * encoded pieces and each decoder's window are held besides. Zlib works on its own threads, so a bomb costs the event loop nothing.
+ * @throws when the connection breaks, or whatever `take` throws.
  */
 export async function readPageBody(
   body: AsyncIterable<Buffer>,
@@ -60,6 +62,7 @@ export async function readPageBody(
     }
   } catch (error) {
     if (error instanceof BodyTooLarge) return { kind: "failed", detail: "body too large" };
+    if (error instanceof CodingDamaged) return { kind: "failed", detail: "content coding damaged" };
     throw error;
   }
   const bytes = Buffer.concat(pieces, Math.min(size, maxBytes));
@@ -70,30 +73,44 @@ class BodyTooLarge extends Error {
   override readonly name = "BodyTooLarge";
 }
 
+class CodingDamaged extends Error {
+  override readonly name = "CodingDamaged";
+}
+
 const decoded = (body: AsyncIterable<Buffer>, codings: readonly ContentCoding[], maxBytes: number) =>
   codings.reduce<AsyncIterable<Buffer>>((encoded, coding) => undone(encoded, coding, maxBytes), body);
 
-/** @throws BodyTooLarge when too many bytes go in, or they grow too much. */
+/** @throws BodyTooLarge when too many bytes go in, or they grow too much; CodingDamaged; what `encoded` throws. */
 async function* undone(
   encoded: AsyncIterable<Buffer>,
   coding: ContentCoding,
   maxBytes: number,
 ): AsyncGenerator<Buffer> {
   let read = 0;
+  let sourceFailed = false;
   async function* counted(): AsyncGenerator<Buffer> {
-    for await (const chunk of encoded) {
-      read += chunk.length;
-      if (read > maxBytes) throw new BodyTooLarge();
-      yield chunk;
+    try {
+      for await (const chunk of encoded) {
+        read += chunk.length;
+        if (read > maxBytes) throw new BodyTooLarge();
+        yield chunk;
+      }
+    } catch (error) {
+      sourceFailed = true;
+      throw error;
     }
   }
   const decoder = decoderOf(coding, MAX_ZSTD_WINDOW_LOG);
-  // What goes wrong before it goes wrong in it.
+  // It passes the source's error on to the decoder, whose reading throws it.
   pipeline(counted(), decoder, () => undefined);
   let size = 0;
-  for await (const piece of decoder as AsyncIterable<Buffer>) {
-    size += piece.length;
-    yield piece;
+  try {
+    for await (const piece of decoder as AsyncIterable<Buffer>) {
+      size += piece.length;
+      yield piece;
+    }
+  } catch (error) {
+    throw sourceFailed ? error : new CodingDamaged();
   }
   if (size > Math.max(RATIO_FREE_BYTES, read * MAX_RATIO)) throw new BodyTooLarge();
 }
