@@ -14,7 +14,7 @@ export interface RefusedRequest {
 }
 
 /** `reasoning`: of earlier turns, which another account made (rule 2.17). */
-export type RefusedPart = "system turns" | "own fields" | "reasoning's content" | "reasoning";
+type RefusedPart = "system turns" | "own fields" | "reasoning's content" | "reasoning";
 
 /** null: the refusal is about something else, which the client has to know. */
 export function refusedPart(error: unknown, refused: RefusedRequest): RefusedPart | null {

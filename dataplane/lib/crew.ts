@@ -5,7 +5,7 @@
  */
 import { FairPlaces, type NoPlace, type Release } from "./fair-places.ts";
 
-export interface CrewLimits {
+interface CrewLimits {
   readonly members: number;
   /** Jobs that may wait, of all owners and of one. */
   readonly waiting: number;

@@ -13,7 +13,7 @@ import { buildVocabulary } from "./vocabulary.ts";
 
 const MIB = 1024 * 1024;
 const tokenizer = new Tokenizer(buildVocabulary(ranks), O200K_TOKEN_SPLIT_REGEX);
-// Only now: somebody waits for the first count, and there is no second start.
+// Only now: somebody waits for the first count, and a thread that replaces a dead or grown one is waited for as well.
 stepBack();
 parentPort?.on("message", ({ text, lengths }: CountingJob) => {
   let tokens = 0;
