@@ -3,31 +3,57 @@
  * may refuse: an upstream that does is asked again without them (docs/dialects.md).
  */
 import type { JsonObject } from "./messages/types.ts";
+import type { ReportedError } from "./upstream-error.ts";
 
 const names = ["service_tier", "stream_options", "max_completion_tokens", "user"] as const;
 export type OwnField = (typeof names)[number];
 
-/** How upstreams name them when they refuse them. */
-const named: Readonly<Record<OwnField, RegExp>> = {
-  service_tier: /service_tier/,
-  stream_options: /stream_options|include_usage/,
-  max_completion_tokens: /max_completion_tokens/,
-  // The word alone is a role. Validators name it by its place: `["body","user"]`.
-  user: /["']body\\?["'],\s*\\?["']user\\?["']/,
-};
-/** How they say that they do not know a field. A limit may also be too large, and that the client has to know. */
-const unknownField =
-  /extra|unknown|unsupported|unrecogni[sz]ed|unexpected|not (?:supported|permitted|allowed)/i;
+/** Their values are ours as well: whatever is wrong with one, the field can go. Of the others a client has to know. */
+const ownValues: readonly string[] = ["service_tier", "stream_options"] satisfies OwnField[];
+
+/** What says that a field is not known: codes of OpenAI's, types of pydantic's. */
+const unknownField = new Set([
+  "unknown_parameter",
+  "unsupported_parameter",
+  "extra_forbidden",
+  "value_error.extra",
+]);
+
+const field = String.raw`["'\`]?[a-z_]+(?:\.[a-z_]+)*["'\`]?`;
+const fields = `(${field}(?:, ${field})*)`;
+/** Whole sentences by which upstreams tell fields that they do not know. Only the last words of one may be a client's. */
+const sentences = [
+  `(?:unrecognized request arguments? supplied|(?:unknown|unrecognized|unsupported|unexpected) (?:parameter|field|argument)s?): ${fields}(?: is not supported with this model\\.(?: Use ${field} instead)?)?\\.?`,
+  `${fields}: (?:unknown|unrecognized|unsupported|unexpected) (?:parameter|field|argument)\\.?`,
+  `${fields}: extra (?:inputs are|fields) not permitted\\.?`,
+  `property ${fields} is unsupported(?:, did you mean ${field}\\?)?\\.?`,
+  `extra inputs are not permitted, field: ${fields}(?:, value: .*)?`,
+].map((sentence) => new RegExp(`^${sentence}$`, "is"));
+
+/** The request's own fields in what names fields, or places in them: `'stream_options.include_usage', 'user'`. */
+const fieldsIn = (text: string): string[] =>
+  text.split(", ").map((name) => name.replaceAll(/["'`]|\..*/g, ""));
 
 /**
- * Those that an upstream may have refused.
- * @param words all that it said.
+ * Those that an upstream may have refused. A refusal may repeat a client's text: only what names a field is believed.
  * @param held what the request had of them.
  */
-export const refusedFields = (words: string, held: readonly OwnField[]): OwnField[] =>
-  held.filter(
-    (name) => named[name].test(words) && (name !== "max_completion_tokens" || unknownField.test(words)),
+export function refusedFields(
+  { message, param, code, details }: Omit<ReportedError, "type">,
+  held: readonly OwnField[],
+): OwnField[] {
+  const sentence = sentences
+    .map((pattern) => pattern.exec(message)?.[1])
+    .find((names) => names !== undefined);
+  const unknown = sentence === undefined ? [] : fieldsIn(sentence);
+  const named = [...details];
+  if (param !== null) named.push(...fieldsIn(param).map((name) => ({ type: code, field: name })));
+  return held.filter(
+    (name) =>
+      unknown.includes(name) ||
+      named.some((it) => it.field === name && (ownValues.includes(name) || unknownField.has(it.type))),
   );
+}
 
 /**
  * Takes out of a Chat request what its upstream does not know; the limit goes by its older name.

@@ -41,10 +41,9 @@ export function upstreamError(failure: UpstreamFailure): ApiError {
     });
   if (failure.status === 400) {
     const names = { upstreamModel: failure.upstreamModel, model: failure.model };
-    const words = wordsIn(failure.body);
-    return aboutTheRequest(readErrorBody(failure.body), names, words) ?? ours("upstream_error", cause);
+    return aboutTheRequest(readErrorBody(failure.body), names) ?? ours("upstream_error", cause);
   }
-  if (failure.status === 422) return new UpstreamRefusal(reported(null), null, wordsIn(failure.body));
+  if (failure.status === 422) return new UpstreamRefusal(reported(null), null, readErrorBody(failure.body));
   const code = statusCodes[failure.status] ?? "upstream_error";
   if (code === "unavailable" || code === "overloaded")
     return new ApiError(code, ownWords[code], {
@@ -99,31 +98,31 @@ export const cutAnswer = (): ApiError =>
 class UpstreamRefusal extends ApiError {
   readonly #said: ReportedError;
   readonly #names: ModelNames | null;
-  readonly #words: string;
+  readonly #all: ReportedError;
 
-  /** @param words all that came of it, which the client is not told. */
-  constructor(said: ReportedError, names: ModelNames | null, words: string, own: OwnSecrets = []) {
+  /** @param all that it said, which may be more than the client is told. */
+  constructor(said: ReportedError, names: ModelNames | null, all = said, own: OwnSecrets = []) {
     const text = withoutSecrets(said.message, names, own);
     const param = masked(said.param ?? "", own);
     super("invalid_request", text === "" ? ownWords.invalid_request : text, param === "" ? {} : { param });
     this.#said = said;
     this.#names = names;
-    this.#words = words;
+    this.#all = all;
   }
 
-  get words(): string {
-    return this.#words;
+  get all(): ReportedError {
+    return this.#all;
   }
 
   /** The same without what is known to be ours. */
   without(own: OwnSecrets): UpstreamRefusal {
-    return new UpstreamRefusal(this.#said, this.#names, this.#words, own);
+    return new UpstreamRefusal(this.#said, this.#names, this.#all, own);
   }
 }
 
-/** All that an upstream said of a request that it refuses, as far as it is kept; "" for any other error. Not for the client. */
-export const refusalWords = (error: ApiError): string =>
-  error instanceof UpstreamRefusal ? error.words : "";
+/** What an upstream said of a request that it refuses; null for any other error. Not for the client. */
+export const refusalOf = (error: unknown): ReportedError | null =>
+  error instanceof UpstreamRefusal ? error.all : null;
 
 /** The model's name there, and the public one. */
 interface ModelNames {
@@ -184,11 +183,19 @@ const leadingPath = /^[a-z][a-z0-9_]*(?:\.\w+|\[\d+\])*: /;
 const pathInside = /['"`]?\b[a-z][a-z_]*(?:\.\w+)*(?:\[\d+\](?:\.\w+)*)+['"`]?/g;
 
 /** `error` of either style, whatever surrounds it. */
-interface ReportedError {
+export interface ReportedError {
   readonly type: string;
   readonly code: string;
   readonly message: string;
   readonly param: string | null;
+  /** What validators such as pydantic say of a request's fields. */
+  readonly details: readonly FieldError[];
+}
+
+interface FieldError {
+  readonly type: string;
+  /** Of the request's own fields that in which the fault is. */
+  readonly field: string;
 }
 
 function reported(error: unknown): ReportedError {
@@ -199,7 +206,21 @@ function reported(error: unknown): ReportedError {
     code: typeof code === "number" ? String(code) : (stringOf(code) ?? ""),
     message: stringOf(error) ?? stringOf(fields?.["message"]) ?? "",
     param: stringOf(fields?.["param"]),
+    details: fieldErrors(fields?.["detail"] ?? objectOf(fields?.["message"])?.["detail"]),
   };
+}
+
+/** More faults than a request has fields are not looked at. */
+const MAX_DETAILS = 100;
+
+/** FastAPI's `detail`, which Mistral has in its `message`. */
+function fieldErrors(detail: unknown): FieldError[] {
+  if (!Array.isArray(detail)) return [];
+  return detail.slice(0, MAX_DETAILS).map((entry: unknown) => {
+    const { type, loc } = objectOf(entry) ?? {};
+    const place: unknown[] = Array.isArray(loc) ? loc : [];
+    return { type: stringOf(type) ?? "", field: stringOf(place[place[0] === "body" ? 1 : 0]) ?? "" };
+  });
 }
 
 /** The three dialects, vLLM's flat form, FastAPI's `detail`; empty words for anything else. */
@@ -210,10 +231,6 @@ function readErrorBody(bytes: string | Uint8Array): ReportedError {
 
 const textIn = (bytes: string | Uint8Array): string =>
   typeof bytes === "string" ? bytes : Buffer.from(bytes).toString("utf8");
-
-/** So much of a refusal is looked into: it may repeat what it refuses. */
-const MAX_REFUSAL_CHARACTERS = 16 * 1024;
-const wordsIn = (body: string | Uint8Array): string => textIn(body).slice(0, MAX_REFUSAL_CHARACTERS);
 
 /** More of what an upstream said is not kept for the operator. */
 const MAX_WORDS = 300;
@@ -244,8 +261,7 @@ export function sayingOf(
 export function inBandError(body: JsonObject): ApiError {
   const error = reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body);
   const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
-  if (code === "invalid_request")
-    return aboutTheRequest(error, null, error.message) ?? ours("upstream_error", error.code);
+  if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", error.code);
   if (code === "rate_limited")
     return new ApiError(code, ownWords[code], { retryAfterSeconds: RETRY_AFTER_DEFAULT_S });
   return ours(code, { type: error.type, code: error.code });
@@ -280,11 +296,11 @@ const aboutTheAccount =
   /credit balance|billing|insufficient (?:quota|funds|balance)|exceeded your current quota|(?:incorrect|invalid|missing|valid) (?:x-)?api[ _-]?key|(?:your|this|the) (?:organi[sz]ation|workspace|account|project|subscription|plan|api[ _-]?key|usage limits?)\b|spend(?:ing)? limit|unauthori[sz]ed/i;
 
 /** A 400 as the client may see it; null when it speaks about our account instead of the request. */
-function aboutTheRequest(error: ReportedError, names: ModelNames | null, words: string): ApiError | null {
+function aboutTheRequest(error: ReportedError, names: ModelNames | null): ApiError | null {
   const overflow = contextOverflow(error);
   if (overflow !== null) return overflow;
   if (aboutTheAccount.test(error.message) || inBandCodes.get(error.code) === "upstream_error") return null;
-  return new UpstreamRefusal(error, names, words);
+  return new UpstreamRefusal(error, names);
 }
 
 const number = String.raw`(\d[\d,_]*)`;

@@ -122,27 +122,28 @@ describe.each(["responses", "chat"] as const)(
 );
 
 describe("a Chat upstream that does not know a field of our own", () => {
-  /** As Mistral refuses what it does not know: with a status whose words no client is told. */
-  const strict = (...fields: string[]) => ({
-    raw: {
-      status: 422,
-      contentType: "application/json",
-      body: JSON.stringify({
-        object: "error",
-        message: {
-          detail: fields.map((name) => ({
-            type: "extra_forbidden",
-            loc: ["body", ...name.split(".")],
-            msg: "Extra inputs are not permitted",
-            input: true,
-          })),
-        },
-        type: "invalid_request_error",
-        param: null,
-        code: null,
-      }),
-    },
+  const [converted] = ways.filter(
+    ({ path, client, upstream }) => path === "convert" && client === "messages" && upstream === "chat",
+  ) as [Way];
+  const json = (status: number, body: unknown) => ({
+    raw: { status, contentType: "application/json", body: JSON.stringify(body) },
   });
+  /** As Mistral refuses what it does not know: with a status whose words no client is told. */
+  const strict = (...names: string[]) =>
+    json(422, {
+      object: "error",
+      message: {
+        detail: names.map((name) => ({
+          type: "extra_forbidden",
+          loc: ["body", ...name.split(".")],
+          msg: "Extra inputs are not permitted",
+          input: true,
+        })),
+      },
+      type: "invalid_request_error",
+      param: null,
+      code: null,
+    });
   const fields = ["service_tier", "stream_options", "user", "max_completion_tokens", "max_tokens"];
   const sentFields = () =>
     fake.requests.map(({ text }) => fields.filter((name) => text.includes(`"${name}":`)));
@@ -178,13 +179,48 @@ describe("a Chat upstream that does not know a field of our own", () => {
     expect(fake.requests).toHaveLength(1);
   });
 
+  test.each([
+    { error: { message: "Invalid value.", param: "stream_options", code: null } },
+    { error: { message: "No.", param: "stream_options.include_usage", code: "unknown_parameter" } },
+    { error: { message: "Unrecognized request argument supplied: stream_options", param: null } },
+    { error: { message: "Unrecognized request arguments supplied: stream_options, user" } },
+    { error: { message: "Unknown parameter: 'stream_options'." } },
+    { error: { message: "property 'stream_options' is unsupported" } },
+    { error: { message: "stream_options: Extra inputs are not permitted" } },
+    { error: { message: "Extra inputs are not permitted, field: 'stream_options', value: {}" } },
+    { message: "Unsupported parameter: 'stream_options' is not supported with this model." },
+    { detail: [{ type: "value_error.extra", loc: ["body", "stream_options"], msg: "extra" }] },
+  ])("is believed where it names the field: %j", async (body) => {
+    fake.next(json(400, body), hello);
+    await serve(callOn(fake.url, { ...converted, stream: true }));
+    expect(sentFields().map((sent) => sent.includes("stream_options"))).toEqual([true, false]);
+  });
+
+  const detail = (loc: unknown[], input: unknown, type = "extra_forbidden") => ({
+    detail: [{ type, loc, msg: "Extra inputs are not permitted", input }],
+  });
+  test.each([
+    [400, { error: { message: "Unsupported image: https://a.example/stream_options" } }],
+    [400, { error: { message: "Unknown value 'Unknown parameter: stream_options'" } }],
+    [400, { error: { message: "Unknown role: 'x'\nUnknown parameter: 'stream_options'" } }],
+    [400, { error: { message: "Failed.", failed_generation: "Unknown parameter: 'stream_options'." } }],
+    [400, { error: { message: "max_completion_tokens: 200000 is not allowed, the limit is 4096" } }],
+    [400, { error: { message: "Too large.", param: "max_completion_tokens", code: "invalid_value" } }],
+    [422, detail(["body", "max_completion_tokens"], 200_000, "less_than_equal")],
+    [422, detail(["body", "messages", 0, "stream_options"], true)],
+    [422, detail(["body", "messages", 0], detail(["body", "stream_options"], true))],
+    [422, detail(["body", "messages", 0], '"loc":["body","user"]')],
+  ])("is not believed for words that may be a client's: %i %j", async (status, body) => {
+    fake.next(json(status, body));
+    const call = callOn(fake.url, { ...converted, stream: true }, { body: { metadata: { user_id: "u" } } });
+    expect((await refusal(call)).kind.status).toBe(400);
+    expect(fake.requests).toHaveLength(1);
+  });
+
   test("a limit that is too large is the client's to know", async () => {
     const message = "Invalid 'max_completion_tokens': integer above maximum value.";
     fake.next({ error: { status: 400, message } });
-    const [way] = ways.filter(
-      ({ path, client, upstream }) => path === "convert" && client === "messages" && upstream === "chat",
-    );
-    const call = callOn(fake.url, way as Way);
+    const call = callOn(fake.url, converted);
     expect((await refusal(call)).kind.status).toBe(400);
     expect(fake.requests).toHaveLength(1);
   });

@@ -5,8 +5,7 @@
 import type { Upstream } from "../config/schema.ts";
 import { type OwnField, refusedFields } from "../dialects/own-fields.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
-import { refusalWords } from "../dialects/upstream-error.ts";
-import { ApiError } from "../lib/api-error.ts";
+import { refusalOf } from "../dialects/upstream-error.ts";
 
 /** Forgotten with their snapshot, so that a changed route is tried again. */
 const refusing = new WeakMap<Upstream, ReadonlySet<OwnField>>();
@@ -24,10 +23,10 @@ export function planToward(plan: TierPlan, upstream: Upstream): TierPlan {
 }
 
 /** Of these fields those that an upstream may have refused. */
-export const refusedOwn = (error: unknown, held: readonly OwnField[]): readonly OwnField[] =>
-  error instanceof ApiError && error.code === "invalid_request"
-    ? refusedFields(refusalWords(error), held)
-    : [];
+export function refusedOwn(error: unknown, held: readonly OwnField[]): readonly OwnField[] {
+  const refusal = refusalOf(error);
+  return refusal === null ? [] : refusedFields(refusal, held);
+}
 
 /** From now on the request goes to this upstream without these fields. */
 export function tellWithout(plan: TierPlan, upstream: Upstream, fields: readonly OwnField[]): void {

@@ -164,7 +164,7 @@ test.each(["whole", "tools"] as const)(
   async (way) => {
     const stranger = asked("chat", "chat", way, {});
     const neighbour = { ...asked("chat", "chat", way, {}), snapshot: stranger.snapshot };
-    const refused = { error: { status: 400, message: "messages[0]: no 'service_tier' in a name" } };
+    const refused = { error: { status: 400, message: "Unknown parameter: 'service_tier'." } };
     fake.next(refused, refused, text("hello"));
     expect(await refusal(stranger)).toMatchObject({ code: "invalid_request" });
     await serve(neighbour);
