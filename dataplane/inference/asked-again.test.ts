@@ -88,8 +88,7 @@ describe.each(["messages", "responses"] as const)("rule 2.17: %s relayed", (dial
     );
     const call = callTo(dialect, bodyOf(dialect, withReasoning[dialect]));
     await serve(call);
-    // Its refusal of the tier may have been of the client's own words: it is told the tier again.
-    expect(fake.requests.map(({ text }) => text.includes("service_tier"))).toEqual([true, false, true]);
+    expect(fake.requests.map(({ text }) => text.includes("service_tier"))).toEqual([true, false, false]);
     expect(fake.requests.map(({ text }) => text.includes("of-another-account"))).toEqual([true, true, false]);
     expect(call.sink.text).toContain("Hello");
   });
@@ -215,6 +214,22 @@ describe("a Chat upstream that does not know a field of our own", () => {
     const call = callOn(fake.url, { ...converted, stream: true }, { body: { metadata: { user_id: "u" } } });
     expect((await refusal(call)).kind.status).toBe(400);
     expect(fake.requests).toHaveLength(1);
+  });
+
+  test("one that names a field at a time, and then refuses a system turn, serves", async () => {
+    const system = { error: { status: 400, message: "System message must be at the beginning." } };
+    const own = ["service_tier", "stream_options", "max_completion_tokens", "user"];
+    fake.next(...own.map((name) => strict(name)), system, hello);
+    const messages = [
+      { role: "user", content: "Hi" },
+      { role: "system", content: "Be brief." },
+      { role: "user", content: "And?" },
+    ];
+    const body = { messages, metadata: { user_id: "u" } };
+    const call = callOn(fake.url, { ...converted, stream: true }, { body });
+    await serve(call);
+    expect(call.sink.text).toContain("Hello");
+    expect(sentFields().at(-1)).toEqual(["max_tokens"]);
   });
 
   test("a limit that is too large is the client's to know", async () => {

@@ -16,7 +16,7 @@ import { answerEvents } from "./loop-answer.ts";
 import { inputSizeOf, type LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
 import type { ToolServices } from "./serve-tools.ts";
-import { refusedOwn, servedWithout, tellAgain, tellWithout } from "./unknown-fields.ts";
+import { refusedOwn, servedWithout, proofLost, tellWithout } from "./unknown-fields.ts";
 
 export class Iterations {
   readonly #services: ToolServices;
@@ -70,7 +70,7 @@ export class Iterations {
     const part = refusedPart(refusal, { converted: false, reasoningAsked: false, own });
     if (part === "own fields") tellWithout(tiers, upstream, refusedOwn(refusal, own));
     else if (part === "reasoning" && written.reasoning) {
-      tellAgain(tiers, upstream);
+      proofLost(tiers, upstream);
       this.#withoutReasoning = written.turns;
     } else return false;
     return true;

@@ -15,7 +15,7 @@ import { keepItemOf } from "./item-references.ts";
 import { checkMedia, checkTextOnly } from "./refuse.ts";
 import type { RequestBody } from "./request-body.ts";
 import { tierPlan } from "./tier-plan.ts";
-import { planToward, refusedOwn, tellAgain, tellWithout } from "./unknown-fields.ts";
+import { planToward, refusedOwn, proofLost, tellWithout } from "./unknown-fields.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
 const DEFAULT_VERSION = "2023-06-01";
@@ -160,17 +160,17 @@ export class OutgoingRequest {
     const { path, reasoningAsked, own } = this.sent;
     switch (refusedPart(refusal, { converted: path === "convert", reasoningAsked, own })) {
       case "system turns":
-        tellAgain(tiers, upstream);
+        proofLost(tiers, upstream);
         return (await this.#read()).hoistSystemTurns();
       case "own fields":
         tellWithout(tiers, upstream, refusedOwn(refusal, own));
         return true;
       case "reasoning's content":
-        tellAgain(tiers, upstream);
+        proofLost(tiers, upstream);
         this.#encryptedReasoning = false;
         return true;
       case "reasoning":
-        tellAgain(tiers, upstream);
+        proofLost(tiers, upstream);
         return this.#forgetReasoning();
       case null:
         return false;

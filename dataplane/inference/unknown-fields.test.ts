@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import type { Upstream } from "../config/schema.ts";
 import { noTiers, type TierPlan } from "../dialects/tiers.ts";
-import { planToward, servedWithout, tellAgain, tellWithout } from "./unknown-fields.ts";
+import { planToward, servedWithout, proofLost, tellWithout } from "./unknown-fields.ts";
 
 const newPlan = (): TierPlan => ({ ...noTiers, standard: ["chat"] });
 const newUpstream = () => ({ name: "one", dialect: "chat" }) as Upstream;
@@ -26,8 +26,18 @@ test("fields that are refused one after the other are all left out", () => {
 test("that it serves proves nothing where something else was left out since", () => {
   const [plan, upstream] = [newPlan(), newUpstream()];
   tellWithout(plan, upstream, ["service_tier"]);
-  tellAgain(plan, upstream);
-  expect(planToward(plan, upstream).standard).toEqual(["chat"]);
+  proofLost(plan, upstream);
+  tellWithout(plan, upstream, ["user"]);
+  expect(planToward(plan, upstream)).toMatchObject({ standard: [], unknown: ["service_tier", "user"] });
   servedWithout(plan, upstream);
-  expect(planToward(newPlan(), upstream).standard).toEqual(["chat"]);
+  expect(planToward(newPlan(), upstream)).toMatchObject({ standard: ["chat"], unknown: ["user"] });
+});
+
+test("after ten minutes an upstream is tried with the field again", () => {
+  const [plan, upstream] = [newPlan(), newUpstream()];
+  tellWithout(plan, upstream, ["service_tier"]);
+  servedWithout(plan, upstream, 1_000);
+  expect(planToward(newPlan(), upstream, 600_999).unknown).toEqual(["service_tier"]);
+  expect(planToward(newPlan(), upstream, 601_000)).toMatchObject({ standard: ["chat"], unknown: [] });
+  expect(planToward(plan, upstream, 601_000).unknown).toEqual(["service_tier"]);
 });
