@@ -84,7 +84,8 @@ in \`x-gapura-dropped\` and refused under strict, but for the values that ask fo
 alone. Where a request leaves the tier open (\`auto\`, or no \`service_tier\`), the upstream is told its standard one
 (\`standard_only\`, \`default\`), which is neither a drop nor refused, unless the table names a tier that its account may choose:
 \`priority\` of Messages, any but \`fast\`, \`us\` and \`pro\` of the others. An upstream that refuses the field is asked
-again without, and for ten minutes gets it no more; so it is with \`stream_options\` of Chat, and in converted requests with \`user\` and
+again without, and for ten minutes gets it no more; so it is with \`stream_options\` of Chat,
+unless the client sent it, and in converted requests with \`user\` and
 \`max_completion_tokens\`, which goes as \`max_tokens\` then. **own**: tokens with prices of their own; audio goes where the table has \`audioInput\` and \`audioOutput\`, the
 output \`image\` where it has \`imageOutput\`, from Chat clients to Chat upstreams, without server tools; both are refused with
 400 elsewhere, as are outputs of other kinds.

@@ -170,12 +170,23 @@ describe("a Chat upstream that does not know a field of our own", () => {
     },
   );
 
-  test("a client's own wish is its own: what else it wants of a field is not taken away", async () => {
-    const options = { include_usage: true, include_obfuscation: "no" };
-    fake.next(strict("stream_options.include_obfuscation"));
-    const call = callTo("chat", bodyOf("chat", { stream: true, stream_options: options }));
-    expect((await refusal(call)).message).not.toContain("obfuscation");
-    expect(fake.requests).toHaveLength(1);
+  test.each([{ include_usage: true, include_obfuscation: "no" }, { include_usage: true }])(
+    "what a client itself says stays, and that it is refused is its answer: %o",
+    async (options) => {
+      fake.next(strict("stream_options"), strict("stream_options"));
+      const call = callTo("chat", bodyOf("chat", { stream: true, stream_options: options }));
+      expect((await refusal(call)).kind.status).toBe(400);
+      expect(fake.requests.map(({ json: sent }) => sent())).toMatchObject([{ stream_options: options }]);
+    },
+  );
+
+  test("a client's own word goes to an upstream that refused ours, too", async () => {
+    fake.next(strict("stream_options"), hello, hello);
+    const first = callTo("chat", bodyOf("chat", { stream: true }));
+    await serve(first);
+    const body = bodyOf("chat", { stream: true, stream_options: { include_usage: true } });
+    await serve({ ...callTo("chat", body), snapshot: first.snapshot });
+    expect(fake.requests.map(({ text }) => text.includes("stream_options"))).toEqual([true, false, true]);
   });
 
   test.each([

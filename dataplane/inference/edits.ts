@@ -248,11 +248,11 @@ class RelayEdits {
 
   /**
    * Without it a Chat stream reports no usage, and would have to be billed from an estimate.
-   * @param isUnknown the upstream refuses the field; what else a client wants of it stays.
+   * @param isUnknown the upstream refuses the field; what a client wants of it stays.
    */
   #includeUsage(isUnknown: boolean): void {
     const options = this.#object("stream_options");
-    if ((options?.members ?? []).every(({ key }) => key === "include_usage")) {
+    if (options === null) {
       if (isUnknown && this.#look.fields.has("stream_options")) this.#removed.add("stream_options");
       if (isUnknown) return;
       this.#own.push("stream_options");
