@@ -28,6 +28,9 @@ const sentences = [
   `${fields}: extra (?:inputs are|fields) not permitted\\.?`,
   `property ${fields} is unsupported(?:, did you mean ${field}\\?)?\\.?`,
   `extra inputs are not permitted, field: ${fields}(?:, value: .*)?`,
+  `(?:the )?(?:parameter |field |argument )?${fields} is (?:unsupported|not (?:supported|allowed|recognized|permitted))(?: (?:by|for|with|on) (?:this|the) (?:model|endpoint|provider|server|api))?\\.?`,
+  `(?:invalid json payload received\\. )?unknown name ${fields}: cannot find field\\.?`,
+  `unknown field ${fields}, expected .*`,
 ].map((sentence) => new RegExp(`^${sentence}$`, "is"));
 
 /** The request's own fields in what names fields, or places in them: `'stream_options.include_usage', 'user'`. */

@@ -199,6 +199,12 @@ describe("a Chat upstream that does not know a field of our own", () => {
     { error: { message: "stream_options: Extra inputs are not permitted" } },
     { error: { message: "Extra inputs are not permitted, field: 'stream_options', value: {}" } },
     { message: "Unsupported parameter: 'stream_options' is not supported with this model." },
+    { error: { message: "stream_options is not supported" } },
+    { error: { message: "The parameter `stream_options` is not supported by this model." } },
+    {
+      error: { message: 'Invalid JSON payload received. Unknown name "stream_options": Cannot find field.' },
+    },
+    { error: { message: "unknown field `stream_options`, expected one of `model`, `messages`" } },
     { detail: [{ type: "value_error.extra", loc: ["body", "stream_options"], msg: "extra" }] },
   ])("is believed where it names the field: %j", async (body) => {
     fake.next(json(400, body), hello);
