@@ -96,9 +96,11 @@ test("by keyboard alone: sign in, make a key with limits, find its request, ask 
     page.evaluate<string>(
       "(document.activeElement.labels?.[0] ?? document.activeElement).textContent.trim() + ' ' + getComputedStyle(document.activeElement).outlineStyle",
     );
-  /** Presses Tab until something of that name has the focus, and is seen to have it. */
+  /** Presses Tab, once round the page at the most, until something of that name has the focus, and is seen to have it. */
   const tabTo = async (name: string) => {
-    for (let presses = 0; presses < 60; presses += 1) {
+    const stops = await page.locator("a[href], button, input, select, textarea, summary, [tabindex]").count();
+    // One more than there are: the page itself.
+    for (let presses = 0; presses <= stops; presses += 1) {
       await page.keyboard.press("Tab");
       const [, found, outline] = /^(.*) (\w+)$/s.exec(await focused()) ?? [];
       if (found !== name) continue;
