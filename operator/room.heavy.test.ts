@@ -1,23 +1,12 @@
 /** Rule 8.5: the snapshot never freezes. What does not fit is left out; everything else goes out at once. */
 import { createHash } from "node:crypto";
+import { declaredObject } from "../test/fakes/declared.ts";
 import { beforeEach, describe, expect, test } from "vitest";
 import { conditionOf, type ObjectStatus } from "./plan/conditions.ts";
 import type { Declared } from "./plan/objects.ts";
 import { decodeSlots } from "./plan/shards.ts";
 import { Reconciler } from "./reconcile.ts";
 import { computedMs } from "../test/fakes/computed.ts";
-
-const declare = (kind: Declared["kind"], namespace: string, name: string, spec: unknown): Declared => ({
-  kind,
-  namespace,
-  name,
-  uid: `${kind} ${namespace}/${name}`,
-  generation: 1,
-  creationTimestamp: null,
-  createdAt: 0,
-  spec,
-  faults: [],
-});
 
 /** Text that does not shrink, the same every time: `bytes` of base64 in headers of 4,000. */
 function noise(seed: string, bytes: number): Record<string, string> {
@@ -33,7 +22,7 @@ function noise(seed: string, bytes: number): Record<string, string> {
 
 /** A ModelRoute with so many upstreams of 32 headers of 4,000 characters: 40 KiB upstreams make megabytes. */
 const large = (namespace: string, name: string, upstreams: number) =>
-  declare("ModelRoute", namespace, name, {
+  declaredObject("ModelRoute", namespace, name, {
     limits: { contextTokens: 1000, maxOutputTokens: 100 },
     upstreams: Array.from({ length: upstreams }, (_, index) => ({
       name: `u${index}`,
@@ -43,13 +32,13 @@ const large = (namespace: string, name: string, upstreams: number) =>
     })),
   });
 const prices = (namespace: string, models: readonly string[]) =>
-  declare("PriceTable", namespace, "default", {
+  declaredObject("PriceTable", namespace, "default", {
     unit: "Credit",
     models: models.map((model) => ({ model, input: "1", output: "1" })),
   });
 const names = ["r1", "r2", "r3", "r4", "r5", "r6", "r7", "small", "mine"];
 const organization = (generation: number, spec: object): Declared => ({
-  ...declare("Organization", "good", "acme", spec),
+  ...declaredObject("Organization", "good", "acme", spec),
   generation,
 });
 
@@ -175,7 +164,7 @@ describe("more than a snapshot holds", () => {
         .join("")
         .slice(0, 8000);
     const wants = (namespace: string, name: string) =>
-      declare("ModelRoute", namespace, name, {
+      declaredObject("ModelRoute", namespace, name, {
         limits: { contextTokens: 1000, maxOutputTokens: 100 },
         upstreams: Array.from({ length: 32 }, (_, index) => ({
           name: `u${index}`,
@@ -216,7 +205,7 @@ describe("more than a snapshot holds", () => {
 
   test("costs nobody else a route where short credentials have long names", async () => {
     const wants = (namespace: string, name: string, upstreams: number) =>
-      declare("ModelRoute", namespace, name, {
+      declaredObject("ModelRoute", namespace, name, {
         limits: { contextTokens: 1000, maxOutputTokens: 100 },
         upstreams: Array.from({ length: upstreams }, (_, index) => ({
           name: `u${index}`,
@@ -243,7 +232,7 @@ describe("more than a snapshot holds", () => {
 
   test("is told of the secrets that notifications are signed with", async () => {
     const notified = (namespace: string, name: string) =>
-      declare("Organization", namespace, name, {
+      declaredObject("Organization", namespace, name, {
         notifications: Array.from({ length: 10 }, (_, index) => ({
           url: `https://hooks.example/${index}`,
           secretRef: longNamed(

@@ -77,14 +77,8 @@ test("keys of many Secrets are made side by side, those of one Secret in a row, 
   expect(seen.most, "calls at once").toBe(8);
 });
 
-test.for([400, 403, 413, 422])("words of a refusal with status %i are told", async (status) => {
-  const api = {
-    call: async ({ method }: Call) => {
-      if (method === "GET") throw new KubeError(404, "NotFound", "not found");
-      // As Kyverno's webhook (400), a quota, and admission policies of the cluster's own.
-      throw new KubeError(status, "", "every Secret needs an owner");
-    },
-  } as unknown as KubeApi;
+/** Of somebody who wants one key of such a server. */
+async function wantingOne(api: KubeApi): Promise<ReferencedSecrets> {
   const nothing = () => {};
   const secrets = new ReferencedSecrets({
     api,
@@ -94,6 +88,18 @@ test.for([400, 403, 413, 422])("words of a refusal with status %i are told", asy
     failed: nothing,
   });
   await secrets.createKeys([wanted("s", "k")], nothing, { made: nothing, failed: nothing });
+  return secrets;
+}
+
+test.for([400, 403, 413, 422])("words of a refusal with status %i are told", async (status) => {
+  const api = {
+    call: async ({ method }: Call) => {
+      if (method === "GET") throw new KubeError(404, "NotFound", "not found");
+      // As Kyverno's webhook (400), a quota, and admission policies of the cluster's own.
+      throw new KubeError(status, "", "every Secret needs an owner");
+    },
+  } as unknown as KubeApi;
+  const secrets = await wantingOne(api);
   expect([...secrets.refused]).toEqual([["ml/s/k", "every Secret needs an owner"]]);
 });
 
@@ -103,15 +109,7 @@ test.for([401, 404, 409, 429, 500])("a failure with status %i passes and is no r
       throw method === "GET" ? new KubeError(404, "NotFound", "") : new KubeError(status, "", "");
     },
   } as unknown as KubeApi;
-  const nothing = () => {};
-  const secrets = new ReferencedSecrets({
-    api,
-    namespaces: [],
-    changed: nothing,
-    seen: nothing,
-    failed: nothing,
-  });
-  await secrets.createKeys([wanted("s", "k")], nothing, { made: nothing, failed: nothing });
+  const secrets = await wantingOne(api);
   expect([...secrets.refused]).toEqual([]);
 });
 

@@ -5,6 +5,7 @@
 import { createHash } from "node:crypto";
 import fc from "fast-check";
 import { expect, test } from "vitest";
+import { declaredObject } from "../../test/fakes/declared.ts";
 import { compile, type Compiled } from "./compile.ts";
 import type { Declared } from "./objects.ts";
 import type { Published } from "./prior.ts";
@@ -20,24 +21,6 @@ const tenancy: Tenancy = {
 const ids = ["gpt", "gpt-5", "claude", "m1", "m2", "free"];
 const limits = { contextTokens: 1000, maxOutputTokens: 100 };
 const keys = ["a", "b", "c"].map((letter) => `sk-svc-${letter.repeat(40)}`);
-
-const declare = (
-  kind: Declared["kind"],
-  namespace: string,
-  name: string,
-  spec: unknown,
-  creationTimestamp: number,
-): Declared => ({
-  kind,
-  namespace,
-  name,
-  uid: `${kind} ${namespace}/${name}`,
-  generation: 1,
-  creationTimestamp,
-  createdAt: creationTimestamp,
-  spec,
-  faults: [],
-});
 
 const upstream = { name: "one", dialect: "Messages", baseURL: "https://a.example" };
 const keyed = {
@@ -59,10 +42,10 @@ const apiKeys = (name: string) => [{ name: "one", secretKeyRef: { name: "keys", 
 
 /** Everybody else: the platform and a tenant, each with every kind. */
 const others: readonly Declared[] = [
-  declare("ModelRoute", "platform", "gpt", route("gpt-5", { aliases: ["gpt"] }), 50),
-  declare("ModelRoute", "platform", "claude", route("claude"), 51),
-  declare("PriceTable", "platform", "default", table(["gpt-5", "claude"]), 50),
-  declare(
+  declaredObject("ModelRoute", "platform", "gpt", route("gpt-5", { aliases: ["gpt"] }), 50),
+  declaredObject("ModelRoute", "platform", "claude", route("claude"), 51),
+  declaredObject("PriceTable", "platform", "default", table(["gpt-5", "claude"]), 50),
+  declaredObject(
     "ToolPolicy",
     "platform",
     "default",
@@ -72,17 +55,17 @@ const others: readonly Declared[] = [
     },
     50,
   ),
-  declare(
+  declaredObject(
     "Organization",
     "platform",
     "acme",
     { id: "org_acme", credits: { grants: [{ name: "one", amount: "5" }] }, apiKeys: apiKeys("a") },
     50,
   ),
-  declare("ModelRoute", "team", "gpt", route("gpt-5", { aliases: ["m1"] }), 50),
-  declare("PriceTable", "team", "default", table(["gpt-5"]), 50),
-  declare("ToolPolicy", "team", "default", { webFetch: {} }, 50),
-  declare("Organization", "team", "beta", { apiKeys: apiKeys("b") }, 50),
+  declaredObject("ModelRoute", "team", "gpt", route("gpt-5", { aliases: ["m1"] }), 50),
+  declaredObject("PriceTable", "team", "default", table(["gpt-5"]), 50),
+  declaredObject("ToolPolicy", "team", "default", { webFetch: {} }, 50),
+  declaredObject("Organization", "team", "beta", { apiKeys: apiKeys("b") }, 50),
 ];
 
 const value = <Value>(...values: readonly Value[]) => fc.constantFrom(...values);
@@ -129,9 +112,9 @@ const hostileObject = fc
     at: value(1, 50, 99),
   })
   .chain(({ kind, name, at }) =>
-    (hostileSpec[kind] as fc.Arbitrary<unknown>).map((spec) => declare(kind, "evil", name, spec, at)),
+    (hostileSpec[kind] as fc.Arbitrary<unknown>).map((spec) => declaredObject(kind, "evil", name, spec, at)),
   );
-const hostilePrices = declare("PriceTable", "evil", "default", table(ids), 1);
+const hostilePrices = declaredObject("PriceTable", "evil", "default", table(ids), 1);
 const hostile = fc
   .uniqueArray(hostileObject, { maxLength: 30, selector: ({ uid }) => uid })
   // Without prices it would serve nothing, and try little.

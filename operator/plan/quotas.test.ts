@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
+import { declaredObject } from "../../test/fakes/declared.ts";
 import { compile } from "./compile.ts";
-import type { Declared } from "./objects.ts";
 import type { Tenancy } from "./tenancy.ts";
 
 const tenancy: Tenancy = {
@@ -8,26 +8,9 @@ const tenancy: Tenancy = {
   platformNamespaces: new Set(["platform"]),
   quotas: { objects: 100, bytes: 8 * 1024 },
 };
-const declare = (
-  kind: Declared["kind"],
-  namespace: string,
-  name: string,
-  spec: unknown,
-  creationTimestamp: number,
-): Declared => ({
-  kind,
-  namespace,
-  name,
-  uid: `${kind} ${namespace}/${name}`,
-  generation: 1,
-  creationTimestamp,
-  createdAt: creationTimestamp,
-  spec,
-  faults: [],
-});
 /** A route whose entry has some 12 KB, all of one model. */
 const large = (number: number) =>
-  declare(
+  declaredObject(
     "ModelRoute",
     "evil",
     `r${number}`,
@@ -48,14 +31,14 @@ const large = (number: number) =>
 
 test("a name that passes on from one object to the next, as none of them fits, costs few rounds of everything", () => {
   const objects = [
-    declare(
+    declaredObject(
       "Organization",
       "platform",
       "acme",
       { apiKeys: [{ name: "k", secretKeyRef: { name: "keys", key: "k" } }] },
       1,
     ),
-    declare(
+    declaredObject(
       "PriceTable",
       "evil",
       "default",
