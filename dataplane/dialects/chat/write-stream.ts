@@ -8,7 +8,7 @@ import { chatErrorChunk } from "../errors.ts";
 import { objectOf } from "../fields.ts";
 import { refusalText } from "../refusal.ts";
 import { clientTool } from "../tool-name.ts";
-import { writeChatUsage } from "../usage.ts";
+import { openaiTier, writeChatUsage } from "../usage.ts";
 import { TextJoiner } from "./text-joiner.ts";
 import {
   REASONING_BREAK,
@@ -150,15 +150,17 @@ export class ChatStreamWriter implements StreamWriter {
 
   #terminal(): string {
     const finish = finishReason(this.#end?.delta.stop_reason ?? null, this.#carry);
-    let bytes = this.#chunk("{}", `"${finish}"`);
-    if (this.#includeUsage) {
-      const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
-      bytes += `${this.#head}],"usage":${JSON.stringify(writeChatUsage(usage))}}\n\n`;
-    }
+    const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
+    // Known only now, so that the chunks before do not tell it.
+    const tier = `"service_tier":"${openaiTier(usage)}"`;
+    let bytes = `${this.#choiceHead}{},"finish_reason":"${finish}","logprobs":null}],${tier}`;
+    bytes += this.#includeUsage
+      ? `,"usage":null}\n\n${this.#head}],${tier},"usage":${JSON.stringify(writeChatUsage(usage))}}\n\n`
+      : "}\n\n";
     return `${bytes}data: [DONE]\n\n`;
   }
 
-  #chunk(delta: string, finish = "null"): string {
-    return `${this.#choiceHead}${delta},"finish_reason":${finish},"logprobs":null}${this.#tail}`;
+  #chunk(delta: string): string {
+    return `${this.#choiceHead}${delta},"finish_reason":null,"logprobs":null}${this.#tail}`;
   }
 }
