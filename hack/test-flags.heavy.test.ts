@@ -11,3 +11,19 @@ test("`npm test` with a flag that there is not runs nothing, and says how it is 
     expect(stderr).toContain(`there is no ${flag}\nusage: npm test -- [`);
   }
 });
+
+test.each([
+  ["test/bench/main.ts", "npm run bench"],
+  ["test/soak/main.ts", "npm run soak"],
+  ["test/mutation/main.ts", "npm run mutate"],
+  ["test/conformance/main.ts", "npm run conformance"],
+])("%s with a flag that there is not does nothing, and says how it is called", (program, command) => {
+  const { status, stdout, stderr } = spawnSync(process.execPath, [program, "--help"], {
+    encoding: "utf8",
+    timeout: 30_000,
+  });
+  expect([status, stdout]).toEqual([2, ""]);
+  expect(stderr).toMatch(/^Unknown option '--help'/);
+  expect(stderr).toContain(`\nusage: ${command} -- `);
+  expect(stderr).not.toContain("\n    at ");
+});

@@ -11,7 +11,7 @@ import { spawnSync } from "node:child_process";
 import { mkdirSync, readdirSync, writeFileSync } from "node:fs";
 import { cpus, loadavg } from "node:os";
 import { join, resolve } from "node:path";
-import { parseArgs } from "node:util";
+import { flagsOrEnd } from "../../hack/flags-or-end.ts";
 import { renderTable } from "./figures.ts";
 import { load } from "./load.ts";
 import { against } from "./parts/against.ts";
@@ -30,7 +30,8 @@ import { barChart, type Chart } from "./svg.ts";
 import { World } from "./world.ts";
 
 const root = resolve(import.meta.dirname, "../..");
-const { values, positionals } = parseArgs({
+const USAGE = "usage: npm run bench -- [NAME | against DIR [KIND...] | profile [KIND...]] [--quick] [--plot]";
+const { values, positionals } = flagsOrEnd(USAGE, {
   allowPositionals: true,
   options: { quick: { type: "boolean", default: false }, plot: { type: "boolean", default: false } },
 });

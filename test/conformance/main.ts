@@ -2,7 +2,7 @@
  * `npm run conformance -- --url URL --key KEY`: judges any gateway that speaks Messages, Chat Completions or Responses.
  * Ends with 0 when no vendor's rule failed, 1 when one did, 2 when nothing could be judged. docs/conformance.md.
  */
-import { parseArgs } from "node:util";
+import { flagsOrEnd } from "../../hack/flags-or-end.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
 import type { UpstreamLog } from "./check.ts";
 import { Client } from "./client.ts";
@@ -11,7 +11,7 @@ import { formats, reports } from "./report.ts";
 import { conforms, run } from "./run.ts";
 import { checks } from "./table.ts";
 
-const usage = `npm run conformance -- --url URL --key KEY
+const usage = `usage: npm run conformance -- --url URL --key KEY
   [--admin-key K] [--models m1,m2] [--dialects messages,chat,responses] [--budget-tokens N]
   [--header 'name: value']... [--upstream URL] [--json | --junit | --html]`;
 
@@ -23,28 +23,21 @@ function fail(message: string): never {
   process.exit(2);
 }
 
-function read() {
-  try {
-    const { values } = parseArgs({
-      options: {
-        url: { type: "string" },
-        key: { type: "string" },
-        "admin-key": { type: "string" },
-        models: { type: "string" },
-        dialects: { type: "string" },
-        "budget-tokens": { type: "string" },
-        header: { type: "string", multiple: true, default: [] },
-        upstream: { type: "string" },
-        json: { type: "boolean" },
-        junit: { type: "boolean" },
-        html: { type: "boolean" },
-      },
-    });
-    return values;
-  } catch (error) {
-    return fail(error instanceof Error ? error.message : String(error));
-  }
-}
+const { values: options } = flagsOrEnd(usage, {
+  options: {
+    url: { type: "string" },
+    key: { type: "string" },
+    "admin-key": { type: "string" },
+    models: { type: "string" },
+    dialects: { type: "string" },
+    "budget-tokens": { type: "string" },
+    header: { type: "string", multiple: true, default: [] },
+    upstream: { type: "string" },
+    json: { type: "boolean" },
+    junit: { type: "boolean" },
+    html: { type: "boolean" },
+  },
+});
 
 const listed = (text: string | undefined) =>
   text
@@ -61,7 +54,6 @@ const logAt =
     return entries.map(({ body, outcome }) => ({ text: Buffer.from(body, "base64").toString(), outcome }));
   };
 
-const options = read();
 if (options.url === undefined || options.key === undefined) fail("--url and --key are needed");
 if (!URL.canParse(options.url)) fail(`--url: not an address: ${options.url}`);
 const budgetTokens = Number(options["budget-tokens"] ?? DEFAULT_BUDGET_TOKENS);

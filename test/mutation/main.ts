@@ -6,14 +6,14 @@ import { type ChildProcess, fork } from "node:child_process";
 import { cpSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { constants, tmpdir } from "node:os";
 import { join, resolve as absolute } from "node:path";
-import { parseArgs } from "node:util";
+import { flagsOrEnd } from "../../hack/flags-or-end.ts";
 import { describeMutant, mutantsOf, withMutant } from "./mutants.ts";
 import { suites } from "./table.ts";
 
 /** Tests that take so much longer than those of the file as it is have noticed the change: a loop without end, mostly. */
 const LONGER_MS = 10_000;
 
-const { values, positionals } = parseArgs({
+const { values, positionals } = flagsOrEnd("usage: npm run mutate -- [--every N] [FILE ...]", {
   allowPositionals: true,
   options: { every: { type: "string", default: "1" } },
 });

@@ -5,7 +5,7 @@
  */
 import { spawn } from "node:child_process";
 import { once } from "node:events";
-import { parseArgs } from "node:util";
+import { flagsOrEnd } from "../../hack/flags-or-end.ts";
 import { shortestFailing } from "./plan.ts";
 import { soak, type SoakOptions } from "./soak.ts";
 import { canMount, type SoakWorld } from "./world.ts";
@@ -19,7 +19,10 @@ const OWN_DISKS = "GAPURA_SOAK_OWN_DISKS";
 
 const ENDS = ["SIGINT", "SIGTERM", "SIGHUP"] as const;
 
-const { values } = parseArgs({
+const USAGE =
+  "usage: npm run soak -- [--hours N] [--faults M] [--seed S] [--prefix K] [--go-on] [--no-shrink]";
+
+const { values } = flagsOrEnd(USAGE, {
   options: {
     hours: { type: "string", default: "0.2" },
     faults: { type: "string", default: "40" },
@@ -32,9 +35,7 @@ const { values } = parseArgs({
 const [hours, faults, seed] = [Number(values.hours), Number(values.faults), Number(values.seed)];
 const prefix = Number(values.prefix ?? faults);
 if (![hours, faults, seed, prefix].every((value) => Number.isFinite(value) && value > 0)) {
-  console.error(
-    "usage: npm run soak -- [--hours N] [--faults M] [--seed S] [--prefix K] [--go-on] [--no-shrink]",
-  );
+  console.error(USAGE);
   process.exit(2);
 }
 
