@@ -151,13 +151,18 @@ export interface StreamReader extends Stepper<SseEvent, MessagesEvent> {
   readonly isFree?: boolean;
 }
 
-/** Writes a converted stream in the client's dialect, as ready-made bytes of server-sent events. */
+/** Every event of a stream but its last. */
+export type EarlyEvent = Exclude<MessagesEvent, { type: "message_stop" }>;
+
+/** Writes a converted stream in the client's dialect, as ready-made bytes of server-sent events (write-events.ts). */
 export interface StreamWriter {
+  /** Bytes for one event. */
+  write(event: EarlyEvent): string;
   /**
-   * Bytes for these events. `terminal` holds what may only leave once the request is charged (design.md §5:
-   * `message_stop`; `response.completed|incomplete|failed`; the chunk with `finish_reason` and what follows).
+   * Bytes for `message_stop`, which may only leave once the request is charged (design.md §5: `message_stop`;
+   * `response.completed|incomplete`; the chunk with `finish_reason` and what follows).
    */
-  write(events: readonly MessagesEvent[]): { readonly bytes: string; readonly terminal: string };
+  terminal(): string;
   /** The dialect's in-band error, which ends the stream. */
   fail(error: ApiError): string;
 }

@@ -1,6 +1,7 @@
 /** Convert: an upstream's stream becomes the client's through Messages form (design.md §4.4). */
 import { codecs } from "../dialects/registry.ts";
 import { withoutForeignPaths } from "../dialects/upstream-error.ts";
+import { writeEvents } from "../dialects/write-events.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
 import type { ConvertJob } from "./answer-job.ts";
 import { ClientStream } from "./client-stream.ts";
@@ -24,7 +25,7 @@ export function convertStream(job: ConvertJob, answer: UpstreamAnswer): Promise<
     client,
     (stream) =>
       new EventTranslator(stream, upstream.dialect, job.conversion.reading(upstream), (events) => {
-        const { bytes, terminal } = writer.write(events);
+        const { bytes, terminal } = writeEvents(writer, events);
         if (bytes !== "") stream.pass(bytes);
         if (terminal !== "") stream.finish(terminal);
       }),

@@ -11,6 +11,7 @@ import { MessageAccumulator } from "../dialects/messages/accumulate.ts";
 import type { MessagesEvent, ServerToolName, ToolChoice } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
+import { writeEvents } from "../dialects/write-events.ts";
 import { apiErrorOf } from "../store/store-away.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
@@ -259,7 +260,7 @@ class ToolServing {
       return;
     }
     const writer = this.#writer;
-    const { bytes, terminal } = writer.write(events);
+    const { bytes, terminal } = writeEvents(writer, events);
     if (bytes === "" && terminal === "") return;
     if (this.#stream === null) {
       this.#stream = new ClientStream(this.#job(bill), null, (error) => writer.fail(error));

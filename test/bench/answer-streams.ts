@@ -6,6 +6,7 @@ import { answerCodecs } from "../../dataplane/dialects/answer-codecs.ts";
 import { dialects } from "../../dataplane/dialects/dialect.ts";
 import type { SseEvent } from "../../dataplane/dialects/codecs.ts";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
+import { writeEvents } from "../../dataplane/dialects/write-events.ts";
 import { eventsOf, testCarry, testContext } from "../grammar/convert.ts";
 import { scriptedStream } from "../grammar/scripted-answer.ts";
 
@@ -34,7 +35,7 @@ function convert(from: Dialect, to: Dialect, events: readonly SseEvent[]): void 
   const reader = answerCodecs[from].readStream(context);
   const writer = answerCodecs[to].writeStream(testCarry(to), context);
   for (const event of events) {
-    const { bytes, terminal } = writer.write(reader.step(event));
+    const { bytes, terminal } = writeEvents(writer, reader.step(event));
     written += bytes.length + terminal.length;
   }
   reader.end({ kind: "eof" });

@@ -4,6 +4,7 @@ import { ApiError } from "../../dataplane/lib/api-error.ts";
 import type { Annotate, Carry, CodecContext, SseEvent } from "../../dataplane/dialects/codecs.ts";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import type { JsonObject } from "../../dataplane/dialects/messages/types.ts";
+import { writeEvents } from "../../dataplane/dialects/write-events.ts";
 import { chatFaults } from "./chat.ts";
 import { messagesFaults } from "./messages.ts";
 import { responsesFaults } from "./responses.ts";
@@ -60,8 +61,8 @@ export function convertStream(
     terminal += written.terminal;
   };
   try {
-    for (const event of events) take(writer.write(reader.step(event)));
-    take(writer.write(reader.end({ kind: "eof" })));
+    for (const event of events) take(writeEvents(writer, reader.step(event)));
+    take(writeEvents(writer, reader.end({ kind: "eof" })));
     return { bytes, terminal, error: null };
   } catch (error) {
     if (!(error instanceof ApiError)) throw error;

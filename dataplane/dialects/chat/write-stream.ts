@@ -3,7 +3,7 @@
  * annotations at once, `finish_reason`, the usage where it was asked for, `[DONE]`. Server tools are not seen.
  */
 import type { ApiError } from "../../lib/api-error.ts";
-import type { Annotate, Carry, CodecContext, StreamWriter } from "../codecs.ts";
+import type { Annotate, Carry, CodecContext, EarlyEvent, StreamWriter } from "../codecs.ts";
 import { chatErrorChunk } from "../errors.ts";
 import { objectOf } from "../fields.ts";
 import { refusalText } from "../refusal.ts";
@@ -18,9 +18,7 @@ import {
   isServerTool,
   usesFunctions,
 } from "./write-response.ts";
-import type { BlockDelta, ContentBlock, MessagesEvent, MessagesUsage } from "../messages/types.ts";
-
-type MessageDelta = Extract<MessagesEvent, { type: "message_delta" }>;
+import type { BlockDelta, ContentBlock, MessageDelta, MessagesUsage } from "../messages/types.ts";
 
 export class ChatStreamWriter implements StreamWriter {
   readonly #carry: Carry;
@@ -55,21 +53,7 @@ export class ChatStreamWriter implements StreamWriter {
     this.#tail = this.#includeUsage ? '],"usage":null}\n\n' : "]}\n\n";
   }
 
-  write(events: readonly MessagesEvent[]): { bytes: string; terminal: string } {
-    let bytes = "";
-    let terminal = "";
-    for (const event of events) {
-      if (event.type === "message_stop") terminal += this.#terminal();
-      else bytes += this.#event(event);
-    }
-    return { bytes, terminal };
-  }
-
-  fail(error: ApiError): string {
-    return chatErrorChunk(error);
-  }
-
-  #event(event: Exclude<MessagesEvent, { type: "message_stop" }>): string {
+  write(event: EarlyEvent): string {
     switch (event.type) {
       case "content_block_delta":
         return this.#delta(event.delta);
@@ -148,7 +132,7 @@ export class ChatStreamWriter implements StreamWriter {
     return bytes;
   }
 
-  #terminal(): string {
+  terminal(): string {
     const finish = finishReason(this.#end?.delta.stop_reason ?? null, this.#carry);
     const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
     // Known only now, so that the chunks before do not tell it.
@@ -158,6 +142,10 @@ export class ChatStreamWriter implements StreamWriter {
       ? `,"usage":null}\n\n${this.#head}],${tier},"usage":${JSON.stringify(writeChatUsage(usage))}}\n\n`
       : "}\n\n";
     return `${bytes}data: [DONE]\n\n`;
+  }
+
+  fail(error: ApiError): string {
+    return chatErrorChunk(error);
   }
 
   #chunk(delta: string): string {

@@ -1,6 +1,13 @@
 /** Puts the hub's events together again: the whole answer that a stream says (dialects.md §C1). */
 import { parseArguments, unreadArguments } from "../arguments.ts";
-import type { BlockDelta, CompactionDelta, ContentBlock, MessagesEvent, MessagesResponse } from "./types.ts";
+import type {
+  BlockDelta,
+  CompactionDelta,
+  ContentBlock,
+  MessageDelta,
+  MessagesEvent,
+  MessagesResponse,
+} from "./types.ts";
 
 export class MessageAccumulator {
   #message: MessagesResponse | null = null;
@@ -35,7 +42,7 @@ export class MessageAccumulator {
     return this.#stopped ? this.#message : null;
   }
 
-  #messageDelta({ delta, usage }: Extract<MessagesEvent, { type: "message_delta" }>): void {
+  #messageDelta({ delta, usage }: MessageDelta): void {
     const message = this.#message;
     if (message === null) return;
     message.stop_reason = delta.stop_reason;

@@ -287,14 +287,16 @@ export type MessagesEvent =
   | { type: "content_block_start"; index: number; content_block: ContentBlock }
   | { type: "content_block_delta"; index: number; delta: BlockDelta }
   | { type: "content_block_stop"; index: number }
-  | {
-      type: "message_delta";
-      delta: {
-        stop_reason: StopReason | null;
-        stop_sequence: string | null;
-        stop_details?: MessagesResponse["stop_details"];
-      };
-      usage: Partial<MessagesUsage> & { output_tokens: number };
-    }
+  | MessageDelta
   | { type: "message_stop" }
   | { type: "ping" };
+
+/** The event that tells how the answer ended, and its usage. */
+export interface MessageDelta {
+  type: "message_delta";
+  delta: MessageEnd;
+  usage: Partial<MessagesUsage> & { output_tokens: number };
+}
+
+/** How an answer ended. */
+export type MessageEnd = Pick<MessagesResponse, "stop_reason" | "stop_sequence" | "stop_details">;

@@ -3,12 +3,12 @@
  * written as it is; the frequent ones from templates, because that is five times cheaper than a whole object.
  */
 import type { ApiError } from "../../lib/api-error.ts";
-import type { Carry, CodecContext, StreamWriter } from "../codecs.ts";
+import type { Carry, CodecContext, EarlyEvent, StreamWriter } from "../codecs.ts";
 import { messagesErrorEvent } from "../errors.ts";
 import { sealSignature } from "../reasoning.ts";
 import { writeMessagesUsage } from "../usage.ts";
 import { hidesThinking, sealCompaction, writeBlock, writeMessagesResponse } from "./write-response.ts";
-import type { BlockDelta, MessagesEvent, MessagesUsage } from "./types.ts";
+import type { BlockDelta, MessagesUsage } from "./types.ts";
 
 const frame = (type: string, data: object): string => `event: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
 
@@ -23,21 +23,7 @@ export class MessagesStreamWriter implements StreamWriter {
     this.#hidesThinking = hidesThinking(carry);
   }
 
-  write(events: readonly MessagesEvent[]): { bytes: string; terminal: string } {
-    let bytes = "";
-    let terminal = "";
-    for (const event of events) {
-      if (event.type === "message_stop") terminal += 'event: message_stop\ndata: {"type":"message_stop"}\n\n';
-      else bytes += this.#event(event);
-    }
-    return { bytes, terminal };
-  }
-
-  fail(error: ApiError): string {
-    return messagesErrorEvent(error, this.#context.requestId ?? "");
-  }
-
-  #event(event: Exclude<MessagesEvent, { type: "message_stop" }>): string {
+  write(event: EarlyEvent): string {
     switch (event.type) {
       case "content_block_delta":
         if (event.delta.type === "thinking_delta" && this.#hidesThinking) return "";
@@ -63,6 +49,14 @@ export class MessagesStreamWriter implements StreamWriter {
       case "ping":
         return 'event: ping\ndata: {"type":"ping"}\n\n';
     }
+  }
+
+  terminal(): string {
+    return 'event: message_stop\ndata: {"type":"message_stop"}\n\n';
+  }
+
+  fail(error: ApiError): string {
+    return messagesErrorEvent(error, this.#context.requestId ?? "");
   }
 
   #delta(delta: BlockDelta): string {

@@ -9,9 +9,9 @@
  * item of type `compaction` before `response.completed`; later it sends that item behind the user's own messages.
  */
 import type { ApiError } from "../../lib/api-error.ts";
-import type { Carry, CodecContext, Sealer, StreamWriter } from "../codecs.ts";
+import type { Carry, CodecContext, EarlyEvent, Sealer, StreamWriter } from "../codecs.ts";
 import type { Cursor } from "../cursor.ts";
-import type { JsonObject, MessagesEvent, MessagesRequest, MessagesUsage } from "../messages/types.ts";
+import type { JsonObject, MessageDelta, MessagesRequest, MessagesUsage } from "../messages/types.ts";
 import { unreadCompaction } from "../reasoning.ts";
 import { NumberedEvents } from "./numbered-events.ts";
 import { endedResponse, responseHead } from "./response-frame.ts";
@@ -78,7 +78,7 @@ export class CompactionWriter implements StreamWriter {
   readonly #id: string;
   readonly #events = new NumberedEvents();
   readonly #texts: string[] = [];
-  #end: Extract<MessagesEvent, { type: "message_delta" }> | null = null;
+  #end: MessageDelta | null = null;
 
   constructor(carry: Carry, context: CodecContext) {
     this.#context = context;
@@ -86,21 +86,7 @@ export class CompactionWriter implements StreamWriter {
     this.#id = context.newId("cmp");
   }
 
-  write(events: readonly MessagesEvent[]): { bytes: string; terminal: string } {
-    let bytes = "";
-    let terminal = "";
-    for (const event of events) {
-      if (event.type === "message_stop") terminal += this.#terminal();
-      else bytes += this.#event(event);
-    }
-    return { bytes, terminal };
-  }
-
-  fail(error: ApiError): string {
-    return this.#events.fail(error);
-  }
-
-  #event(event: Exclude<MessagesEvent, { type: "message_stop" }>): string {
+  write(event: EarlyEvent): string {
     switch (event.type) {
       case "message_start":
         return this.#events.begin(this.#head);
@@ -122,7 +108,7 @@ export class CompactionWriter implements StreamWriter {
   }
 
   /** The item leaves once it is paid for. */
-  #terminal(): string {
+  terminal(): string {
     const item = compactionItem(this.#texts.join("\n\n"), this.#id, this.#context);
     const reason = this.#end?.delta.stop_reason ?? null;
     const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
@@ -131,5 +117,9 @@ export class CompactionWriter implements StreamWriter {
     for (const type of item === null ? [] : ["response.output_item.added", "response.output_item.done"])
       bytes += this.#events.write(type, { output_index: 0, item });
     return bytes + this.#events.end(endedResponse(this.#head, reason, output, usage, this.#context));
+  }
+
+  fail(error: ApiError): string {
+    return this.#events.fail(error);
   }
 }

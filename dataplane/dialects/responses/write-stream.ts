@@ -5,7 +5,7 @@
  * server tool's item stays open from its call to its result, beside whatever comes between.
  */
 import type { ApiError } from "../../lib/api-error.ts";
-import type { Annotate, Carry, CodecContext, StreamWriter } from "../codecs.ts";
+import type { Annotate, Carry, CodecContext, EarlyEvent, StreamWriter } from "../codecs.ts";
 import { refusalText } from "../refusal.ts";
 import { toolInput } from "../tool-input.ts";
 import { NumberedEvents, wirePlace } from "./numbered-events.ts";
@@ -27,15 +27,14 @@ import type {
   BlockDelta,
   ContentBlock,
   JsonObject,
-  MessagesEvent,
+  MessageDelta,
+  MessageEnd,
   MessagesUsage,
   RedactedThinkingBlock,
   ServerToolUseBlock,
   ThinkingBlock,
   ToolUseBlock,
 } from "../messages/types.ts";
-
-type MessageDelta = Extract<MessagesEvent, { type: "message_delta" }>;
 
 /** The open content block. `wire` stands between an event's sequence number and its delta, the same every time. */
 type Open =
@@ -87,23 +86,7 @@ export class ResponsesStreamWriter implements StreamWriter {
     this.#head = responseHead(context.newId("resp"), carry, context);
   }
 
-  write(events: readonly MessagesEvent[]): { bytes: string; terminal: string } {
-    let bytes = "";
-    let terminal = "";
-    for (const event of events) {
-      if (event.type === "message_stop") {
-        bytes += this.#closeAll();
-        terminal += this.#terminal();
-      } else bytes += this.#event(event);
-    }
-    return { bytes, terminal };
-  }
-
-  fail(error: ApiError): string {
-    return this.#events.fail(error);
-  }
-
-  #event(event: Exclude<MessagesEvent, { type: "message_stop" }>): string {
+  write(event: EarlyEvent): string {
     switch (event.type) {
       case "content_block_delta":
         return this.#delta(event.delta);
@@ -115,7 +98,7 @@ export class ResponsesStreamWriter implements StreamWriter {
         return this.#events.begin(this.#head);
       case "message_delta":
         this.#end = event;
-        return "";
+        return this.#closeAll(event.delta);
       case "ping":
         return ": ping\n\n";
     }
@@ -351,24 +334,27 @@ export class ResponsesStreamWriter implements StreamWriter {
   // The end.
 
   /** Closes whatever is open: calls without a result were never run, a mute refusal gets its explanation. */
-  #closeAll(): string {
+  #closeAll(end: MessageEnd): string {
     let bytes = this.#blockStop();
-    const delta = this.#end?.delta;
-    if (delta?.stop_reason === "refusal" && !this.#saidText) {
+    if (end.stop_reason === "refusal" && !this.#saidText) {
       const open: Open = { kind: "text", wire: "", text: "" };
-      bytes += this.#text(open, refusalText("", { stop_details: delta.stop_details ?? null }));
+      bytes += this.#text(open, refusalText("", { stop_details: end.stop_details ?? null }));
       bytes += this.#textStop(open);
     }
-    bytes += this.#closeMessage(isComplete(delta?.stop_reason ?? null) ? "completed" : "incomplete");
+    bytes += this.#closeMessage(isComplete(end.stop_reason) ? "completed" : "incomplete");
     for (const { call, output } of this.#serverCalls.values()) bytes += this.#serverDone(call, output, null);
     this.#serverCalls.clear();
     return bytes;
   }
 
-  #terminal(): string {
+  terminal(): string {
     const reason = this.#end?.delta.stop_reason ?? null;
     const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
     return this.#events.end(endedResponse(this.#head, reason, this.#output, usage, this.#context));
+  }
+
+  fail(error: ApiError): string {
+    return this.#events.fail(error);
   }
 
   #itemDone(output: number, whole: JsonObject): string {
