@@ -7,6 +7,7 @@
 import { bodyLimits } from "../lib/body-limits.ts";
 import type { Cursor } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
+import { messageEnd } from "./messages/events.ts";
 import type { MessagesEvent, MessagesResponse, MessagesUsage } from "./messages/types.ts";
 
 /** A client's stop sequences. Chat takes one as it is, too. @throws ApiError when they are no texts, or too long. */
@@ -176,10 +177,7 @@ export class StopCutter {
     const { start, index } = this.#open;
     this.isCut = true;
     if (start === null) said.push({ type: "content_block_stop", index });
-    said.push(
-      { type: "message_delta", delta: endedBy(stop, this.#calls), usage: usage() },
-      { type: "message_stop" },
-    );
+    said.push(...messageEnd(endedBy(stop, this.#calls), usage()));
   }
 
   #say(text: string, said: MessagesEvent[]): void {

@@ -4,10 +4,10 @@
  */
 import type { CodecContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { messageEnd, messageStart, wholeBlock } from "../dialects/messages/events.ts";
 import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { GatheredPieces } from "../lib/small-pieces.ts";
-import { wholeBlock } from "../loop/iteration-reader.ts";
 import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
 import { AttemptFailure } from "../upstream/failure.ts";
 import { MOST_BEGUN_BYTES } from "../upstream/limits.ts";
@@ -214,18 +214,11 @@ class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
 
 /** A whole answer as the stream that says the same. */
 function eventsOf(message: MessagesResponse): MessagesEvent[] {
-  const { content, stop_reason, stop_sequence, stop_details, usage, ...start } = message;
+  const { id, model, content, stop_reason, stop_sequence, stop_details, usage } = message;
+  const details = stop_details === undefined ? {} : { stop_details };
   return [
-    {
-      type: "message_start",
-      message: { ...start, content: [], stop_reason: null, stop_sequence: null, usage },
-    },
+    messageStart(id, model, usage),
     ...content.flatMap(wholeBlock),
-    {
-      type: "message_delta",
-      delta: { stop_reason, stop_sequence, ...(stop_details === undefined ? {} : { stop_details }) },
-      usage,
-    },
-    { type: "message_stop" },
+    ...messageEnd({ stop_reason, stop_sequence, ...details }, usage),
   ];
 }

@@ -5,7 +5,7 @@
  * Calls wait because what they mean is known only at the end: a cut or final answer drops them, and a client's
  * call stands after the results of server tools that were called beside it (service.md "How the loop ends").
  */
-import { parseArguments, writeArguments } from "../dialects/arguments.ts";
+import { parseArguments } from "../dialects/arguments.ts";
 import { takeCompaction } from "../dialects/messages/accumulate.ts";
 import type { NewId } from "../lib/ids.ts";
 import type {
@@ -90,7 +90,7 @@ export class IterationReader {
     return [{ type: "content_block_start", index, content_block: shown }];
   }
 
-  #delta(delta: Extract<MessagesEvent, { type: "content_block_delta" }>["delta"]): MessagesEvent[] {
+  #delta(delta: BlockDelta): MessagesEvent[] {
     const open = this.#open;
     if (open === null) return [];
     const { block, index } = open;
@@ -158,31 +158,5 @@ export class IterationReader {
     const call: ToolCall = { id: this.#options.newId("srvtoolu"), name: block.name as ServerToolName, input };
     this.calls.push(call);
     this.blocks.push({ type: "tool_use", id: call.id, name: call.name, input: input ?? {} });
-  }
-}
-
-/** A block that is known whole, as events: its start, a delta for a text or a call's input, its stop. */
-export function wholeBlock(block: ContentBlock, index: number): MessagesEvent[] {
-  const stop: MessagesEvent = { type: "content_block_stop", index };
-  const begun = (content_block: ContentBlock, ...deltas: readonly BlockDelta[]): MessagesEvent[] => [
-    { type: "content_block_start", index, content_block },
-    ...deltas.map((delta): MessagesEvent => ({ type: "content_block_delta", index, delta })),
-    stop,
-  ];
-  switch (block.type) {
-    case "text":
-      return begun(
-        { type: "text", text: "" },
-        { type: "text_delta", text: block.text },
-        ...(block.citations ?? []).map((citation): BlockDelta => ({ type: "citations_delta", citation })),
-      );
-    case "tool_use":
-    case "server_tool_use":
-      return begun(
-        { ...block, input: {} },
-        { type: "input_json_delta", partial_json: writeArguments(block.input) },
-      );
-    default:
-      return begun(block);
   }
 }

@@ -2,9 +2,9 @@
  * The client's side of a loop: one message over all iterations, with block indexes that run on. Results that are
  * there before any model was asked wait for the message to begin.
  */
-import type { MessagesEvent, MessagesResponse } from "../dialects/messages/types.ts";
+import { messageStart, wholeBlock } from "../dialects/messages/events.ts";
+import type { MessagesEvent } from "../dialects/messages/types.ts";
 import type { NewId } from "../lib/ids.ts";
-import { wholeBlock } from "./iteration-reader.ts";
 
 export interface MessageStreamOptions {
   /** Hands events to the client; resolves when there is room for more. */
@@ -49,26 +49,14 @@ export class MessageStream {
 
   /** Begins the message of an answer that no model has begun, with the results that wait for it. */
   async begin(): Promise<void> {
-    if (!this.started) await this.say([this.#start()]);
+    if (this.started) return;
+    const { newId, model } = this.#options;
+    await this.say([messageStart(newId("msg"), model, { input_tokens: 0, output_tokens: 0 })]);
   }
 
   /** Resent calls run before any model was asked: a stream that has to wait for them begins by itself. */
   async ping(): Promise<void> {
     if (this.#options.streamed) await this.begin();
     await this.say([{ type: "ping" }]);
-  }
-
-  #start(): MessagesEvent {
-    const message: MessagesResponse = {
-      id: this.#options.newId("msg"),
-      type: "message",
-      role: "assistant",
-      model: this.#options.model,
-      content: [],
-      stop_reason: null,
-      stop_sequence: null,
-      usage: { input_tokens: 0, output_tokens: 0 },
-    };
-    return { type: "message_start", message };
   }
 }

@@ -2,6 +2,7 @@ import { describe, expect, test, vi } from "vitest";
 import { loopRules } from "../../test/fakes/loop-rules.ts";
 import type { Bill, FinalUsage, Micros, Observed } from "../billing/meter.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { wholeBlock } from "../dialects/messages/events.ts";
 import type {
   ContentBlock,
   MessagesEvent,
@@ -14,7 +15,6 @@ import { CitedSources } from "../tools/links.ts";
 import type { LoopRules, ToolCall } from "./loop.ts";
 import { BrokenAnswer } from "./model-answer.ts";
 import type { ToolOutcome } from "./results.ts";
-import { wholeBlock } from "./iteration-reader.ts";
 import { INSTRUCTION_MARK } from "./instruction.ts";
 import { nextRequest } from "./next-request.ts";
 import { runLoop, type LoopInput } from "./run.ts";

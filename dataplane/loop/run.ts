@@ -11,6 +11,7 @@ import type { Bill, Micros } from "../billing/meter.ts";
 import { isNothing } from "../billing/token-usage.ts";
 import { aliasOfId } from "../dialects/alias.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { messageEnd } from "../dialects/messages/events.ts";
 import type {
   MessagesEvent,
   MessagesUsage,
@@ -344,18 +345,12 @@ class Loop {
     });
     const { sequence, details } = this.#stop;
     await this.#message.begin();
-    await this.#message.say([
-      {
-        type: "message_delta",
-        delta: {
-          stop_reason: reason,
-          stop_sequence: reason === "stop_sequence" ? sequence : null,
-          ...(details === undefined ? {} : { stop_details: details }),
-        },
-        usage,
-      },
-      { type: "message_stop" },
-    ]);
+    const end = {
+      stop_reason: reason,
+      stop_sequence: reason === "stop_sequence" ? sequence : null,
+      ...(details === undefined ? {} : { stop_details: details }),
+    };
+    await this.#message.say(messageEnd(end, usage));
   }
 
   /** An answer that will not be finished: what was used is charged, a request that brought nothing is free. */

@@ -4,7 +4,7 @@ import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
 import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
-import { refusalDetails } from "../refusal.ts";
+import { foreignEnd } from "../refusal.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { weightOf, weightOfArguments, type CountedOutput, writtenWith } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
@@ -41,9 +41,7 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
     role: "assistant",
     model: context.model,
     content,
-    stop_reason: stop,
-    stop_sequence: null,
-    ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
+    ...foreignEnd(stop),
     usage: countedUsage(
       readChatUsage(body["usage"]),
       context,

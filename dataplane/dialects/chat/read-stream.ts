@@ -13,8 +13,9 @@ import { isWholeInput, MAX_CALLS, parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
-import { refusalDetails } from "../refusal.ts";
+import { foreignEnd } from "../refusal.ts";
 import { callsIn, saidIn, chatStopReason, isChatLimit, CallIds } from "./read-response.ts";
+import { messageEnd, messageStart } from "../messages/events.ts";
 import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
 interface Call {
@@ -93,19 +94,7 @@ export class ChatStreamReader implements StreamReader {
   #start(): MessagesEvent | null {
     if (this.#started) return null;
     this.#started = true;
-    return {
-      type: "message_start",
-      message: {
-        id: this.#context.newId("msg"),
-        type: "message",
-        role: "assistant",
-        model: this.#context.model,
-        content: [],
-        stop_reason: null,
-        stop_sequence: null,
-        usage: this.usage,
-      },
-    };
+    return messageStart(this.#context.newId("msg"), this.#context.model, this.usage);
   }
 
   #choice(choice: JsonObject | null): void {
@@ -193,16 +182,7 @@ export class ChatStreamReader implements StreamReader {
     return [
       ...(start === null ? [] : [start]),
       ...this.#blocks.take(),
-      {
-        type: "message_delta",
-        delta: {
-          stop_reason: stop,
-          stop_sequence: null,
-          ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
-        },
-        usage: this.usage,
-      },
-      { type: "message_stop" },
+      ...messageEnd(foreignEnd(stop), this.usage),
     ];
   }
 }

@@ -13,6 +13,7 @@ import { boundedInput, isWholeInput, toolInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText, weightOf } from "../output-estimate.ts";
 import { countedUsage, readMessagesUsage } from "../usage.ts";
+import { messageEnd, messageStart } from "./events.ts";
 import { isMessagesLimit, readBlock, stopDetails, messagesStopReason } from "./read-response.ts";
 import type {
   BlockDelta,
@@ -22,7 +23,6 @@ import type {
   JsonObject,
   JsonValue,
   MessagesEvent,
-  MessagesResponse,
   MessagesUsage,
 } from "./types.ts";
 
@@ -125,17 +125,8 @@ export class MessagesStreamReader implements StreamReader {
     this.#started = true;
     this.#id = message["id"];
     this.#reported = readMessagesUsage(message["usage"], null);
-    const start: MessagesResponse = {
-      id: textOf(message["id"]) ?? this.#context.newId("msg"),
-      type: "message",
-      role: "assistant",
-      model: this.#context.model,
-      content: [],
-      stop_reason: null,
-      stop_sequence: null,
-      usage: this.usage,
-    };
-    out.push({ type: "message_start", message: start });
+    const id = textOf(message["id"]) ?? this.#context.newId("msg");
+    out.push(messageStart(id, this.#context.model, this.usage));
   }
 
   #blockStart(data: JsonObject, out: MessagesEvent[]): void {
@@ -236,18 +227,12 @@ export class MessagesStreamReader implements StreamReader {
     if (!this.#started) throw cutAnswer();
     this.#blockStop(out, isMessagesLimit(this.#delta["stop_reason"]));
     this.#over = true;
-    out.push(
-      {
-        type: "message_delta",
-        delta: {
-          stop_reason: messagesStopReason(this.#delta["stop_reason"], this.#toolUsed),
-          stop_sequence: stringOf(this.#delta["stop_sequence"]),
-          ...stopDetails(this.#delta),
-        },
-        usage: this.usage,
-      },
-      { type: "message_stop" },
-    );
+    const end = {
+      stop_reason: messagesStopReason(this.#delta["stop_reason"], this.#toolUsed),
+      stop_sequence: stringOf(this.#delta["stop_sequence"]),
+      ...stopDetails(this.#delta),
+    };
+    out.push(...messageEnd(end, this.usage));
   }
 }
 

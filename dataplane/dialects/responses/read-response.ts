@@ -8,7 +8,7 @@ import type { ApiError } from "../../lib/api-error.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText, weightOf, weightOfArguments } from "../output-estimate.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
-import { refusalDetails } from "../refusal.ts";
+import { foreignEnd } from "../refusal.ts";
 import type { ContentBlock, JsonObject, MessagesResponse, StopReason } from "../messages/types.ts";
 
 /** Between two summary parts of one reasoning item. */
@@ -44,9 +44,7 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
     role: "assistant",
     model: context.model,
     content,
-    stop_reason: stop,
-    stop_sequence: null,
-    ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
+    ...foreignEnd(stop),
     usage: countedUsage(
       readResponsesUsage(body["usage"]),
       context,

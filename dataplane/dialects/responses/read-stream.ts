@@ -15,7 +15,7 @@ import { parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText, weightOf } from "../output-estimate.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
-import { refusalDetails } from "../refusal.ts";
+import { foreignEnd } from "../refusal.ts";
 import {
   SUMMARY_BREAK,
   callId,
@@ -26,6 +26,7 @@ import {
   responsesStopReason,
   weighResponses,
 } from "./read-response.ts";
+import { messageEnd, messageStart } from "../messages/events.ts";
 import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
 /** Output items of one answer; a broken upstream must not fill the memory with empty ones. */
@@ -112,21 +113,7 @@ export class ResponsesStreamReader implements StreamReader {
   #start(): MessagesEvent[] | null {
     if (this.#started) return null;
     this.#started = true;
-    return [
-      {
-        type: "message_start",
-        message: {
-          id: this.#context.newId("msg"),
-          type: "message",
-          role: "assistant",
-          model: this.#context.model,
-          content: [],
-          stop_reason: null,
-          stop_sequence: null,
-          usage: this.usage,
-        },
-      },
-    ];
+    return [messageStart(this.#context.newId("msg"), this.#context.model, this.usage)];
   }
 
   /** Passes one event on; what ends the message comes back. */
@@ -355,18 +342,6 @@ export class ResponsesStreamReader implements StreamReader {
     const { calledTools } = this.#blocks.endAll(isResponsesLimit(ended));
     const stop = responsesStopReason(ended, calledTools, this.#refused);
     this.#over = true;
-    return [
-      ...this.#blocks.take(),
-      {
-        type: "message_delta",
-        delta: {
-          stop_reason: stop,
-          stop_sequence: null,
-          ...(stop === "refusal" ? { stop_details: refusalDetails } : {}),
-        },
-        usage: this.usage,
-      },
-      { type: "message_stop" },
-    ];
+    return [...this.#blocks.take(), ...messageEnd(foreignEnd(stop), this.usage)];
   }
 }
