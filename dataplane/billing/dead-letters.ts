@@ -2,6 +2,7 @@
 import { createHash } from "node:crypto";
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { causesOf } from "../lib/causes.ts";
 import type { Micros } from "./meter.ts";
 
 const MOST_REASON_CHARS = 300;
@@ -97,8 +98,6 @@ export async function countDeadLetters(db: CommonQueryMethods): Promise<number> 
 
 /** What the innermost error says: that of Postgres. */
 function reasonText(reason: unknown): string {
-  let innermost: unknown = reason;
-  while (innermost instanceof Error && innermost.cause !== undefined) innermost = innermost.cause;
-  const text = innermost instanceof Error ? innermost.message : String(innermost);
+  const text = causesOf(reason).at(-1)?.message ?? String(reason);
   return text.replaceAll("\u0000", "").slice(0, MOST_REASON_CHARS);
 }

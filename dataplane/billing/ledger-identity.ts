@@ -1,6 +1,7 @@
 /** Which ledger the Postgres of this process is, made by a migration: a Redis database belongs to one of them. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { causesOf, sqlStateOf } from "../lib/causes.ts";
 
 /** No other ledger has it; a copy or a restored backup of this one has. */
 export type LedgerId = string;
@@ -16,11 +17,8 @@ export async function readLedgerWord(pool: CommonQueryMethods): Promise<LedgerWo
 }
 
 /** Whether a charge was refused as another server answers than the one that is known (`drain_charges`). */
-export function isOtherServer(error: unknown): boolean {
-  for (let cause = error; cause instanceof Error; cause = cause.cause)
-    if ("code" in cause && cause.code === "GL001") return true;
-  return false;
-}
+export const isOtherServer = (error: unknown): boolean =>
+  causesOf(error).some((cause) => sqlStateOf(cause) === "GL001");
 
 export async function readLedgerId(pool: CommonQueryMethods): Promise<LedgerId> {
   return await pool.oneFirst(sql.type(z.object({ id: z.string() }))`select id from ledger`);

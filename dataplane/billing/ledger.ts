@@ -4,6 +4,7 @@
  * order: charge.ts.
  */
 import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
+import { causesOf, sqlStateOf } from "../lib/causes.ts";
 import { accountSchema, ledgerWord, type Account } from "./accounts.ts";
 import { chargeArray } from "./charge-text.ts";
 import type { LedgerWord } from "./ledger-identity.ts";
@@ -70,11 +71,8 @@ export async function storeRows(
 }
 
 /** True when a row of a closed month is refused because nobody can tell any more whether it was charged (late_charges). */
-export function isClosedMonth(error: unknown): boolean {
-  for (let cause = error; cause instanceof Error; cause = cause.cause)
-    if ("code" in cause && cause.code === "P0C01") return true;
-  return false;
-}
+export const isClosedMonth = (error: unknown): boolean =>
+  causesOf(error).some((cause) => sqlStateOf(cause) === "P0C01");
 
 /**
  * As `storeRows`, in a transaction of its own; none: another holds the advisory lock with this key.

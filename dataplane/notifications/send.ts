@@ -1,6 +1,7 @@
 /** One try to deliver a message: through the URL guard, without redirects, bounded in time and in what is read. */
 import { request } from "undici";
 import type { Notification } from "../config/schema.ts";
+import { causesOf, codeOf } from "../lib/causes.ts";
 import { egressRules } from "../tools/url-guard/address.ts";
 import { ConnectionRefusedByGuard, guardedDispatcher } from "../tools/url-guard/dispatcher.ts";
 import { judgeUrl } from "../tools/url-guard/judge-url.ts";
@@ -53,25 +54,19 @@ export async function sendMessage(
       ? { kind: "taken" }
       : { kind: "failed", reason: `status ${statusCode}` };
   } catch (error) {
-    const refusal = causeIn(error, ConnectionRefusedByGuard);
-    if (refusal !== null) return { kind: "refused", reason: refusal.message };
-    const unresolved = causeIn(error, UnresolvedName);
-    if (unresolved !== null) return { kind: "failed", reason: unresolved.message };
+    const causes = causesOf(error);
+    const refusal = causes.find((cause) => cause instanceof ConnectionRefusedByGuard);
+    if (refusal !== undefined) return { kind: "refused", reason: refusal.message };
+    const unresolved = causes.find((cause) => cause instanceof UnresolvedName);
+    if (unresolved !== undefined) return { kind: "failed", reason: unresolved.message };
     return { kind: "failed", reason: signal.aborted ? "no answer in time" : nameOf(error) };
   } finally {
     await dispatcher.destroy();
   }
 }
 
-/** The error itself or what caused it, where that is of this sort. */
-function causeIn<E extends Error>(error: unknown, sort: new (...parts: never[]) => E): E | null {
-  for (let inner = error; inner instanceof Error; inner = inner.cause)
-    if (inner instanceof sort) return inner;
-  return null;
-}
-
 /** Of an error its code or name: a message may hold addresses. */
 function nameOf(error: unknown): string {
   if (!(error instanceof Error)) return "failed";
-  return "code" in error && typeof error.code === "string" ? error.code : error.name;
+  return codeOf(error) ?? error.name;
 }

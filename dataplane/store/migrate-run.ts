@@ -4,6 +4,7 @@
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
+import { causesOf, codeOf, sqlStateOf } from "../lib/causes.ts";
 import { wordsOf } from "../lib/words-of.ts";
 import { isRefusal, nowAndThen, onceThere } from "./once-there.ts";
 
@@ -41,11 +42,8 @@ export const lockTimeoutMs = (attempt: number): number =>
 /** lock_not_available, which lock_timeout ends in, and deadlock_detected. */
 const LOCKED = new Set(["55P03", "40P01"]);
 
-function isLocked(error: unknown): boolean {
-  for (let cause = error; cause instanceof Error; cause = cause.cause)
-    if ("code" in cause && typeof cause.code === "string" && LOCKED.has(cause.code)) return true;
-  return false;
-}
+const isLocked = (error: unknown): boolean =>
+  causesOf(error).some((cause) => LOCKED.has(sqlStateOf(cause) ?? ""));
 
 /** Classes of SQLSTATE of a server that takes nobody now: starting up, without a session to spare, a pooler that reaches none. */
 const AWAY = new Set(["08", "53", "57"]);
@@ -54,7 +52,7 @@ const SILENCE = /^(?:timeout expired|Connection terminated)/;
 
 /** Whether a connection may be had a moment later. */
 function isUnreachable(error: Error): boolean {
-  const code = "code" in error && typeof error.code === "string" ? error.code : "";
+  const code = codeOf(error) ?? "";
   return (
     isRefusal(error) ||
     /^E(?!RR_)[A-Z_]+$/.test(code) ||

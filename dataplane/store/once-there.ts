@@ -1,5 +1,6 @@
 /** Waiting for a Postgres that is away. Without slonik, which takes a command longer to load than all else that `migrate` needs. */
 import { setTimeout as sleep } from "node:timers/promises";
+import { causesOf, codeOf } from "../lib/causes.ts";
 
 /** What waits for Postgres without being told for how long, and for one that lets us in nowhere. */
 const USUAL_PATIENCE_MS = 30_000;
@@ -51,13 +52,8 @@ const REFUSED = /^(?:(?:28|3D)...|ERR_TLS_\w+|CERT_\w+|UNABLE_TO_\w+|(?:DEPTH_ZE
 const REFUSED_WORDS = /^SASL: |does not support SSL connections/;
 
 /** Postgres is there and does not let us in. Trying again helps only when somebody mends that. */
-export function isRefusal(error: unknown): boolean {
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    if ("code" in cause && typeof cause.code === "string" && REFUSED.test(cause.code)) return true;
-    if (REFUSED_WORDS.test(cause.message)) return true;
-  }
-  return false;
-}
+export const isRefusal = (error: unknown): boolean =>
+  causesOf(error).some((cause) => REFUSED.test(codeOf(cause) ?? "") || REFUSED_WORDS.test(cause.message));
 
 /** An `onAway` that tells one of what it hears in ten seconds. */
 export function nowAndThen(tell: (error: Error) => void): (error: Error) => void {

@@ -8,6 +8,7 @@ import {
   type Interceptor,
   type QueryResultRow,
 } from "slonik";
+import { causesOf, sqlStateOf } from "../lib/causes.ts";
 import { countStatement } from "../telemetry/counts.ts";
 import { onceThere, type WaitOptions } from "./once-there.ts";
 import { boundedDriver } from "./postgres-driver.ts";
@@ -106,11 +107,11 @@ const dataClasses = new Set(["22", "23", "44", "54", "P0"]);
  * at once changes nothing. False for a server that is away, busy, of another schema or in a deadlock.
  */
 export function refusesData(error: unknown): boolean {
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
+  for (const cause of causesOf(error)) {
     // slonik keeps no cause of a value that it does not take.
     if (cause instanceof RangeError || cause instanceof InvalidInputError) return true;
-    const state: unknown = "code" in cause ? cause.code : undefined;
-    if (typeof state === "string" && /^[0-9A-Z]{5}$/.test(state)) return dataClasses.has(state.slice(0, 2));
+    const state = sqlStateOf(cause);
+    if (state !== null) return dataClasses.has(state.slice(0, 2));
   }
   return false;
 }

@@ -8,6 +8,7 @@ import {
   StatementTimeoutError,
 } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
+import { causesOf, sqlStateOf } from "../lib/causes.ts";
 
 const away = [
   BackendTerminatedError,
@@ -34,12 +35,10 @@ const redisSilence =
  * a bug.
  */
 export function isStoreAway(error: unknown): boolean {
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    const known = cause;
-    if (away.some((kind) => known instanceof kind) || cause.name === "RedisSilent") return true;
-    const state: unknown = "code" in cause ? cause.code : undefined;
-    if (typeof state === "string" && /^[0-9A-Z]{5}$/.test(state))
-      return awayClasses.has(state.slice(0, 2)) || state === READ_ONLY;
+  for (const cause of causesOf(error)) {
+    if (away.some((kind) => cause instanceof kind) || cause.name === "RedisSilent") return true;
+    const state = sqlStateOf(cause);
+    if (state !== null) return awayClasses.has(state.slice(0, 2)) || state === READ_ONLY;
     if (cause.name === "ReplyError" ? redisStates.test(cause.message) : redisSilence.test(cause.message))
       return true;
   }

@@ -14,6 +14,7 @@ import {
 } from "@opentelemetry/api";
 import type { IncomingHttpHeaders } from "node:http";
 import { ApiError } from "../lib/api-error.ts";
+import { causesOf } from "../lib/causes.ts";
 import { serviceResource, type ServiceNames } from "./resource.ts";
 import type { Exemplar } from "./tally.ts";
 
@@ -111,12 +112,8 @@ export async function inSpan<Result>(
 }
 
 /** The code of what failed, for a span: never an upstream's text. */
-export function errorCode(error: unknown): string {
-  for (let cause = error; cause instanceof Error; cause = cause.cause) {
-    if (cause instanceof ApiError) return cause.code;
-  }
-  return "internal";
-}
+export const errorCode = (error: unknown): string =>
+  causesOf(error).find((cause) => cause instanceof ApiError)?.code ?? "internal";
 
 /** Ends a span; `error` is a code, never an upstream's text. */
 export function endSpan(span: Span | null, attributes: Attributes = {}, error: string | null = null): void {

@@ -1,4 +1,5 @@
 import { lookup, Resolver as DnsResolver } from "node:dns/promises";
+import { codeOf } from "../../lib/causes.ts";
 import { unlessAborted } from "../../lib/unless-aborted.ts";
 
 /** Turns a name into addresses; an argument wherever names are resolved, so that tests never ask a real server. */
@@ -15,9 +16,6 @@ export class UnresolvedName extends Error {
     this.name = "UnresolvedName";
   }
 }
-
-const codeOf = (fault: unknown): string | null =>
-  fault instanceof Error && "code" in fault && typeof fault.code === "string" ? fault.code : null;
 
 /** All addresses of a name, as this process would connect to it; @throws when there is none. */
 export type LookUp = (name: string) => Promise<readonly string[]>;
