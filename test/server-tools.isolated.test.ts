@@ -11,7 +11,7 @@ import { serverTools } from "../dataplane/dialects/server-tools.ts";
 import { withServerTools } from "../dataplane/dialects/server-tools-page.ts";
 import { openApiDocument } from "../dataplane/http/openapi/document.ts";
 import { checkServerTools, declaredServerTools, refuse } from "../dataplane/inference/refuse.ts";
-import { toolFunctions } from "../dataplane/loop/results.ts";
+import { toolFunctions } from "../dataplane/loop/tool-functions.ts";
 import { toolCapabilities } from "../dataplane/tools/capabilities.ts";
 import { readDeclarations } from "../dataplane/tools/declarations.ts";
 import { routeTo, toolPolicy } from "./fakes/inference.ts";

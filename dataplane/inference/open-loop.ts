@@ -20,7 +20,7 @@ import { agreeOnCitations } from "../loop/citation-settings.ts";
 import { nothingFound, restoreConversation } from "../loop/continuation.ts";
 import type { ToolCall } from "../loop/loop.ts";
 import { nextRequest, type NextCall } from "../loop/next-request.ts";
-import { toolFunctions } from "../loop/results.ts";
+import { toolFunctions } from "../loop/tool-functions.ts";
 import type { InputSize } from "../tokens/estimate.ts";
 import { readDeclarations, type RequestedTools } from "../tools/declarations.ts";
 import { CitedSources } from "../tools/links.ts";

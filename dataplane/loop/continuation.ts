@@ -20,7 +20,7 @@ import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { addResults, makesCall } from "./add-results.ts";
 import type { ToolCall } from "./loop.ts";
 import type { SearchHit } from "../tools/outcomes.ts";
-import { isOwnIndex, openHit, resultForModel, type ToolOutcome } from "./results.ts";
+import { isOwnIndex, isToolErrorCode, openHit, resultForModel, type ToolOutcome } from "./results.ts";
 
 export interface Restored {
   /** Messages without any server-tool block; the very same array when there was none. */
@@ -51,9 +51,11 @@ export const nothingFound = { pending: [], searches: [], pages: [] } as const sa
 >;
 
 /** True when any message holds a block that only a server tool makes; a cheap look before anything is built. */
-function hasServerToolBlocks(messages: JsonValue | undefined): boolean {
-  return blocksOf(messages).some(({ block }) => isServerToolBlock(block));
-}
+const hasServerToolBlocks = (messages: readonly JsonValue[]): boolean =>
+  messages.some((message) => {
+    const content = isObject(message) ? message["content"] : undefined;
+    return Array.isArray(content) && content.some((block) => isObject(block) && isServerToolBlock(block));
+  });
 
 const isServerToolBlock = (block: JsonObject) =>
   (typeof block["type"] === "string" && serverToolBlocks.has(block["type"])) ||
@@ -300,7 +302,7 @@ class MessageSplitter {
     const code = content["error_code"];
     if (typeof code !== "string") return refuse([...here, "error_code"], "must be a string");
     // Codes that other services know reach the model as a plain failure.
-    return { kind: "error", code: isErrorCode(code) ? code : "unavailable" };
+    return { kind: "error", code: isToolErrorCode(code) ? code : "unavailable" };
   }
 
   /** Our own citations are checked and taken off: the model finds the sources in its tool results. */
@@ -353,30 +355,7 @@ function asText(call: ToolCall, outcome: ToolOutcome): string {
   }
 }
 
-const ERROR_CODES = [
-  "too_many_requests",
-  "invalid_tool_input",
-  "max_uses_exceeded",
-  "query_too_long",
-  "unavailable",
-  "url_too_long",
-  "url_not_allowed",
-  "url_not_in_prior_context",
-  "url_not_accessible",
-  "unsupported_content_type",
-] as const;
-const isErrorCode = (code: string): code is (typeof ERROR_CODES)[number] =>
-  (ERROR_CODES as readonly string[]).includes(code);
-
 function refuse(steps: readonly PathStep[], text: string): never {
   const param = fieldPath("messages", steps);
   throw new ApiError("invalid_request_error", `${param}: ${text}`, { param });
-}
-
-function blocksOf(messages: JsonValue | undefined): { block: JsonObject }[] {
-  if (!Array.isArray(messages)) return [];
-  return messages.flatMap((message) => {
-    const content = isObject(message) ? message["content"] : undefined;
-    return Array.isArray(content) ? content.filter(isObject).map((block) => ({ block })) : [];
-  });
 }

@@ -148,9 +148,7 @@ export function admitCalls(
 ): { readonly state: LoopState; readonly calls: readonly JudgedCall[] } {
   const uses = { ...before.uses };
   const judged = calls.map((call): JudgedCall => {
-    const total = uses.web_search + uses.web_fetch + uses.x_search;
-    if (rules.maxToolCalls !== null && total >= rules.maxToolCalls)
-      return { call, verdict: "max_tool_calls" };
+    if (isUsedUp(rules, uses)) return { call, verdict: "max_tool_calls" };
     const most = rules.maxUses[call.name];
     if (most !== null && uses[call.name] >= most) return { call, verdict: "max_uses" };
     uses[call.name] += 1;
@@ -167,7 +165,9 @@ function afterCalls(rules: LoopRules, state: LoopState, answer: IterationResult)
       ? { kind: "stop", reason: "pause_turn" }
       : { kind: "ask", final: true };
   }
-  const { web_search: searches, web_fetch: fetches, x_search: xSearches } = state.uses;
-  const capped = rules.maxToolCalls !== null && searches + fetches + xSearches >= rules.maxToolCalls;
-  return { kind: "ask", final: capped && !rules.clientFunctions };
+  return { kind: "ask", final: isUsedUp(rules, state.uses) && !rules.clientFunctions };
 }
+
+/** Whether `max_tool_calls` lets no further call of any tool be run. */
+const isUsedUp = ({ maxToolCalls }: LoopRules, uses: LoopState["uses"]): boolean =>
+  maxToolCalls !== null && uses.web_search + uses.web_fetch + uses.x_search >= maxToolCalls;

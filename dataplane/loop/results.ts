@@ -8,7 +8,6 @@ import type {
   Citation,
   ContentBlockParam,
   DocumentBlock,
-  ServerToolName,
   ToolResultBlock,
   WebFetchErrorCode,
   WebFetchToolResultBlock,
@@ -45,6 +44,9 @@ const SEARCH_CODES: ReadonlySet<string> = new Set<WebSearchErrorCode>([
   "query_too_long",
   "unavailable",
 ]);
+/** Whether a code is one of those that models and Messages clients are told. */
+export const isToolErrorCode = (code: string): code is WebFetchErrorCode => Object.hasOwn(advice, code);
+
 /** `cited_text` is at most this many characters (service.md "Limits"). */
 const MAX_CITED = 150;
 
@@ -198,48 +200,3 @@ export const shortCitation = (citation: Citation): Citation => ({
   ...(typeof citation.cited_text === "string" && { cited_text: shortCited(citation.cited_text) }),
   ...("file_id" in citation || !documentCitations.has(citation.type) ? {} : { file_id: null }),
 });
-
-/** What each tool takes, as the function that the model is given. */
-export const toolFunctions: Record<
-  ServerToolName,
-  {
-    readonly name: ServerToolName;
-    readonly description: string;
-    readonly input_schema: Readonly<Record<string, unknown>>;
-  }
-> = {
-  web_search: {
-    name: "web_search",
-    description:
-      "Searches the web and returns titles, URLs and excerpts of the best pages. Use it for recent or uncertain facts.",
-    input_schema: {
-      type: "object",
-      properties: { query: { type: "string", description: "What to search for, at most 400 characters." } },
-      required: ["query"],
-      additionalProperties: false,
-    },
-  },
-  web_fetch: {
-    name: "web_fetch",
-    description:
-      "Opens one web page and returns its text. Only URLs that the user gave or that an earlier result holds can be opened.",
-    input_schema: {
-      type: "object",
-      properties: {
-        url: { type: "string", description: "The whole URL, http or https, at most 250 characters." },
-      },
-      required: ["url"],
-      additionalProperties: false,
-    },
-  },
-  x_search: {
-    name: "x_search",
-    description: "Searches recent posts on X and returns them with their authors.",
-    input_schema: {
-      type: "object",
-      properties: { query: { type: "string", description: "What to search for, at most 400 characters." } },
-      required: ["query"],
-      additionalProperties: false,
-    },
-  },
-};

@@ -31,7 +31,7 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
     else if (item["type"] === "function_call")
       content.push(readCall(item, context, isCut && index === items.length - 1));
     else if (item["type"] === "reasoning") {
-      const thinking = readReasoningText(item);
+      const thinking = reasoningTexts(item).join(SUMMARY_BREAK);
       const signature = readReasoningMark(item);
       if (thinking !== "" || textOf(item["encrypted_content"]) !== null)
         content.push({ type: "thinking", thinking, signature });
@@ -136,9 +136,6 @@ export function reasoningTexts(item: JsonObject, form?: "summary" | "raw"): stri
   const raw = texts(item["content"]).join("");
   return raw === "" ? [] : [raw];
 }
-
-const readReasoningText = (item: JsonObject, form?: "summary" | "raw"): string =>
-  reasoningTexts(item, form).join(SUMMARY_BREAK);
 
 /** The hub signature that lets a resent conversation give the upstream its own item back. */
 export const readReasoningMark = (item: JsonObject): string =>
