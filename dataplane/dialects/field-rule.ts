@@ -89,6 +89,27 @@ export const unavailableRows: readonly FieldRow[] = [
   ["container", refused, refused, refused],
   ["mcp_servers", refused, refused, refused, { neutral: [[]] }],
 ];
+/** How Chat and Responses have their answers kept and sent. */
+export const openaiAnswerRows: readonly FieldRow[] = [
+  ["metadata", dropped, copiedTo("metadata"), copiedTo("metadata"), { neutral: [{}] }],
+  ["store", mapped, mapped, mapped, { note: "nothing is stored at an upstream" }],
+  ["stream", mapped, mapped, mapped],
+  ["stream_options", mapped, mapped, mapped],
+];
+/** For whom Chat and Responses ask, and which prompts are cached together. */
+export const openaiUserRows: readonly FieldRow[] = [
+  ["user", mapped, copiedTo("user"), copiedTo("user")],
+  ["safety_identifier", mapped, copiedTo("safety_identifier"), copiedTo("safety_identifier")],
+  [
+    "prompt_cache_key",
+    dropped,
+    copiedTo("prompt_cache_key"),
+    copiedTo("prompt_cache_key"),
+    { droppedWithServerTools: true },
+  ],
+  ["prompt_cache_options", dropped, copiedTo("prompt_cache_options"), copiedTo("prompt_cache_options")],
+  ["prompt_cache_retention", dropped, copiedTo("prompt_cache_retention"), copiedTo("prompt_cache_retention")],
+];
 /** What names an account of a provider, or what it shall serve, in whichever dialect it comes. */
 export const accountRows = accountFields.map((name): FieldRow => {
   const note = accountNotes[name];

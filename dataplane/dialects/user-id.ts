@@ -1,8 +1,16 @@
 import { createHash } from "node:crypto";
+import type { Cursor } from "./cursor.ts";
 import type { MessagesRequest } from "./messages/types.ts";
 
 /** What OpenAI takes at most; Claude Code sends 150 characters (dialects.md §D1). */
 const LENGTH_MAX = 64;
+
+/** The end user whom a Chat or Responses client names. @throws ApiError naming a field that is no text. */
+export function readUser(root: Cursor): Pick<MessagesRequest, "metadata"> {
+  const user = root.text("user");
+  const user_id = root.text("safety_identifier") ?? user;
+  return user_id === undefined ? {} : { metadata: { user_id } };
+}
 
 /** The end user's id, hashed when it is too long for the other dialects: the same user stays the same. */
 export function userId(request: MessagesRequest): string | undefined {

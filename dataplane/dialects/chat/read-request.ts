@@ -7,6 +7,7 @@ import { readSchemaFormat } from "../formats.ts";
 import { readFileData, readImageUrl, withDetail } from "../media.ts";
 import { readStops } from "../stop-sequences.ts";
 import { choiceOfMode, readAllowedTools, ToolList } from "../tool-list.ts";
+import { readUser } from "../user-id.ts";
 import { Aliases, ConversationBuilder } from "../conversation-builder.ts";
 import type {
   ContentBlockParam,
@@ -100,12 +101,6 @@ function readFormat(root: Cursor): MessagesRequest["output_config"] {
   if (!format.has("type")) format.missing("type");
   const type = format.oneOf("type", ["text", "json_object", "json_schema"]);
   return type === "json_schema" ? readSchemaFormat(format.requiredObject("json_schema")) : undefined;
-}
-
-function readUser(root: Cursor): Pick<MessagesRequest, "metadata"> {
-  const user = root.text("user");
-  const user_id = root.text("safety_identifier") ?? user;
-  return user_id === undefined ? {} : { metadata: { user_id } };
 }
 
 function readTools(

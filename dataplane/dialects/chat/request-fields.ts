@@ -6,6 +6,8 @@ import {
   fieldTable,
   mapped,
   ofAggregators,
+  openaiAnswerRows,
+  openaiUserRows,
   refused,
   unavailableRows,
 } from "../field-rule.ts";
@@ -116,10 +118,7 @@ export const chatFields = fieldTable([
   ...unavailableRows,
   ["prediction", dropped, copiedTo("prediction"), dropped],
   ["moderation", dropped, copiedTo("moderation"), copiedTo("moderation")],
-  ["metadata", dropped, copiedTo("metadata"), copiedTo("metadata"), { neutral: [{}] }],
-  ["store", mapped, mapped, mapped, { note: "nothing is stored at an upstream" }],
-  ["stream", mapped, mapped, mapped],
-  ["stream_options", mapped, mapped, mapped],
+  ...openaiAnswerRows,
   [
     "service_tier",
     dropped,
@@ -137,16 +136,6 @@ export const chatFields = fieldTable([
     { holds: [], note: `${ofAggregators}; its \`effort\` is dropped: that is \`reasoning_effort\`` },
   ],
   ["reasoning.mode", dropped, copiedTo("reasoning.mode"), dropped],
-  ["user", mapped, copiedTo("user"), copiedTo("user")],
-  ["safety_identifier", mapped, copiedTo("safety_identifier"), copiedTo("safety_identifier")],
-  [
-    "prompt_cache_key",
-    dropped,
-    copiedTo("prompt_cache_key"),
-    copiedTo("prompt_cache_key"),
-    { droppedWithServerTools: true },
-  ],
-  ["prompt_cache_options", dropped, copiedTo("prompt_cache_options"), copiedTo("prompt_cache_options")],
-  ["prompt_cache_retention", dropped, copiedTo("prompt_cache_retention"), copiedTo("prompt_cache_retention")],
+  ...openaiUserRows,
   ["web_search_options", mapped, mapped, mapped, { note: "run by Gapura" }],
 ]);

@@ -7,6 +7,7 @@ import { serverToolItems } from "../find-server-tool.ts";
 import { readSchemaFormat } from "../formats.ts";
 import { readFileData, readFileUrl, readImageUrl, withDetail } from "../media.ts";
 import { openReasoningItem } from "../reasoning.ts";
+import { readUser } from "../user-id.ts";
 import { Aliases, ConversationBuilder } from "../conversation-builder.ts";
 import type { ContentBlockParam, DocumentBlock, JsonObject, MessagesRequest } from "../messages/types.ts";
 import { asCompaction, INSTRUCTION, readCompaction } from "./compaction.ts";
@@ -96,12 +97,6 @@ function readFormat(root: Cursor): MessagesRequest["output_config"] {
   if (!format.has("type")) format.missing("type");
   const type = format.oneOf("type", ["text", "json_object", "json_schema"]);
   return type === "json_schema" ? readSchemaFormat(format) : undefined;
-}
-
-function readUser(root: Cursor): Pick<MessagesRequest, "metadata"> {
-  const user = root.text("user");
-  const user_id = root.text("safety_identifier") ?? user;
-  return user_id === undefined ? {} : { metadata: { user_id } };
 }
 
 /** @returns whether the input ends with the wish to have it compacted. */
