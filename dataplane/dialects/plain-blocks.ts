@@ -1,15 +1,20 @@
 /** Blocks that only Messages knows, as text for the others. Those of our server tools were restored before. */
+import { unsupportedContent } from "./capabilities.ts";
+import type { Carry } from "./codecs.ts";
 import type { ContentBlockParam, JsonObject } from "./messages/types.ts";
 
-/** The text that stands for a block; null when nothing can. */
-export function plainBlockText(block: ContentBlockParam): string | null {
+/** The text that stands for a block. @throws ApiError `unsupported_content` when nothing can. */
+export function plainBlockText(block: ContentBlockParam, carry: Carry): string {
   switch (block.type) {
     case "text":
       return block.text;
     case "search_result":
       return [`${block.title} (${block.source})`, ...block.content.map(({ text }) => text)].join("\n");
-    default:
-      return toolReference(block as unknown as JsonObject);
+    default: {
+      const text = toolReference(block as unknown as JsonObject);
+      if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
+      return text;
+    }
   }
 }
 

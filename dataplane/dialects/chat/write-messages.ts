@@ -3,21 +3,12 @@
  * allows only text in them: everything else a result holds follows in one user message (rule 2.9).
  */
 import { writeArguments } from "../arguments.ts";
-import { unsupportedContent } from "../capabilities.ts";
 import type { Carry, Target } from "../codecs.ts";
 import { instructionsOf, systemTurnText } from "../instructions.ts";
-import { dataUrl, detailOf, fileName, textsBefore } from "../media.ts";
-import type {
-  ContentBlockParam,
-  DocumentBlock,
-  ImageBlock,
-  JsonObject,
-  MessageParam,
-  MessagesRequest,
-  ToolResultBlock,
-} from "../messages/types.ts";
+import type { JsonObject, MessageParam, MessagesRequest, ToolResultBlock } from "../messages/types.ts";
 import { plainBlockText } from "../plain-blocks.ts";
 import { readMark } from "../reasoning.ts";
+import { type PartForm, writeParts } from "../write-parts.ts";
 
 export function writeMessages(request: MessagesRequest, carry: Carry, target: Target): JsonObject[] {
   const system = instructionsOf(request);
@@ -56,7 +47,7 @@ function writeSaid(role: MessageParam["role"], content: MessageParam["content"],
   if (typeof content === "string") return [{ role, content }];
   const blocks = content.filter(({ type }) => type !== "tool_result");
   if (blocks.length === 0) return [];
-  const parts = blocks.flatMap((block) => writeParts(block, carry));
+  const parts = blocks.flatMap((block) => writeParts(block, carry, partForm));
   const [only] = parts;
   return [{ role, content: parts.length === 1 && only?.["type"] === "text" ? (only["text"] ?? "") : parts }];
 }
@@ -68,7 +59,7 @@ function writeResult(block: ToolResultBlock, media: JsonObject[], carry: Carry):
     return { role: "tool", tool_call_id: tool_use_id, content: prefix + content };
   const texts: string[] = [];
   const others: JsonObject[] = [];
-  for (const part of content.flatMap((inner) => writeParts(inner, carry)))
+  for (const part of content.flatMap((inner) => writeParts(inner, carry, partForm)))
     if (typeof part["text"] === "string") texts.push(part["text"]);
     else others.push(part);
   if (others.length > 0) {
@@ -78,47 +69,14 @@ function writeResult(block: ToolResultBlock, media: JsonObject[], carry: Carry):
   return { role: "tool", tool_call_id: tool_use_id, content: prefix + texts.join("\n") };
 }
 
-const textPart = (text: string): JsonObject => ({ type: "text", text });
-
-function writeParts(block: ContentBlockParam, carry: Carry): JsonObject[] {
-  if (block.type === "image") return [writeImage(block, carry)];
-  if (block.type === "document") return writeDocument(block, carry);
-  const text = plainBlockText(block);
-  if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
-  return [textPart(text)];
-}
-
-function writeImage(image: ImageBlock, carry: Carry): JsonObject {
-  const { source } = image;
-  if (source.type === "file") throw unsupportedContent(image, carry, "files that were not inlined");
-  const url = source.type === "url" ? source.url : dataUrl(source.media_type, source.data);
-  const detail = detailOf(image);
-  return { type: "image_url", image_url: { url, ...(detail !== undefined && { detail }) } };
-}
-
-function writeDocument(block: DocumentBlock, carry: Carry): JsonObject[] {
-  const { source } = block;
-  const before = textsBefore(block).map(textPart);
-  switch (source.type) {
-    case "text":
-      return [...before, textPart(source.data)];
-    case "content":
-      return [
-        ...before,
-        ...(typeof source.content === "string"
-          ? [textPart(source.content)]
-          : source.content.flatMap((inner) => writeParts(inner, carry))),
-      ];
-    case "base64": {
-      const file = { filename: fileName(block), file_data: dataUrl(source.media_type, source.data) };
-      return [...before, { type: "file", file }];
-    }
-    case "url":
-      throw unsupportedContent(block, carry, "documents by URL");
-    case "file":
-      throw unsupportedContent(block, carry, "files that were not inlined");
-  }
-}
+const partForm: PartForm = {
+  text: (text) => ({ type: "text", text }),
+  image: (url, detail) => ({
+    type: "image_url",
+    image_url: { url, ...(detail !== undefined && { detail }) },
+  }),
+  file: (file) => ({ type: "file", file }),
+};
 
 function writeAssistant(content: MessageParam["content"], carry: Carry, target: Target): JsonObject[] {
   if (typeof content === "string") return [{ role: "assistant", content }];
@@ -135,7 +93,7 @@ function writeAssistant(content: MessageParam["content"], carry: Carry, target: 
         type: "function",
         function: { name: block.name, arguments: writeArguments(block.input) },
       });
-    else if (block.type !== "redacted_thinking") texts.push(assistantText(block, carry));
+    else if (block.type !== "redacted_thinking") texts.push(plainBlockText(block, carry));
   }
   // Only models that think know the field; others may refuse it.
   const reasoning = target.thinking ? thoughts.filter((text) => text !== "").join("\n\n") : "";
@@ -149,10 +107,4 @@ function writeAssistant(content: MessageParam["content"], carry: Carry, target: 
       ...(calls.length > 0 && { tool_calls: calls }),
     },
   ];
-}
-
-function assistantText(block: ContentBlockParam, carry: Carry): string {
-  const text = plainBlockText(block);
-  if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
-  return text;
 }

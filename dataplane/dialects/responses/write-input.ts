@@ -1,13 +1,9 @@
 /** A conversation in the hub as Responses input items. */
 import { writeArguments } from "../arguments.ts";
-import { unsupportedContent } from "../capabilities.ts";
 import type { Carry, Target } from "../codecs.ts";
 import { systemTurnText } from "../instructions.ts";
-import { dataUrl, detailOf, fileName, textsBefore } from "../media.ts";
 import type {
   ContentBlockParam,
-  DocumentBlock,
-  ImageBlock,
   JsonObject,
   MessageParam,
   MessagesRequest,
@@ -16,6 +12,7 @@ import type {
 } from "../messages/types.ts";
 import { plainBlockText } from "../plain-blocks.ts";
 import { readMark, signatureFor } from "../reasoning.ts";
+import { type PartForm, writeParts } from "../write-parts.ts";
 
 export const writeInput = (request: MessagesRequest, carry: Carry, target: Target): JsonObject[] =>
   request.messages.flatMap((message) => writeMessage(message, carry, target));
@@ -39,7 +36,9 @@ function writeUser(content: readonly ContentBlockParam[], carry: Carry): JsonObj
   const results = content.flatMap((block) =>
     block.type === "tool_result" ? [writeResult(block, carry)] : [],
   );
-  const parts = content.flatMap((block) => (block.type === "tool_result" ? [] : writeParts(block, carry)));
+  const parts = content.flatMap((block) =>
+    block.type === "tool_result" ? [] : writeParts(block, carry, partForm),
+  );
   return parts.length === 0 ? results : [...results, message("user", parts)];
 }
 
@@ -54,7 +53,7 @@ function writeOutput(
   carry: Carry,
 ): string | JsonObject[] {
   if (typeof content === "string") return prefix + content;
-  const parts = content.flatMap((block) => writeParts(block, carry));
+  const parts = content.flatMap((block) => writeParts(block, carry, partForm));
   const texts = parts.flatMap(({ text }) => (typeof text === "string" ? [text] : []));
   if (texts.length === parts.length) return prefix + texts.join("\n");
   return prefix === "" ? parts : prefixed(parts, prefix);
@@ -71,44 +70,12 @@ function prefixed(parts: readonly JsonObject[], prefix: string): JsonObject[] {
 
 const textPart = (text: string): JsonObject => ({ type: "input_text", text });
 
-function writeParts(block: ContentBlockParam, carry: Carry): JsonObject[] {
-  if (block.type === "image") return [writeImage(block, carry)];
-  if (block.type === "document") return writeDocument(block, carry);
-  const text = plainBlockText(block);
-  if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
-  return [textPart(text)];
-}
-
-function writeImage(image: ImageBlock, carry: Carry): JsonObject {
-  const { source } = image;
-  if (source.type === "file") throw unsupportedContent(image, carry, "files that were not inlined");
-  const image_url = source.type === "url" ? source.url : dataUrl(source.media_type, source.data);
-  return { type: "input_image", image_url, detail: detailOf(image) ?? "auto" };
-}
-
-function writeDocument(block: DocumentBlock, carry: Carry): JsonObject[] {
-  const { source } = block;
-  const before = textsBefore(block).map(textPart);
-  switch (source.type) {
-    case "text":
-      return [...before, textPart(source.data)];
-    case "content":
-      return [
-        ...before,
-        ...(typeof source.content === "string"
-          ? [textPart(source.content)]
-          : source.content.flatMap((inner) => writeParts(inner, carry))),
-      ];
-    case "base64": {
-      const file = { filename: fileName(block), file_data: dataUrl(source.media_type, source.data) };
-      return [...before, { type: "input_file", ...file }];
-    }
-    case "url":
-      return [...before, { type: "input_file", file_url: source.url }];
-    case "file":
-      throw unsupportedContent(block, carry, "files that were not inlined");
-  }
-}
+const partForm: PartForm = {
+  text: textPart,
+  image: (url, detail) => ({ type: "input_image", image_url: url, detail: detail ?? "auto" }),
+  file: (file) => ({ type: "input_file", ...file }),
+  fileUrl: (url) => ({ type: "input_file", file_url: url }),
+};
 
 /**
  * In the order of the blocks. Neighbouring texts are one message in the easy form, whose content is a string: parts of
@@ -134,11 +101,7 @@ function writeAssistant(
     } else if (block.type === "tool_use") {
       closeMessage();
       items.push(writeCall(block));
-    } else if (block.type !== "redacted_thinking") {
-      const said = plainBlockText(block);
-      if (said === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
-      text += said;
-    }
+    } else if (block.type !== "redacted_thinking") text += plainBlockText(block, carry);
   }
   closeMessage();
   return items;
