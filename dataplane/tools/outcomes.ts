@@ -22,6 +22,13 @@ export type SearchOutcome =
   /** `detail` is for logs. */
   | { readonly kind: "error"; readonly code: WebSearchErrorCode; readonly detail: string };
 
+/** Of a search that brought nothing, whoever is to blame. @param detail for logs. */
+export const failedSearch = (detail: string): SearchOutcome => ({
+  kind: "error",
+  code: "unavailable",
+  detail,
+});
+
 /** An opened page: text, or a PDF as base64. */
 export interface FetchedPage {
   /** After redirects. */

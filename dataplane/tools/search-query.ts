@@ -42,11 +42,14 @@ function atMost(text: string, limit: number): string {
 
 /** Plain text of a snippet that may hold tags and entities, such as `<strong>` around the words that matched. */
 export function snippet(text: string | null | undefined): string {
+  return atMost(withoutMarkup(text, MAX_SNIPPET_CHARACTERS), MAX_SNIPPET_CHARACTERS);
+}
+
+/** Without tags and entities, in one line; still some times as long as `limit`, perhaps. */
+function withoutMarkup(text: string | null | undefined, limit: number): string {
   // Cut before working on it: an engine may send megabytes.
-  const plain = decodeEntities(
-    (text ?? "").slice(0, 8 * MAX_SNIPPET_CHARACTERS).replace(/<\/?[a-zA-Z][^<>]{0,200}>/g, ""),
-  );
-  return atMost(oneLine(plain), MAX_SNIPPET_CHARACTERS);
+  const begin = (text ?? "").slice(0, 8 * limit);
+  return oneLine(decodeEntities(begin.replace(/<\/?[a-zA-Z][^<>]{0,200}>/g, "")));
 }
 
 /** A post's text: no markup, but X escapes three characters. */
@@ -62,9 +65,7 @@ export function postTitle(handle: string, text: string): string {
 }
 
 export function titleText(text: string | null | undefined): string | null {
-  const plain = oneLine(
-    decodeEntities((text ?? "").slice(0, 8 * MAX_TITLE_CHARACTERS).replace(/<\/?[a-zA-Z][^<>]{0,200}>/g, "")),
-  );
+  const plain = withoutMarkup(text, MAX_TITLE_CHARACTERS);
   return plain === "" ? null : shortTitle(plain);
 }
 

@@ -44,7 +44,12 @@ const MAX_PDF_BYTES = 10 * 1024 * 1024;
 
 const ACCEPT = "text/html, application/xhtml+xml, application/json, application/pdf, text/*;q=0.9, */*;q=0.1";
 
-const refused = (code: WebFetchErrorCode, detail: string): RefusedFetch => ({ kind: "error", code, detail });
+/** @param detail for logs. */
+export const refusedFetch = (code: WebFetchErrorCode, detail: string): RefusedFetch => ({
+  kind: "error",
+  code,
+  detail,
+});
 
 /** @throws when the connection fails or `signal` aborts; ApiError without room for the bytes. */
 export async function download(
@@ -60,7 +65,7 @@ export async function download(
     const hop = judgeHop(text, rules);
     if (hop.kind === "error") return hop;
     const { url } = hop;
-    if (!(await gate.allows(url))) return refused("url_not_accessible", "robots.txt refuses");
+    if (!(await gate.allows(url))) return refusedFetch("url_not_accessible", "robots.txt refuses");
     hops.push(url.href);
     const response = await request(url, {
       dispatcher,
@@ -70,10 +75,10 @@ export async function download(
     if (!isRedirect(response.statusCode)) return await readPage(response, hops, rules);
     discardBody(response.body);
     const next = redirectTarget(response.headers["location"], url);
-    if (next === null) return refused("url_not_accessible", "redirect without a target");
+    if (next === null) return refusedFetch("url_not_accessible", "redirect without a target");
     text = next;
   }
-  return refused("url_not_accessible", "too many redirects");
+  return refusedFetch("url_not_accessible", "too many redirects");
 }
 
 /** Judges one URL of the way, fetched now or remembered by the cache. */
@@ -82,12 +87,12 @@ export function judgeHop(
   rules: Pick<DownloadRules, "egress" | "domains">,
 ): { readonly kind: "allowed"; readonly url: URL } | RefusedFetch {
   const verdict = judgeUrl(text, rules.egress);
-  if (!verdict.allowed) return refused("url_not_accessible", verdict.reason);
+  if (!verdict.allowed) return refusedFetch("url_not_accessible", verdict.reason);
   const { url } = verdict;
   url.hash = "";
   return domainAllowed(url, rules.domains)
     ? { kind: "allowed", url }
-    : refused("url_not_allowed", "domain lists");
+    : refusedFetch("url_not_allowed", "domain lists");
 }
 
 async function readPage(
@@ -106,13 +111,13 @@ async function readPage(
     maxBytes: rules.maxBytes,
     take: (bytes) => rules.lease.take(bytes),
   });
-  if (read.kind === "failed") return refused("url_not_accessible", read.detail);
+  if (read.kind === "failed") return refusedFetch("url_not_accessible", read.detail);
   const content = kind ?? sniffKind(read.bytes);
   if (content === "unsupported" || (content === "pdf" && !(rules.pdf && isPdf(read.bytes)))) {
-    return refused("unsupported_content_type", "content type");
+    return refusedFetch("unsupported_content_type", "content type");
   }
   if (content === "pdf" && read.bytes.length > MAX_PDF_BYTES)
-    return refused("url_not_accessible", "PDF too large");
+    return refusedFetch("url_not_accessible", "PDF too large");
   return { kind: "downloaded", hops, content, charset, bytes: read.bytes };
 }
 
@@ -122,11 +127,11 @@ function refusedByHead(
   length: number,
   rules: DownloadRules,
 ): RefusedFetch | null {
-  if (status < 200 || status > 299) return refused("url_not_accessible", `status ${status}`);
+  if (status < 200 || status > 299) return refusedFetch("url_not_accessible", `status ${status}`);
   if (kind === "unsupported" || (kind === "pdf" && !rules.pdf)) {
-    return refused("unsupported_content_type", "content type");
+    return refusedFetch("unsupported_content_type", "content type");
   }
-  return length > rules.maxBytes ? refused("url_not_accessible", "body too large") : null;
+  return length > rules.maxBytes ? refusedFetch("url_not_accessible", "body too large") : null;
 }
 
 const single = (header: string | string[] | undefined) =>

@@ -15,7 +15,14 @@ import { guardedDispatcher } from "../url-guard/dispatcher.ts";
 import { judgeUrl } from "../url-guard/judge-url.ts";
 import type { OwnAddresses } from "../url-guard/own-addresses.ts";
 import type { Resolver } from "../url-guard/resolver.ts";
-import { download, judgeHop, type Downloaded, type DownloadRules, type RefusedFetch } from "./download.ts";
+import {
+  download,
+  judgeHop,
+  refusedFetch,
+  type Downloaded,
+  type DownloadRules,
+  type RefusedFetch,
+} from "./download.ts";
 import { decodePage } from "./extract/charset.ts";
 import type { ExtractionPool, PageTurn } from "./extract/pool.ts";
 import { PageCache, type KeptPage } from "./page-cache.ts";
@@ -60,12 +67,6 @@ const CHARACTERS_PER_TOKEN = 4;
 const MAX_URL_CHARACTERS = 250;
 /** Smaller texts are decoded here: sending them to a child would cost more. */
 const INLINE_BYTES = 128 * 1024;
-
-const failed = (code: RefusedFetch["code"], detail: string): RefusedFetch => ({
-  kind: "error",
-  code,
-  detail,
-});
 
 /**
  * Fetches one page. Never throws for what the page or the network does; @throws the reason of `signal` when the
@@ -134,9 +135,9 @@ async function openPage(
     return brought(page.kept, request, false);
   } catch (error) {
     signal.throwIfAborted();
-    if (error instanceof ApiError) return failed("unavailable", "no room for the page's bytes");
-    if (deadline.aborted) return failed("unavailable", "timed out");
-    return failed("url_not_accessible", describe(error));
+    if (error instanceof ApiError) return refusedFetch("unavailable", "no room for the page's bytes");
+    if (deadline.aborted) return refusedFetch("unavailable", "timed out");
+    return refusedFetch("url_not_accessible", describe(error));
   }
 }
 
@@ -146,13 +147,13 @@ function judgeRequest(
   rules: DownloadRules,
 ): { kind: "allowed"; url: URL } | RefusedFetch {
   const text = urlOf(request.input);
-  if (text === null) return failed("invalid_tool_input", "url is not a string");
-  if (isLonger(text, MAX_URL_CHARACTERS)) return failed("url_too_long", "over 250 characters");
+  if (text === null) return refusedFetch("invalid_tool_input", "url is not a string");
+  if (isLonger(text, MAX_URL_CHARACTERS)) return refusedFetch("url_too_long", "over 250 characters");
   const verdict = judgeUrl(text, rules.egress);
-  if (!verdict.allowed && verdict.malformed) return failed("invalid_tool_input", verdict.reason);
+  if (!verdict.allowed && verdict.malformed) return refusedFetch("invalid_tool_input", verdict.reason);
   const hop = judgeHop(text, rules);
   if (hop.kind === "error") return hop;
-  return request.prior.has(text) ? hop : failed("url_not_in_prior_context", "never appeared");
+  return request.prior.has(text) ? hop : refusedFetch("url_not_in_prior_context", "never appeared");
 }
 
 function urlOf(input: unknown): string | null {
@@ -170,11 +171,11 @@ function fromCache(kept: KeptPage, request: FetchRequest, rules: DownloadRules):
     const judged = judgeHop(hop, rules);
     if (judged.kind === "error") return judged;
   }
-  if (kept.source.type === "pdf" && !request.pdf) return failed("unsupported_content_type", "PDF");
+  if (kept.source.type === "pdf" && !request.pdf) return refusedFetch("unsupported_content_type", "PDF");
   try {
     return brought(kept, request, true);
   } catch (error) {
-    if (error instanceof ApiError) return failed("unavailable", "no room for the page's bytes");
+    if (error instanceof ApiError) return refusedFetch("unavailable", "no room for the page's bytes");
     throw error;
   }
 }
@@ -246,8 +247,8 @@ async function readDownload(
   }
   signal.throwIfAborted();
   return read.reason === "broken"
-    ? failed("url_not_accessible", "page cannot be read")
-    : failed("unavailable", `extraction ${read.reason}`);
+    ? refusedFetch("url_not_accessible", "page cannot be read")
+    : refusedFetch("unavailable", `extraction ${read.reason}`);
 }
 
 /** The page as this request wants it: cut to its token limit, never inside a character. */

@@ -3,6 +3,7 @@
  * with that dialect's search declared; the hits are the search results and citations of its answer. Pure.
  */
 import type { Dialect } from "../../dialects/dialect.ts";
+import { stringOf } from "../../dialects/fields.ts";
 import { serverTools } from "../../dialects/server-tools.ts";
 import type { RawHit, SearchOptions } from "./engines.ts";
 
@@ -79,21 +80,20 @@ type Json = Readonly<Record<string, unknown>>;
 const records = (value: unknown): Json[] =>
   Array.isArray(value) ? value.filter((item): item is Json => typeof item === "object" && item !== null) : [];
 const record = (value: unknown): Json => (typeof value === "object" && value !== null ? (value as Json) : {});
-const textOf = (value: unknown): string | null => (typeof value === "string" ? value : null);
 
 /** The hits of a whole answer, results before citations; null when the answer is not one of its dialect. */
 export function modelHits(dialect: Dialect, body: unknown): readonly RawHit[] | null {
   const answer = record(body);
   const found = new Map<string, RawHit>();
   const add = (source: Json, text: string | null) => {
-    const url = textOf(source["url"]);
+    const url = stringOf(source["url"]);
     if (url === null) return;
     const known = found.get(url);
     found.set(url, {
       url,
-      title: textOf(source["title"]) ?? known?.title,
+      title: stringOf(source["title"]) ?? known?.title,
       text: [known?.text, text].filter(Boolean).join(" "),
-      age: textOf(source["page_age"]) ?? known?.age,
+      age: stringOf(source["page_age"]) ?? known?.age,
     });
   };
   switch (dialect) {
@@ -101,7 +101,7 @@ export function modelHits(dialect: Dialect, body: unknown): readonly RawHit[] | 
       if (!Array.isArray(answer["content"])) return null;
       for (const block of records(answer["content"])) {
         for (const result of records(block["content"])) add(result, null);
-        for (const citation of records(block["citations"])) add(citation, textOf(citation["cited_text"]));
+        for (const citation of records(block["citations"])) add(citation, stringOf(citation["cited_text"]));
       }
       break;
     }
@@ -110,7 +110,7 @@ export function modelHits(dialect: Dialect, body: unknown): readonly RawHit[] | 
       for (const item of records(answer["output"])) {
         for (const source of records(record(item["action"])["sources"])) add(source, null);
         for (const part of records(item["content"])) {
-          const text = textOf(part["text"]) ?? "";
+          const text = stringOf(part["text"]) ?? "";
           for (const note of records(part["annotations"])) add(note, sentenceAround(text, note));
         }
       }
@@ -118,8 +118,8 @@ export function modelHits(dialect: Dialect, body: unknown): readonly RawHit[] | 
     }
     case "chat": {
       const message = record(records(answer["choices"])[0]?.["message"]);
-      if (textOf(message["content"]) === null) return null;
-      const text = textOf(message["content"]) ?? "";
+      if (stringOf(message["content"]) === null) return null;
+      const text = stringOf(message["content"]) ?? "";
       for (const note of records(message["annotations"])) {
         const cited = record(note["url_citation"]);
         add(cited, sentenceAround(text, cited));

@@ -5,7 +5,7 @@ import type { Policy, SearchEngine } from "../../config/schema.ts";
 import type { ToolCache } from "../cache.ts";
 import { domainAllowed } from "../domains.ts";
 import { callEngine, type EngineAnswer } from "../engine-call.ts";
-import type { SearchHit, SearchOutcome } from "../outcomes.ts";
+import { failedSearch, type SearchHit, type SearchOutcome } from "../outcomes.ts";
 import { judgeQuery, MAX_RESULTS, resultUrl, snippet, titleText } from "../search-query.ts";
 import { httpEngines, type RawHit, type SearchOptions } from "./engines.ts";
 import { modelHits, modelRequest, type AskModel } from "./model-engine.ts";
@@ -54,13 +54,13 @@ export async function searchWeb(
   const deadline = AbortSignal.timeout(policy.webSearch.timeoutMs);
   try {
     const raw = await ask(policy.webSearch.engine, query, options, deps, AbortSignal.any([signal, deadline]));
-    if (typeof raw === "string") return unavailable(raw);
+    if (typeof raw === "string") return failedSearch(raw);
     const found = tidyHits(raw, options);
     await deps.cache.set(request.organizationId, key, Buffer.from(JSON.stringify(found)), CACHE_MS);
     return hits(found);
   } catch (error) {
     signal.throwIfAborted();
-    return unavailable(deadline.aborted ? "timed out" : error instanceof Error ? error.name : "failed");
+    return failedSearch(deadline.aborted ? "timed out" : error instanceof Error ? error.name : "failed");
   }
 }
 
@@ -70,7 +70,6 @@ const hits = (found: readonly SearchHit[]): SearchOutcome => ({
   posts: 0,
   profiles: 0,
 });
-const unavailable = (detail: string): SearchOutcome => ({ kind: "error", code: "unavailable", detail });
 
 /** Raw hits, or what went wrong. */
 async function ask(

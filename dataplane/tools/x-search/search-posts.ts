@@ -3,7 +3,7 @@ import type { Dispatcher } from "undici";
 import { z } from "zod";
 import { DAY_MS, type Clock } from "../../lib/clock.ts";
 import { callEngine, engineUrl } from "../engine-call.ts";
-import type { SearchHit, SearchOutcome } from "../outcomes.ts";
+import { failedSearch, type SearchHit, type SearchOutcome } from "../outcomes.ts";
 import { judgeQuery, postText, postTitle } from "../search-query.ts";
 
 export interface PostsRequest {
@@ -73,11 +73,11 @@ export async function searchPosts(
   try {
     const call = { method: "GET", url, headers } as const;
     const answer = await callEngine(call, deps.dispatcher, AbortSignal.any([signal, deadline]));
-    if (answer.kind === "failed") return unavailable(answer.detail);
-    return readPosts(answer.json, request.options) ?? unavailable("answer not understood");
+    if (answer.kind === "failed") return failedSearch(answer.detail);
+    return readPosts(answer.json, request.options) ?? failedSearch("answer not understood");
   } catch {
     signal.throwIfAborted();
-    return unavailable("timed out");
+    return failedSearch("timed out");
   }
 }
 
@@ -87,7 +87,6 @@ const found = (hits: readonly SearchHit[], profiles: number): SearchOutcome => (
   posts: hits.length,
   profiles,
 });
-const unavailable = (detail: string): SearchOutcome => ({ kind: "error", code: "unavailable", detail });
 
 /**
  * The query under the handle lists. The model's part stands in brackets, so that an `OR` in it does not reach
