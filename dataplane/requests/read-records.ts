@@ -1,6 +1,7 @@
 /** Looks for requests that were kept (rule 14.2). */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
 import { timestamp } from "../store/timestamp.ts";
 
 const trySchema = z.object({
@@ -90,31 +91,17 @@ export interface RequestFilter {
   readonly to: number | null;
 }
 
-export interface RequestPage {
-  readonly limit: number;
-  readonly order: "asc" | "desc";
-  readonly cursor: { readonly side: "after" | "before"; readonly id: string } | null;
-}
-
 /** One page of those that asked for inference. null: the cursor names none of the organization's. */
 export async function listRequests(
   pool: CommonQueryMethods,
   filter: RequestFilter,
-  { limit, order, cursor }: RequestPage,
-): Promise<{ readonly items: readonly KeptRequest[]; readonly hasMore: boolean } | null> {
+  asked: PageAsked,
+): Promise<ListPage<KeptRequest> | null> {
+  const { cursor } = asked;
   const at = cursor === null ? null : await findRequest(pool, cursor.id, filter.organizationId);
   if (cursor !== null && at === null) return null;
-  // Before the cursor means walking the other way and turning the page round.
-  const backwards = cursor?.side === "before";
-  const ascending = (order === "asc") !== backwards;
-  const direction = ascending ? sql.fragment`asc` : sql.fragment`desc`;
-  const place = at === null ? null : sql.fragment`(${timestamp(at.acceptedAt)}, ${at.id})`;
-  const beyond =
-    place === null
-      ? sql.fragment``
-      : ascending
-        ? sql.fragment`and (accepted_at, id) > ${place}`
-        : sql.fragment`and (accepted_at, id) < ${place}`;
+  const place = at === null ? null : sql.fragment`${timestamp(at.acceptedAt)}, ${at.id}`;
+  const page = pageFrom(asked, place, ["accepted_at", "id"]);
   const { from, to } = filter;
   const only = (column: string, value: string | number | null) =>
     value === null ? sql.fragment`` : sql.fragment`and ${sql.identifier([column])} = ${value}`;
@@ -125,10 +112,8 @@ export async function listRequests(
       ${to === null ? sql.fragment`` : sql.fragment`and accepted_at < ${timestamp(to)}`}
       ${only("key_id", filter.keyId)} ${only("project_id", filter.projectId)} ${only("model", filter.model)}
       ${only("status", filter.status)} ${only("error_code", filter.code)}
-      ${beyond}
-    order by accepted_at ${direction}, id ${direction}
-    limit ${limit + 1}
+      ${page.beyond}
+    ${page.walk}
   `);
-  const page = rows.slice(0, limit);
-  return { items: backwards ? page.toReversed() : page, hasMore: rows.length > limit };
+  return page.show(rows);
 }

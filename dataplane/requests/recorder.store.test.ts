@@ -6,7 +6,8 @@ import { freshDatabase, type TestDatabase } from "../../test/integration/stores.
 import { openPostgres } from "../store/postgres.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
-import { findRequest, listRequests, type RequestFilter, type RequestPage } from "./read-records.ts";
+import type { PageAsked } from "../store/list-page.ts";
+import { findRequest, listRequests, type RequestFilter } from "./read-records.ts";
 import { RequestRecorder, type RecorderOptions } from "./recorder.ts";
 
 const DAY_MS = 86_400_000;
@@ -79,7 +80,7 @@ const anything: RequestFilter = {
   from: 0,
   to: null,
 };
-async function ids(filter: Partial<RequestFilter> = {}, page: Partial<RequestPage> = {}) {
+async function ids(filter: Partial<RequestFilter> = {}, page: Partial<PageAsked> = {}) {
   const found = await listRequests(
     pool,
     { ...anything, ...filter },

@@ -1,4 +1,4 @@
-/** One page of a list whose rows have a `position`, forwards or backwards from a cursor (rules 4.15, 5.6). */
+/** One page of a list, forwards or backwards from a cursor (rules 4.15, 5.6). */
 import { sql, type FragmentSqlToken } from "slonik";
 
 /** Bytes of `large` columns in one page: it ends early, with at least one row, where there are more. */
@@ -15,18 +15,31 @@ export interface ListPage<Item> {
   readonly hasMore: boolean;
 }
 
-/** @param position of the row that the cursor names; null without a cursor. */
-export function pageFrom({ limit, order, cursor }: PageAsked, position: bigint | null) {
+/**
+ * @param place values of `columns` in the row that the cursor names, with commas between them; null without a cursor.
+ * @param columns what the list is ordered by; together they name one row.
+ */
+export function pageFrom(
+  { limit, order, cursor }: PageAsked,
+  place: bigint | FragmentSqlToken | null,
+  columns: readonly string[] = ["position"],
+) {
   // Before the cursor means walking the other way and turning the page round.
   const backwards = cursor?.side === "before";
   const ascending = (order === "asc") !== backwards;
-  const beyond = ascending
-    ? sql.fragment`and position > ${position}`
-    : sql.fragment`and position < ${position}`;
-  const orderBy = sql.fragment`order by position ${ascending ? sql.fragment`asc` : sql.fragment`desc`}`;
+  const names = columns.map((column) => sql.identifier([column]));
+  const here = sql.fragment`(${sql.join(names, sql.fragment`, `)})`;
+  const direction = ascending ? sql.fragment`asc` : sql.fragment`desc`;
+  const directed = names.map((name) => sql.fragment`${name} ${direction}`);
+  const orderBy = sql.fragment`order by ${sql.join(directed, sql.fragment`, `)}`;
   return {
     /** For the end of a `where`. */
-    beyond: position === null ? sql.fragment`` : beyond,
+    beyond:
+      place === null
+        ? sql.fragment``
+        : ascending
+          ? sql.fragment`and ${here} > (${place})`
+          : sql.fragment`and ${here} < (${place})`,
     /** For what stands behind the `where`. One row more than the page has tells whether there are more. */
     walk: sql.fragment`
       ${orderBy}
