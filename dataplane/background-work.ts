@@ -10,7 +10,7 @@ import { Recurring } from "./lib/recurring.ts";
 import { NotificationSender } from "./notifications/sender.ts";
 import type { ServingParts } from "./open-serving.ts";
 import type { OpenStores } from "./open-stores.ts";
-import { showOrganizations } from "./telemetry/counts.ts";
+import { showOrganizations } from "./telemetry/organization-metrics.ts";
 import { dnsResolver, type Resolver } from "./tools/url-guard/resolver.ts";
 
 /** How often the balances of organizations are read for their metrics. */

@@ -2,14 +2,11 @@
  * Counting what comes with every request: series are found by their labels once, and kept, as finding them each time costs
  * more than counting. The metrics themselves: metrics.ts.
  */
-import { Gauge } from "prom-client";
-import { metrics, registry } from "./metrics.ts";
-import { CreditCounter, type Exemplar, type Observations, type Tally } from "./tally.ts";
+import { metrics } from "./metrics.ts";
+import { countSpend } from "./organization-metrics.ts";
+import type { Exemplar, Observations, Tally } from "./tally.ts";
 
-/**
- * The metrics of one pair of labels: finding them by their labels for each request costs more than counting. There
- * is one entry for each pair that the registry holds anyway.
- */
+/** The metrics of one dialect and model: one entry for each pair that the registry holds anyway. */
 interface RequestMetrics {
   readonly duration: Observations;
   readonly firstByte: Observations;
@@ -123,52 +120,5 @@ export function countCharge({ organizationId, model, micros, tokens }: CountedCh
   const of = chargeMetricsOf(model);
   of.credits.value += micros;
   for (const kind of tokenKinds) of.tokens[kind].value += tokens[kind];
-  organizationMetrics?.spent(organizationId, micros);
+  countSpend(organizationId, micros);
 }
-
-/**
- * Series by organization (rule 14.6), where the platform team wants them: a thousand organizations are a thousand series of
- * each pod, so there are none else.
- */
-class OrganizationMetrics {
-  readonly #nameOf: (organizationId: string) => string | undefined;
-  readonly #balance = new Gauge({
-    name: "gapura_organization_balance_credits",
-    help: "Grants less what was charged, as the ledger has it: the same in every pod.",
-    labelNames: ["organization"],
-    registers: [registry],
-  });
-  readonly #spend = new CreditCounter({
-    name: "gapura_organization_spend_credits_total",
-    help: "Credits charged by this process.",
-    labelNames: ["organization"],
-    registers: [registry],
-  });
-
-  constructor(nameOf: (organizationId: string) => string | undefined) {
-    this.#nameOf = nameOf;
-  }
-
-  spent(organizationId: string, micros: number): void {
-    const organization = this.#nameOf(organizationId);
-    if (organization !== undefined) this.#spend.series({ organization }).value += micros;
-  }
-
-  balances(balances: Iterable<readonly [organizationId: string, credits: number]>): void {
-    // Organizations that are gone have no series any more.
-    this.#balance.reset();
-    for (const [organizationId, credits] of balances) {
-      const organization = this.#nameOf(organizationId);
-      if (organization === undefined) continue;
-      this.#balance.set({ organization }, credits);
-      // There from the start: to Prometheus, a counter that first appears as 1 has not increased.
-      this.#spend.series({ organization });
-    }
-  }
-}
-let organizationMetrics: OrganizationMetrics | null = null;
-
-/** @param nameOf what the label of an organization says; undefined: it is not served any more. */
-export const showOrganizations = (
-  nameOf: (organizationId: string) => string | undefined,
-): OrganizationMetrics => (organizationMetrics = new OrganizationMetrics(nameOf));
