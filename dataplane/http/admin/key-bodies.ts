@@ -1,15 +1,15 @@
-/** What a key is made with, what of it changes, and what of a project (rules 5.5, 9.4). */
+/** What a key is made with, and what of it changes (rules 5.5, 9.4). */
 import type { FastifyRequest } from "fastify";
 import { z } from "zod";
 import { keyStatuses, type KeyChange, type NewKey } from "../../identity/keys.ts";
-import { changedLimits, type LimitsChange } from "../../identity/limits.ts";
+import { changedLimits } from "../../identity/limits.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { LATEST_SECOND } from "../../lib/clock.ts";
 import { MOST_NAME } from "../../lib/names.ts";
 import { readFields } from "./bodies.ts";
 import { readLimits } from "./limits.ts";
 
-/** What a key shall be made with. `now`: Unix milliseconds. @throws ApiError 400, 413, 415 */
+/** What a key shall be made with. @param now Unix milliseconds. @throws ApiError 400, 413, 415 */
 export async function readNewKey(request: FastifyRequest, now: number): Promise<NewKey> {
   const { name, expires_at, limits } = await readFields(request, ["name", "expires_at", "limits"]);
   return {
@@ -19,7 +19,10 @@ export async function readNewKey(request: FastifyRequest, now: number): Promise<
   };
 }
 
-/** `{}` and nulls change nothing, save for the null that clears; one invalid field refuses all of it (rule 5.5). */
+/**
+ * What of a key shall change. `{}` and nulls change nothing, save for the null that clears; one invalid field refuses all of
+ * it (rule 5.5). @param now Unix milliseconds. @throws ApiError 400, 413, 415
+ */
 export async function readKeyChange(request: FastifyRequest, now: number): Promise<KeyChange> {
   const fields = await readFields(request, ["name", "status", "expires_at", "limits"]);
   const { name, status, expires_at } = fields;
@@ -33,11 +36,6 @@ export async function readKeyChange(request: FastifyRequest, now: number): Promi
     ...(expires_at === undefined ? {} : { expiresAt: readExpiry(expires_at, now) }),
     ...(limits === undefined ? {} : { limits }),
   };
-}
-
-/** What a project's keys may spend together shall become. @throws ApiError 400, 413, 415 */
-export async function readProjectChange(request: FastifyRequest): Promise<LimitsChange | null | undefined> {
-  return readLimits((await readFields(request, ["limits"])).limits);
 }
 
 /** RFC 3339, or Unix seconds (rule 9.4). */

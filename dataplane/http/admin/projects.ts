@@ -26,8 +26,9 @@ import {
 import { callerOf, type Routes } from "../route.ts";
 import { changeProjectLimits } from "../../identity/project-limits.ts";
 import { actorOf } from "./actor.ts";
-import { readKeyChange, readNewKey, readProjectChange } from "./key-bodies.ts";
-import { limitsObject, showKeys, standingsOfProjects } from "./limits.ts";
+import { readFields } from "./bodies.ts";
+import { readKeyChange, readNewKey } from "./key-bodies.ts";
+import { limitsObject, readLimits, showKeys, standingsOfProjects } from "./limits.ts";
 import { pathId, readChoice } from "./parameters.ts";
 
 export interface ProjectNeeds {
@@ -107,7 +108,7 @@ export const projectRoutes =
     });
 
     app.post<OfProject>("/v1/organization/projects/:project", access, async (request) => {
-      const change = await readProjectChange(request);
+      const change = readLimits((await readFields(request, ["limits"])).limits);
       const actor = actorOf(request);
       const { organizationId } = actor;
       const project = await projectOf(organizationId, request.params.project);
