@@ -2,8 +2,10 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { causesOf, codeOf } from "../lib/causes.ts";
 
-/** What waits for Postgres without being told for how long, and for one that lets us in nowhere. */
+/** How long a Postgres that is not there is waited for, where the caller does not say. */
 const USUAL_PATIENCE_MS = 30_000;
+/** How long one that is there and refuses us is waited for, at most: roles and databases may be made only after its start. */
+const REFUSED_PATIENCE_MS = 30_000;
 /** Whoever waits says so once in so long. */
 const TELL_EVERY_MS = 10_000;
 
@@ -11,8 +13,6 @@ const TELL_EVERY_MS = 10_000;
 export interface WaitOptions {
   /** How long to keep trying while Postgres is not there yet. Default 30 s. */
   readonly withinMs?: number;
-  /** How long while it is there and refuses us, at most: roles and databases may be made only after its start. Default 30 s. */
-  readonly refusedMs?: number;
   /** Hears of each try that failed and is repeated. */
   readonly onAway?: (error: Error) => void;
 }
@@ -27,7 +27,7 @@ const usualTime = { now: () => performance.now(), pause: (ms: number): Promise<u
 export async function onceThere<Value>(
   ask: () => Promise<Value>,
   isAway: (error: Error) => boolean,
-  { withinMs = USUAL_PATIENCE_MS, refusedMs = USUAL_PATIENCE_MS, onAway = () => {} }: WaitOptions,
+  { withinMs = USUAL_PATIENCE_MS, onAway = () => {} }: WaitOptions,
   { now, pause } = usualTime,
 ): Promise<Value> {
   const began = now();
@@ -38,7 +38,8 @@ export async function onceThere<Value>(
     } catch (error) {
       const at = now();
       refusedSince = isRefusal(error) ? (refusedSince ?? at) : null;
-      const isOver = at - began >= withinMs || (refusedSince !== null && at - refusedSince >= refusedMs);
+      const isOver =
+        at - began >= withinMs || (refusedSince !== null && at - refusedSince >= REFUSED_PATIENCE_MS);
       if (!(error instanceof Error) || !isAway(error) || isOver) throw error;
       onAway(error);
       await pause(Math.min(100 * attempt, 1_000));
