@@ -1,7 +1,7 @@
 /** Where the bytes of files are. Two implementations, one suite of tests (contents.store.test.ts). */
 import { countMoved } from "../lib/garbage.ts";
 
-/** The most that is held of a file while it is stored: a part of S3's, which has at least 5 MiB, at most 10,000 to a file. */
+/** How much of a file is in memory while it is stored: one part of an S3 upload (5 MiB at the least, 10,000 of them to a file). */
 export const HELD_BYTES = 8 * 1024 * 1024;
 
 export interface FileContents {

@@ -31,14 +31,14 @@ import { requireStorage, Room, type StorageLimits } from "./storage.ts";
 const SILENT_MS = 15 * 60_000;
 /** So long a file that expired is answered with `file_expired` instead of a plain 404. */
 const REMEMBER_EXPIRED_MS = 30 * DAY_MS;
-/** So long lists go on from the place of a file that was deleted: rows of those may be made as fast as files are. */
+/** For so long a deleted file may be a cursor of lists. No longer: its row stays for that, and such rows come fast. */
 const REMEMBER_DELETED_MS = HOUR_MS;
 /** A batch lives a day; a hidden file of its that is older will never be shown. */
 const HIDDEN_MS = 72 * HOUR_MS;
-/** At most so many files of each place a sweep, and so long: a place that answers nothing takes a minute for each. */
+/** A sweep clears at most so many files from each place, for so long: one that does not answer takes a minute for each file. */
 const SWEEP_MOST = 500;
 const SWEEP_MS = 60_000;
-/** Rows alone are cheap: a sweep changes so many times as many, more than anybody deletes files in its minute. */
+/** Rows without contents are cheap: a sweep changes so many portions of `SWEEP_MOST`, more than anybody deletes between two. */
 const ROW_PORTIONS = 100;
 /** A writer's sign of life, at most this often. */
 const TOUCH_MS = 30_000;
@@ -65,7 +65,7 @@ export interface Keeping {
   readonly mostBytes?: number;
 }
 
-/** What puts an organization's files into requests needs no more. */
+/** All that is needed to put an organization's files into requests. */
 export type FileReader = Pick<FileStore, "find" | "read">;
 
 export class FileStore {
@@ -250,7 +250,7 @@ async function inPortions(work: () => Promise<number>): Promise<void> {
   for (let portion = 0; portion < ROW_PORTIONS; portion += 1) if ((await work()) < SWEEP_MOST) return;
 }
 
-/** The bytes, each only once there is room for it. */
+/** The bytes of `source`, each piece only once there is room for it. */
 async function* fittingInto(room: Room, source: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
   let bytes = 0;
   for await (const chunk of source) {

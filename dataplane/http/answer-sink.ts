@@ -42,7 +42,7 @@ export class HttpAnswerSink implements AnswerSink {
   ) {
     this.#response = response;
     this.#onStart = onStart;
-    // It says so once.
+    // A response that is closed already emits no event any more.
     if (response.destroyed) this.closed.abort();
     response.on("close", () => {
       if (!response.writableFinished) {
@@ -51,7 +51,7 @@ export class HttpAnswerSink implements AnswerSink {
       }
       this.#release();
     });
-    // A write after the client left: the close event has already said so.
+    // Of a write after the client left, which the close event has told already.
     response.on("error", nothing);
   }
 

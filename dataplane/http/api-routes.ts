@@ -37,7 +37,7 @@ export interface ApiParts {
   readonly serve: Serve;
   readonly countUpstream: CountTokensNeeds["ask"];
   readonly upstreams: CountTokensNeeds["upstreams"];
-  /** Where large bodies are worked on. */
+  /** The threads that work on large bodies; null: the main thread does. */
   readonly large: WorkerPool | null;
   readonly sealerOf: CountTokensNeeds["sealerOf"];
   /** The address that clients use, without a slash at its end. */

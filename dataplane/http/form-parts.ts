@@ -18,7 +18,7 @@ export interface FormPart {
 type PartHeaders = Readonly<Record<string, readonly string[] | undefined>>;
 
 const MAX_HEADERS = 50;
-/** The heads of some fifty parts. */
+/** Bytes that are parsed at once while new parts begin: room for the headers of some fifty. */
 const SLICE_BYTES = 4 * 1024;
 /** RFC 2046 §5.1.1. */
 const MAX_BOUNDARY = 70;

@@ -49,7 +49,7 @@ export function processProbe(memoryLimit: number): PressureProbe & { stop(): voi
   };
 }
 
-/** What there is too much of. */
+/** What this process has too much of: delay of the event loop, heap, resident memory. */
 type Overload = "loop" | "heap" | "resident";
 
 export class Pressure {

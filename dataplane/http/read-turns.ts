@@ -59,7 +59,7 @@ export class ReadTurns {
     return this.#line.has(socket);
   }
 
-  /** What a read turned out to cost beyond its bytes. */
+  /** Counts what a read turned out to cost beyond its bytes, as bytes of the shared rate. */
   spend(bytes: number): void {
     this.#left -= bytes;
   }
@@ -100,7 +100,7 @@ export class ReadTurns {
   }
 }
 
-/** The request's stream resumes its connection by itself whenever it has room. */
+/** For a connection out of its turn: Node resumes it by itself whenever the request's stream has room. */
 function pauseAgain(this: Socket): void {
   this.pause();
 }

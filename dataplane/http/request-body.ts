@@ -92,7 +92,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
   const announced = announcedLength(request);
   try {
-    // It tells no listener of that any more.
+    // A request that is destroyed already emits no event any more.
     if (request.destroyed) throw clientGone();
     if (announced > maxBytes) throw bodyTooLarge(maxBytes);
     bodyLease.expect(announced);

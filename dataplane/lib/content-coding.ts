@@ -17,7 +17,7 @@ const ZSTD_WINDOW_LOG = Math.ceil(Math.log2(bodyLimits.bytes));
 
 /** How zlib's form begins: the low half of its first byte is the method (RFC 1950 §2.2). No coder's bare form does. */
 const ZLIB_METHOD = 8;
-/** What an answer went through one after another; more is no server's habit. */
+/** Codings that one answer may have, one over the other; no known server uses more. */
 const MAX_CODINGS = 2;
 
 const gzip = (): Transform => createGunzip({ chunkSize });
@@ -82,13 +82,13 @@ class DecoderChain extends Transform {
 
   override _transform(bytes: Buffer, _: BufferEncoding, done: TransformCallback): void {
     if (this.#stages.length === 0) this.#join(this.#open(bytes));
-    // Called once they are decoded, which waits while nobody reads.
+    // `done` is called once the bytes are decoded, which waits while nobody reads.
     this.#stages[0]?.write(bytes, done);
   }
 
   override _flush(done: TransformCallback): void {
     const end = this.#stages.at(-1);
-    // zlib's end of a text with bytes behind it comes before the sender's.
+    // zlib may have ended before the sender did: where bytes stand behind its text.
     if (end === undefined || end.readableEnded) return done();
     end.once("end", done);
     this.#stages[0]?.end();

@@ -68,12 +68,12 @@ export class Crew<Member extends CrewMember> {
     }
   }
 
-  /** Of whoever has a place. */
+  /** A member for whoever has a place: an idle one, or a new one. */
   take(): Member {
     return this.#idle.pop() ?? this.#start();
   }
 
-  /** It is ready for the next job. */
+  /** Takes a member back that is ready for the next job. */
   giveBack(member: Member): void {
     this.#idle.push(member);
   }
@@ -89,7 +89,7 @@ export class Crew<Member extends CrewMember> {
       this.#all.delete(member);
       const at = this.#idle.indexOf(member);
       if (at >= 0) this.#idle.splice(at, 1);
-      // Not in a tight loop when they cannot start.
+      // One that never served may be unable to start: the next job tries again, not this loop.
       if (member.served) this.warm();
     });
     this.#all.add(member);

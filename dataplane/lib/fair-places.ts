@@ -6,9 +6,9 @@
 
 export interface PlaceLimits {
   readonly places: number;
-  /** Of them that one owner may have at once; absent: all. */
+  /** How many of them one owner may have at once; absent: all. */
   readonly placesOfOne?: number;
-  /** Of one owner that may wait; more are turned away. */
+  /** How many of one owner may wait for a place; more are turned away. */
   readonly waitingOfOne: number;
   /** The same for all owners together. */
   readonly waiting: number;

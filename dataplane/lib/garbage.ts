@@ -17,7 +17,7 @@ export function collectAll(): void {
   collect({ execution: "async" });
 }
 
-/** Takes a millisecond or two; so much moves in some 50 ms. */
+/** Bytes between two collections of the young generation, of a millisecond or two each. At full speed that is some 50 ms. */
 const COLLECT_YOUNG_AFTER = 8 * 1024 * 1024;
 
 let moved = 0;

@@ -1,4 +1,4 @@
-/** Keeps its own place in a roster; -1: it is in none. */
+/** A member of a roster. `seat` is its place there; -1: it is in none. */
 export interface Seated {
   seat: number;
 }

@@ -88,7 +88,7 @@ export class SharedCache<Value> {
 
   #weigh(owner: Owner<Value>, more: number): void {
     this.#weight += more;
-    // By one at a time: so the next lower weight of all is always that of somebody.
+    // In steps of one, as `#resize` looks for the greatest weight no further than one below the last.
     for (let left = Math.abs(more); left > 0; left -= 1) this.#resize(owner, owner.size + Math.sign(more));
   }
 

@@ -1,6 +1,6 @@
 import { Roster, type Seated } from "./roster.ts";
 
-/** One that is told; `forget` takes it. */
+/** Who is to be told that the process ends. */
 export interface ShutdownListener extends Seated {
   readonly processEnds: () => void;
 }
@@ -16,7 +16,7 @@ export class Shutdown {
 
   tell(): void {
     this.#hasCome = true;
-    // Who is told may leave.
+    // A copy: a listener that is told may have others forgotten.
     const listeners = [...this.#listeners];
     for (const listener of listeners) {
       this.forget(listener);

@@ -14,7 +14,7 @@ export function endAtSignals(): void {
   for (const signal of SIGNALS) process.on(signal, () => handler(signal));
 }
 
-/** From now on they are told here, in the place of whoever was told before. */
+/** From now on `handle` is called for them, in the place of the handler before. */
 export function handleSignals(handle: (signal: Signal) => void): void {
   handler = handle;
 }

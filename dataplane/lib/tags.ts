@@ -43,7 +43,7 @@ export const isTagName = (name: string): boolean => namePattern.test(name) && na
 
 const isTag = ({ name, value }: Tag): boolean => isTagName(name) && valuePattern.test(value);
 
-/** Of text that `readTags` made. */
+/** The values of tags by their names. @param text as `readTags` made it. */
 export function tagsOf(text: string): Record<string, string> {
   if (text === "") return {};
   return Object.fromEntries(

@@ -14,11 +14,11 @@ export interface WorkerPoolLimits {
   readonly heapMiB: number;
   /** A worker with a larger heap after a job is replaced, so that idle ones are small. MiB */
   readonly retireMiB: number;
-  /** A job may take so long, milliseconds. */
+  /** Longest time for a job, milliseconds. */
   readonly jobMs: number;
-  /** Whoever left gets so long until the worker that still works for them is ended, milliseconds. */
+  /** How long a worker may go on for a caller that has left before it is ended, milliseconds. */
   readonly graceMs: number;
-  /** Nobody waits longer for a worker, milliseconds. */
+  /** Longest wait for a worker, milliseconds. */
   readonly waitMs: number;
   /** Jobs that may wait, of all owners and of one. */
   readonly waiting: number;

@@ -46,8 +46,10 @@ export function pageFrom(
       limit ${limit + 1}
     `,
     /**
-     * Where rows may be large: stands for those of `rows`, a `select *` that ends in `walk`, as far as one page may hold, under the
-     * name `as`. `bytes` says how large one is; `found` says of each how many there were.
+     * Where rows may be large, for behind `from`: those of `rows`, cut where a page would have more than `MOST_LARGE_BYTES`.
+     * @param rows a `select *` that ends in `walk`.
+     * @param bytes how large one of them is.
+     * @param as their name. Beside its columns each has `found`: how many rows there were before the cut.
      */
     within: (rows: FragmentSqlToken, bytes: FragmentSqlToken, as = sql.fragment`page`) => sql.fragment`
       (
@@ -58,7 +60,7 @@ export function pageFrom(
       where coalesce(bytes_before, 0) < ${MOST_LARGE_BYTES}
       ${orderBy}
     `,
-    /** What of the rows the page shows, in the order that was asked for. `found`: how many there were, of `within`. */
+    /** What of the rows the page shows, in the order that was asked for. @param found how many there were before a cut of `within`. */
     show: <Row>(rows: readonly Row[], found = rows.length): ListPage<Row> => {
       const page = rows.slice(0, limit);
       return { items: backwards ? page.toReversed() : page, hasMore: found > page.length };

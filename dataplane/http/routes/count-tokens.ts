@@ -27,9 +27,9 @@ import { callerOf, type HttpServices, type Routes } from "../route.ts";
 
 export interface CountTokensNeeds {
   readonly ask: CountUpstream;
-  /** Says who is asked. */
+  /** Chooses the upstream that is asked. */
   readonly upstreams: Pick<Upstreams, "counting">;
-  /** Where large bodies are worked on; null: here. */
+  /** The threads that work on large bodies; null: the main thread does. */
   readonly pool: WorkerPool | null;
   readonly sealerOf: (organizationId: string) => Sealer;
   readonly files: FileReader;
