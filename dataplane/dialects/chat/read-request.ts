@@ -5,6 +5,7 @@ import { Cursor, fieldError } from "../cursor.ts";
 import { effortToHub, openaiEfforts } from "../effort.ts";
 import { readSchemaFormat } from "../formats.ts";
 import { readFileData, readImageUrl, withDetail } from "../media.ts";
+import { failPart, readParts, readTexts } from "../read-parts.ts";
 import { readStops } from "../stop-sequences.ts";
 import { choiceOfMode, readAllowedTools, ToolList } from "../tool-list.ts";
 import { readUser } from "../user-id.ts";
@@ -170,7 +171,7 @@ function readMessage(message: Cursor, reading: Reading): void {
   switch (role) {
     case "system":
     case "developer":
-      reading.conversation.instructions(readText(message).join("\n"));
+      reading.conversation.instructions(readTexts(message, isText).join("\n"));
       return;
     case "user":
       reading.conversation.user(readUserContent(message, reading));
@@ -200,29 +201,10 @@ function readMessage(message: Cursor, reading: Reading): void {
 
 const legacyId = (index: number): string => `call_function_${index}`;
 
-/** Content that is text: a string, or a list of text (and, for an assistant, refusal) parts. */
-function readText(message: Cursor): readonly string[] {
-  const content = message.content("content") ?? message.missing("content");
-  if (typeof content === "string") return [content];
-  return content.map((part) => {
-    const type = part.requiredText("type");
-    if (type === "text") return part.requiredText("text");
-    if (type === "refusal") return part.requiredText("refusal");
-    return part.fail(
-      "type",
-      `content parts of type ${type.slice(0, 40)} are not allowed here`,
-      "unsupported_content",
-    );
-  });
-}
+const isText = (type: string): boolean => type === "text";
 
-function readUserContent(message: Cursor, reading: Reading): string | ContentBlockParam[] {
-  const content = message.content("content") ?? message.missing("content");
-  if (typeof content === "string") return content;
-  const blocks = content.map((part) => readPart(part, reading));
-  const [only] = blocks;
-  return blocks.length === 1 && only?.type === "text" ? only.text : blocks;
-}
+const readUserContent = (message: Cursor, reading: Reading): string | ContentBlockParam[] =>
+  readParts(message, "content", (part) => readPart(part, reading));
 
 function readPart(part: Cursor, reading: Reading): ContentBlockParam {
   const type = part.requiredText("type");
@@ -241,11 +223,7 @@ function readPart(part: Cursor, reading: Reading): ContentBlockParam {
       return document;
     }
     default:
-      return part.fail(
-        "type",
-        `content parts of type ${type.slice(0, 40)} are not supported`,
-        "unsupported_content",
-      );
+      return failPart(part, type, "supported");
   }
 }
 
@@ -266,7 +244,7 @@ function readAssistant(message: Cursor, reading: Reading): void {
   const { conversation } = reading;
   const reasoning = message.text("reasoning_content");
   const texts = [
-    ...(message.has("content") ? readText(message) : []),
+    ...(message.has("content") ? readTexts(message, isText) : []),
     ...(message.text("refusal") === undefined ? [] : [message.requiredText("refusal")]),
   ].filter((text) => text !== "");
   conversation.assistant([

@@ -6,6 +6,7 @@ import { effortToHub, openaiEfforts } from "../effort.ts";
 import { serverToolItems } from "../find-server-tool.ts";
 import { readSchemaFormat } from "../formats.ts";
 import { readFileData, readFileUrl, readImageUrl, withDetail } from "../media.ts";
+import { failPart, readParts, readTexts } from "../read-parts.ts";
 import { openReasoningItem } from "../reasoning.ts";
 import { readUser } from "../user-id.ts";
 import { Aliases, ConversationBuilder } from "../conversation-builder.ts";
@@ -124,7 +125,11 @@ function readItem(item: Cursor, reading: Reading): void {
       readCall(item, reading);
       return;
     case "function_call_output":
-      reading.conversation.result(item.name("call_id"), readOutput(item, reading), item.at("call_id"));
+      reading.conversation.result(
+        item.name("call_id"),
+        readParts(item, "output", (part) => readPart(part, reading)),
+        item.at("call_id"),
+      );
       return;
     case "reasoning":
       readReasoning(item, reading);
@@ -156,49 +161,22 @@ function readMessage(item: Cursor, reading: Reading): void {
   switch (role) {
     case "system":
     case "developer":
-      reading.conversation.instructions(readTexts(item).join("\n"));
+      reading.conversation.instructions(readTexts(item, isText).join("\n"));
       return;
     case "assistant": {
-      for (const text of readTexts(item))
+      for (const text of readTexts(item, isText))
         if (text !== "") reading.conversation.continueAssistant({ type: "text", text });
       return;
     }
     case "user":
-      reading.conversation.user(readParts(item, "content", reading));
+      reading.conversation.user(readParts(item, "content", (part) => readPart(part, reading)));
       return;
     default:
       item.fail("role", `unknown role ${role.slice(0, 40)}`);
   }
 }
 
-/** Content that can only be text. */
-function readTexts(item: Cursor): readonly string[] {
-  const content = item.content("content") ?? item.missing("content");
-  if (typeof content === "string") return [content];
-  return content.map((part) => {
-    const type = part.requiredText("type");
-    if (type === "refusal") return part.requiredText("refusal");
-    if (isText(type)) return part.requiredText("text");
-    return part.fail(
-      "type",
-      `content parts of type ${type.slice(0, 40)} are not allowed here`,
-      "unsupported_content",
-    );
-  });
-}
-
 const isText = (type: string): boolean => type === "input_text" || type === "output_text" || type === "text";
-
-function readParts(item: Cursor, key: string, reading: Reading): string | ContentBlockParam[] {
-  const content = item.content(key) ?? item.missing(key);
-  if (typeof content === "string") return content;
-  const blocks = content.map((part) => readPart(part, reading));
-  const [only] = blocks;
-  return blocks.length === 1 && only?.type === "text" ? only.text : blocks;
-}
-
-const readOutput = (item: Cursor, reading: Reading): string | ContentBlockParam[] =>
-  readParts(item, "output", reading);
 
 function readPart(part: Cursor, reading: Reading): ContentBlockParam {
   const type = part.requiredText("type");
@@ -216,11 +194,7 @@ function readPart(part: Cursor, reading: Reading): ContentBlockParam {
     reading.places.set(document, part.path);
     return document;
   }
-  return part.fail(
-    "type",
-    `content parts of type ${type.slice(0, 40)} are not supported`,
-    "unsupported_content",
-  );
+  return failPart(part, type, "supported");
 }
 
 function readFile(part: Cursor): DocumentBlock {
