@@ -53,6 +53,16 @@ interface Outcome {
   readonly entry: OrganizationEntry | null;
 }
 
+/** One declaration that is being resolved. */
+interface Resolving {
+  readonly object: Declared;
+  /** What was published of it before. */
+  readonly before: OrganizationEntry | undefined;
+  readonly context: OrganizationContext;
+  /** Receives what of it does not resolve. */
+  readonly faults: Fault<ResolvedReason>[];
+}
+
 /** All organizations, oldest first. */
 export function compileOrganizations(objects: readonly Declared[], context: OrganizationContext): Outcome[] {
   const holders = idHolders(objects, context);
@@ -139,6 +149,7 @@ function compileOrganization(
   const resolved: Fault<ResolvedReason>[] = [];
   // Its keys are the same keys, also where the rest of what it served may not go on.
   const before = context.prior.organization(object.uid);
+  const resolving: Resolving = { object, before, context, faults: resolved };
   const entry: OrganizationEntry = {
     source: sourceOf(object),
     id,
@@ -161,12 +172,11 @@ function compileOrganization(
     },
     ...((spec.keyDefaults?.hold ?? spec.hold) === "Typical" ? { hold: "typical" } : {}),
     ...(spec.keyDefaults?.limits === undefined ? {} : { keyDefaults: limitsOf(spec.keyDefaults.limits) }),
-    ...notificationsOf(object, spec, before, context, resolved),
+    ...notificationsOf(resolving, spec),
     ...projectLimits(spec),
     projects: [...new Set([DEFAULT_PROJECT, ...(spec.projects ?? []).map((project) => project.name)])],
     apiKeys: (spec.apiKeys ?? []).flatMap((key, index) => {
-      const known = before?.apiKeys.find((entry) => entry.name === key.name);
-      const found = resolveKey(object, "apiKeys", index, key.secretKeyRef, known, context, resolved);
+      const found = resolveKey(resolving, "apiKeys", index, key);
       if (found === null) return [];
       const expiresAt =
         key.expiresAt === undefined ? undefined : Number((momentMicros(key.expiresAt) ?? 0n) / 1000n);
@@ -181,8 +191,7 @@ function compileOrganization(
       ];
     }),
     adminKeys: (spec.adminKeys ?? []).flatMap((key, index) => {
-      const known = before?.adminKeys.find((entry) => entry.name === key.name);
-      const found = resolveKey(object, "adminKeys", index, key.secretKeyRef, known, context, resolved);
+      const found = resolveKey(resolving, "adminKeys", index, key);
       return found === null ? [] : [{ name: key.name, ...found }];
     }),
     ...(spec.identity === undefined ? {} : { identity: identityOf(spec.identity) }),
@@ -201,11 +210,8 @@ function compileOrganization(
 }
 
 function notificationsOf(
-  object: Declared,
+  { object, before, context, faults }: Resolving,
   { notifications = [] }: OrganizationSpec,
-  before: OrganizationEntry | undefined,
-  { credentials }: OrganizationContext,
-  faults: Fault<ResolvedReason>[],
 ): Pick<OrganizationEntry, "notifications"> {
   if (notifications.length === 0) return {};
   const entries = notifications.map((declared, index): Notification => {
@@ -213,7 +219,7 @@ function notificationsOf(
     const heldBefore = (id: string) =>
       before?.notifications?.some(({ credential }) => credential === id) === true;
     const { secretRef } = declared;
-    const { id, fault } = credentials.resolve(
+    const { id, fault } = context.credentials.resolve(
       object.namespace,
       secretRef,
       path,
@@ -337,14 +343,12 @@ function keyTaken({ object, accepted }: Verdict, list: KeyList, name: string): F
  * one that was never there is wanted from whoever makes keys.
  */
 function resolveKey(
-  object: Declared,
+  { object, before: published, context, faults }: Resolving,
   list: KeyList,
   index: number,
-  ref: SecretKeyRef,
-  before: Described | undefined,
-  context: OrganizationContext,
-  faults: Fault<ResolvedReason>[],
+  { name, secretKeyRef: ref }: { readonly name: string; readonly secretKeyRef: SecretKeyRef },
 ): Described | null {
+  const before = published?.[list].find((entry) => entry.name === name);
   const path = pathText(["spec", list, index, "secretKeyRef"]);
   const form = forms[list];
   const current = lookUp(context.secrets, object.namespace, ref);
