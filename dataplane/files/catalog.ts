@@ -51,6 +51,12 @@ export interface FileDescription {
   readonly expiresAt: number | null;
 }
 
+/** A file whose contents are stored. */
+interface WholeFile extends FileDescription {
+  readonly sizeBytes: number;
+  readonly visibility: "ready" | "hidden";
+}
+
 /**
  * Notes that contents are coming in, with room for `reservedBytes` of them; nobody sees the file yet.
  * @param limits null: it is stored however much there is.
@@ -114,21 +120,19 @@ export async function abandonFile(
 export async function completeFile(
   pool: DatabasePool,
   id: string,
-  sizeBytes: number,
-  description: FileDescription,
-  visibility: "ready" | "hidden",
+  { filename, mimeType, purpose, expiresAt, sizeBytes, visibility }: WholeFile,
   now: number,
 ): Promise<StoredFile> {
   const position = visibility === "ready" ? sql.fragment`nextval('files_position')` : sql.fragment`null`;
-  const expires = description.expiresAt === null ? sql.fragment`null` : timestamp(description.expiresAt);
+  const expires = expiresAt === null ? sql.fragment`null` : timestamp(expiresAt);
   return pool.transaction(async (transaction) => {
     const reserved = await transaction.oneFirst(sql.type(z.object({ bytes: z.bigint() }))`
       select stored_bytes as bytes from files where id = ${id} and state = 'writing' for update
     `);
     const file = await transaction.one(sql.type(fileSchema)`
       update files set
-        state = ${visibility}, position = ${position}, filename = ${description.filename},
-        mime_type = ${description.mimeType}, purpose = ${description.purpose}, size_bytes = ${sizeBytes},
+        state = ${visibility}, position = ${position}, filename = ${filename},
+        mime_type = ${mimeType}, purpose = ${purpose}, size_bytes = ${sizeBytes},
         stored_bytes = ${sizeBytes}, created_at = ${timestamp(now)}, touched_at = ${timestamp(now)}, expires_at = ${expires}
       where id = ${id} and state = 'writing'
       returning ${columns}

@@ -130,7 +130,7 @@ export class FileStore {
           throw new Error(`the upload ${id} was silent too long`);
       });
       const now = this.#clock.now();
-      return await completeFile(this.#postgres, id, size, describe(now), visibility, now);
+      return await completeFile(this.#postgres, id, { ...describe(now), sizeBytes: size, visibility }, now);
     } catch (error) {
       await this.#giveUp(id).catch(() => undefined);
       throw error;
