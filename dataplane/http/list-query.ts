@@ -2,8 +2,8 @@
  * The two pagination styles that every list accepts at once, and the one envelope that every SDK can page through
  * (service.md "Files"; dialects.md §A4; rules 4.15, 5.6).
  */
-import { ApiError } from "../lib/api-error.ts";
-import { requireKnownNames } from "../lib/query-names.ts";
+import type { ApiError } from "../lib/api-error.ts";
+import { invalidParameter, readGiven, readInteger, requireKnownNames } from "../lib/query.ts";
 
 export type Query = Readonly<Record<string, unknown>>;
 
@@ -40,22 +40,22 @@ export const MAX_SHORT_LIMIT = 1_000;
  * @throws ApiError 400 naming the parameter: a bad limit or order, two cursors, a malformed page token.
  */
 export function readListQuery(query: Query, maxLimit?: number): ListQuery {
-  const after = readText(query, "after");
-  const afterId = readText(query, "after_id");
-  const beforeId = readText(query, "before_id");
-  const page = readText(query, "page");
+  const after = readGiven(query, "after");
+  const afterId = readGiven(query, "after_id");
+  const beforeId = readGiven(query, "before_id");
+  const page = readGiven(query, "page");
   const given = Object.entries({ after, after_id: afterId, before_id: beforeId, page }).filter(
     ([, value]) => value !== null,
   );
   if (given.length > 1) {
     const names = given.map(([name]) => name).join(" and ");
-    throw invalid(given[1]?.[0] ?? "after", `${names} cannot be used together.`);
+    throw invalidParameter(given[1]?.[0] ?? "after", `${names} cannot be used together.`);
   }
   const byId = afterId !== null || beforeId !== null;
   const [parameter] = given[0] ?? [];
   const id = afterId ?? beforeId ?? after ?? (page === null ? null : openPage(page));
   return {
-    limit: readLimit(query, maxLimit ?? (byId ? MAX_SHORT_LIMIT : MAX_LIMIT)),
+    limit: readInteger(query, "limit", 1, maxLimit ?? (byId ? MAX_SHORT_LIMIT : MAX_LIMIT)),
     order: readOrder(query),
     cursor:
       parameter === undefined || id === null
@@ -66,7 +66,7 @@ export function readListQuery(query: Query, maxLimit?: number): ListQuery {
 
 /** The 400 for a cursor that names nothing in the caller's list. */
 export const unknownCursor = (parameter: string): ApiError =>
-  invalid(parameter, `${parameter} does not name an object of this list.`);
+  invalidParameter(parameter, `${parameter} does not name an object of this list.`);
 
 /** The envelope of every list. Each item must have an `id`. */
 export function listEnvelope(
@@ -103,34 +103,15 @@ export function pageOf<Item extends { readonly id: string }>(
   return { data: shown.slice(Math.max(0, at - limit), at), hasMore: at > limit };
 }
 
-/** One value of the query; null when absent. @throws ApiError 400 when it is there twice or empty. */
-function readText(query: Query, name: string): string | null {
-  const value = query[name];
-  if (value === undefined) return null;
-  if (typeof value !== "string" || value === "")
-    throw invalid(name, `${name} must be given once and not be empty.`);
-  return value;
-}
-
-function readLimit(query: Query, max: number): number | null {
-  const text = readText(query, "limit");
-  if (text === null) return null;
-  const limit = /^\d{1,9}$/.test(text) ? Number(text) : 0;
-  if (limit < 1 || limit > max) throw invalid("limit", `limit must be an integer from 1 to ${max}.`);
-  return limit;
-}
-
 function readOrder(query: Query): "asc" | "desc" {
-  const text = readText(query, "order");
+  const text = readGiven(query, "order");
   if (text === null || text === "desc") return "desc";
   if (text === "asc") return "asc";
-  throw invalid("order", "order must be asc or desc.");
+  throw invalidParameter("order", "order must be asc or desc.");
 }
 
 function openPage(token: string): string {
   const id = /^[A-Za-z0-9_-]+$/.test(token) ? Buffer.from(token, "base64url").toString("utf8") : "";
-  if (id === "") throw invalid("page", "page must be a next_page value of an earlier answer.");
+  if (id === "") throw invalidParameter("page", "page must be a next_page value of an earlier answer.");
   return id;
 }
-
-const invalid = (param: string, message: string) => new ApiError("invalid_value", message, { param });

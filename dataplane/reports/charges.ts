@@ -10,7 +10,8 @@ import { DAY_MS } from "../lib/clock.ts";
 import { Slices } from "../lib/slices.ts";
 import type { Tag } from "../lib/tags.ts";
 import type { Filters } from "./filters.ts";
-import { invalid, type BucketRange } from "./parameters.ts";
+import { invalidParameter } from "../lib/query.ts";
+import type { BucketRange } from "./parameters.ts";
 import { readSums, REPORT_SLICE_MS, tooLong, type Sum, type SumColumn } from "./sums.ts";
 
 /** The longest range of a report of costs (rule 5.19). */
@@ -133,7 +134,7 @@ export async function readCharges(
 ): Promise<ChargeSums> {
   const { organizationId, range, by, filters } = query;
   if (Math.floor(range.askedMs / DAY_MS) > MOST_DAYS) {
-    throw invalid(startName, `${startName} must be at most ${MOST_DAYS} days before the end.`);
+    throw invalidParameter(startName, `${startName} must be at most ${MOST_DAYS} days before the end.`);
   }
   const sums = await readSums(pool, {
     organizationId,

@@ -1,7 +1,7 @@
 /** What the four reports are filtered by (rules 5.13, 9.5, 14.4). */
-import { requireKnownNames } from "../lib/query-names.ts";
+import { invalidParameter, readGiven, requireKnownNames } from "../lib/query.ts";
 import { isTagName, type Tag } from "../lib/tags.ts";
-import { invalid, readList, readGiven, type ReportQuery } from "./parameters.ts";
+import { readList, type ReportQuery } from "./parameters.ts";
 
 /** What a report is narrowed to; null: not by this. Values match exactly, and what matches nothing finds nothing. */
 export interface Filters {
@@ -68,7 +68,7 @@ function readBoolean(query: ReportQuery, name: string): boolean | null {
   const text = readGiven(query, name);
   if (text === null) return null;
   if (text === "true" || text === "false") return text === "true";
-  throw invalid(name, `${name} must be true or false.`);
+  throw invalidParameter(name, `${name} must be true or false.`);
 }
 
 /** The tag that `tags[NAME]=value` filters by; null: none. @throws ApiError 400 naming the parameter. */
@@ -76,8 +76,8 @@ export function readTagFilter(query: ReportQuery): Tag | null {
   const given = Object.keys(query).filter((name) => TAG_FILTER.test(name));
   const [param, second] = given;
   if (param === undefined) return null;
-  if (second !== undefined) throw invalid(second, `${second}: a report is filtered by one tag.`);
+  if (second !== undefined) throw invalidParameter(second, `${second}: a report is filtered by one tag.`);
   const [, name = ""] = /^tags\[(.*)\]$/.exec(param) ?? [];
-  if (!isTagName(name)) throw invalid(param, `${param}: a tag is written as tags[NAME]=value.`);
+  if (!isTagName(name)) throw invalidParameter(param, `${param}: a tag is written as tags[NAME]=value.`);
   return { name, value: readGiven(query, param) ?? "" };
 }

@@ -2,9 +2,8 @@
  * The query parameters of the four reports (service.md "Admin API"; rules 5.11–5.13, 5.17, 5.19). Pure: the present moment is
  * an argument. Every parameter that cannot be read is a 400 that names it as the client wrote it.
  */
-import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS, HOUR_MS, LATEST_SECOND } from "../lib/clock.ts";
-import { namesOfList } from "../lib/query-names.ts";
+import { invalidParameter, namesOfList, readGiven, readInteger } from "../lib/query.ts";
 import { isTagName } from "../lib/tags.ts";
 
 const DEFAULT_RANGE_MS = 7 * DAY_MS;
@@ -50,8 +49,8 @@ export function readRange(
   const end = readMoment(query, endName);
   if ((end ?? now) <= start) {
     throw end === null
-      ? invalid(startName, `${startName} must be before now.`)
-      : invalid(
+      ? invalidParameter(startName, `${startName} must be before now.`)
+      : invalidParameter(
           endName,
           `${endName} must be after ${startName}${query[startName] === undefined ? " (7 days ago)" : ""}.`,
         );
@@ -69,7 +68,8 @@ export function readRange(
 export function readWidth(query: ReportQuery, widths: readonly Width[]): Width {
   const text = readGiven(query, "bucket_width");
   const width = text === null ? widths[0] : widths.find((known) => known === text);
-  if (width === undefined) throw invalid("bucket_width", `bucket_width must be ${widths.join(" or ")}.`);
+  if (width === undefined)
+    throw invalidParameter("bucket_width", `bucket_width must be ${widths.join(" or ")}.`);
   return width;
 }
 
@@ -116,12 +116,14 @@ export function readGroups<Group extends string>(query: ReportQuery, known: read
   const asked = new Set(readList(query, ["group_by"]));
   const tags = [...asked].filter((text) => text.startsWith(TAG_GROUP));
   const [tag = null] = tags.map((text) => text.slice(TAG_GROUP.length));
-  if (tags.length > 1) throw invalid("group_by", "group_by can have one tag.");
-  if (tag !== null && !isTagName(tag)) throw invalid("group_by", "group_by has a tag that cannot be.");
+  if (tags.length > 1) throw invalidParameter("group_by", "group_by can have one tag.");
+  if (tag !== null && !isTagName(tag))
+    throw invalidParameter("group_by", "group_by has a tag that cannot be.");
   const groups = [...asked].flatMap((text) => {
     if (text.startsWith(TAG_GROUP)) return [];
     const group = known.find((one) => one === text);
-    if (group === undefined) throw invalid("group_by", `group_by can be ${known.join(", ")}, tag:NAME.`);
+    if (group === undefined)
+      throw invalidParameter("group_by", `group_by can be ${known.join(", ")}, tag:NAME.`);
     return [group];
   });
   return { groups, tag };
@@ -138,21 +140,13 @@ export function readList(query: ReportQuery, names: readonly string[]): readonly
     given = true;
     for (const text of [query[name]].flat()) {
       const parts = typeof text === "string" ? text.split(",").map((part) => part.trim()) : [""];
-      if (parts.includes("")) throw invalid(name, `${name} must not hold an empty value.`);
+      if (parts.includes("")) throw invalidParameter(name, `${name} must not hold an empty value.`);
       values.push(...parts);
     }
-    if (values.length > MAX_VALUES) throw invalid(name, `${name} can have at most ${MAX_VALUES} values.`);
+    if (values.length > MAX_VALUES)
+      throw invalidParameter(name, `${name} can have at most ${MAX_VALUES} values.`);
   }
   return given ? values : null;
-}
-
-function readInteger(query: ReportQuery, name: string, least: number, most: number): number | null {
-  const text = readGiven(query, name);
-  if (text === null) return null;
-  const value = /^\d{1,16}$/.test(text) ? Number(text) : Number.NaN;
-  if (value >= least && value <= most) return value;
-  const range = most === Number.MAX_SAFE_INTEGER ? `of at least ${least}` : `from ${least} to ${most}`;
-  throw invalid(name, `${name} must be an integer ${range}.`);
 }
 
 function readMoment(query: ReportQuery, name: string): number | null {
@@ -160,7 +154,7 @@ function readMoment(query: ReportQuery, name: string): number | null {
   if (text === null) return null;
   const moment = parseMoment(text);
   if (moment !== null) return moment;
-  throw invalid(
+  throw invalidParameter(
     name,
     `${name} must be an ISO 8601 date-time such as 2026-11-21T00:00:00Z, a date such as 2026-11-21, or Unix seconds.`,
   );
@@ -199,13 +193,3 @@ function parseOffset(text: string): number | null {
 }
 
 const inBounds = (ms: number): number | null => (ms >= 0 && ms <= LATEST_MS ? ms : null);
-
-/** A parameter that is given once; null when it is not there. @throws ApiError 400 */
-export function readGiven(query: ReportQuery, name: string): string | null {
-  const value = query[name];
-  if (value === undefined) return null;
-  if (typeof value === "string" && value !== "") return value;
-  throw invalid(name, `${name} must be given once and not be empty.`);
-}
-
-export const invalid = (param: string, message: string) => new ApiError("invalid_value", message, { param });

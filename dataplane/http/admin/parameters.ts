@@ -1,5 +1,5 @@
 /** What the routes of the admin API read from paths and queries in the same way. */
-import { ApiError } from "../../lib/api-error.ts";
+import { invalidParameter } from "../../lib/query.ts";
 import type { Query } from "../list-query.ts";
 
 /** An id of a path. Whatever cannot be one names nothing, and never reaches the database (rule 5.7). */
@@ -16,9 +16,7 @@ export function readChoice<Choice extends string>(
   const value = query[name];
   if (value === undefined) return null;
   const choice = choices.find((known) => known === value);
-  if (choice === undefined) {
-    throw new ApiError("invalid_value", `${name} must be ${choices.join(" or ")}.`, { param: name });
-  }
+  if (choice === undefined) throw invalidParameter(name, `${name} must be ${choices.join(" or ")}.`);
   return choice;
 }
 
@@ -26,5 +24,5 @@ export function readChoice<Choice extends string>(
 export function readOne(query: Query, name: string): string | null {
   const value = query[name];
   if (value === undefined || typeof value === "string") return value ?? null;
-  throw new ApiError("invalid_value", `${name} must be given once.`, { param: name });
+  throw invalidParameter(name, `${name} must be given once.`);
 }

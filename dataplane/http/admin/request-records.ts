@@ -3,6 +3,7 @@ import { creditsText } from "../../billing/credits.ts";
 import { projectIdOf } from "../../identity/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { LATEST_SECOND } from "../../lib/clock.ts";
+import { invalidParameter, readInteger } from "../../lib/query.ts";
 import { tagsOf } from "../../lib/tags.ts";
 import { unixSeconds } from "../../lib/unix-time.ts";
 import { storedModel } from "../../requests/stored-form.ts";
@@ -44,8 +45,7 @@ export const requestRecordRoutes =
       const status = readInteger(asked, "status", 100, 599);
       const from = readInteger(asked, "from", 0, LATEST_SECOND);
       const to = readInteger(asked, "to", 0, LATEST_SECOND);
-      if (from !== null && to !== null && to <= from)
-        throw new ApiError("invalid_value", "to must be after from.", { param: "to" });
+      if (from !== null && to !== null && to <= from) throw invalidParameter("to", "to must be after from.");
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
       // What no row can hold filters everything out, and never reaches the database.
       const texts = [keyId, model, project, code].filter((text) => text !== null);
@@ -105,15 +105,4 @@ function shown(request: KeptRequest) {
     batch_id: request.batchId,
     tags: tagsOf(request.tags ?? ""),
   };
-}
-
-/** @throws ApiError 400 naming the parameter. */
-function readInteger(query: Query, name: string, least: number, most: number): number | null {
-  const text = readOne(query, name);
-  if (text === null) return null;
-  const value = /^\d{1,15}$/.test(text) ? Number(text) : -1;
-  if (value >= least && value <= most) return value;
-  throw new ApiError("invalid_value", `${name} must be an integer from ${least} to ${most}.`, {
-    param: name,
-  });
 }

@@ -4,11 +4,10 @@ import { Readable } from "node:stream";
 import type { StoredFile } from "../../files/catalog.ts";
 import type { FileStore } from "../../files/file-store.ts";
 import { attachment } from "../../files/filename.ts";
-import { ApiError } from "../../lib/api-error.ts";
 import { isoSeconds, unixSeconds } from "../../lib/unix-time.ts";
 import type { ErrorFamily } from "../../dialects/errors.ts";
 import { familyOf } from "../error-style.ts";
-import { namesOfList } from "../../lib/query-names.ts";
+import { invalidParameter, namesOfList, readGiven } from "../../lib/query.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { limits } from "../limits.ts";
 import { callerOf, type Routes } from "../route.ts";
@@ -37,7 +36,7 @@ export const fileRoutes =
       const query = readListQuery(request.query as Query);
       const page = await files.list({
         organizationId: callerOf(request).organizationId,
-        purpose: oneText(request.query as Query, "purpose"),
+        purpose: readPurpose(request.query as Query),
         ids: readIds(request.query as Query),
         limit: query.limit ?? USUAL_LIMIT,
         order: query.order,
@@ -98,11 +97,11 @@ function fileObject(file: StoredFile, family: ErrorFamily) {
   };
 }
 
-function oneText(query: Query, name: string): string | null {
-  const value = query[name];
-  if (value === undefined) return null;
-  if (typeof value === "string" && value !== "" && !value.includes("\0")) return value;
-  throw new ApiError("invalid_value", `${name} must be given once and not be empty.`, { param: name });
+/** @throws ApiError 400, also for what Postgres refuses in a text. */
+function readPurpose(query: Query): string | null {
+  const purpose = readGiven(query, "purpose");
+  if (purpose?.includes("\0") === true) throw invalidParameter("purpose", "purpose must not hold NUL.");
+  return purpose;
 }
 
 /** `ids`, `ids[]`, `ids[0]`, repeated or separated by commas; at most 100. */
@@ -113,7 +112,7 @@ function readIds(query: Query): readonly string[] | null {
     .flatMap((value) => (typeof value === "string" ? value.split(",") : []))
     .filter((id) => id !== "");
   if (ids.length > MAX_IDS || ids.some((id) => id.includes("\0"))) {
-    throw new ApiError("invalid_value", `ids must be at most ${MAX_IDS} file ids.`, { param: "ids" });
+    throw invalidParameter("ids", `ids must be at most ${MAX_IDS} file ids.`);
   }
   return ids;
 }

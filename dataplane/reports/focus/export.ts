@@ -1,7 +1,8 @@
 /** `GET /v1/organization/costs/export`. Source: rule 14.5. */
 import type { CommonQueryMethods } from "slonik";
-import { requireKnownNames } from "../../lib/query-names.ts";
-import { invalid, type ReportQuery } from "../parameters.ts";
+import { requireKnownNames } from "../../lib/query.ts";
+import { invalidParameter } from "../../lib/query.ts";
+import type { ReportQuery } from "../parameters.ts";
 import { focusCsv, focusParquet } from "./files.ts";
 import { monthPages } from "./pages.ts";
 
@@ -22,9 +23,9 @@ export interface Export {
 export function exportCosts(pool: CommonQueryMethods, organizationId: string, query: ReportQuery): Export {
   requireKnownNames(query, ["format", "month"]);
   const format = exportFormats.find((known) => known === query["format"]);
-  if (format === undefined) throw invalid("format", `format must be ${exportFormats.join(" or ")}.`);
+  if (format === undefined) throw invalidParameter("format", `format must be ${exportFormats.join(" or ")}.`);
   const [text, year, month] = /^(2\d{3})-(0[1-9]|1[0-2])$/.exec(String(query["month"])) ?? [];
-  if (text === undefined) throw invalid("month", "month must be a month of UTC such as 2026-11.");
+  if (text === undefined) throw invalidParameter("month", "month must be a month of UTC such as 2026-11.");
   // The month after December is January.
   const bounds = [Number(month) - 1, Number(month)].map((index) => Date.UTC(Number(year), index));
   const [from = 0, to = 0] = bounds;
