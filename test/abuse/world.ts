@@ -25,8 +25,8 @@ import type { NeighbourReport, Start } from "./neighbour.ts";
 import { startSink } from "./sink.ts";
 
 /** What the data plane gets, as a container would give it. */
-export const HEAP_MB = 512;
-export const BODY_BUDGET_MB = 256;
+const HEAP_MB = 512;
+const BODY_BUDGET_MB = 256;
 /**
  * Its resident memory at most: heap, budget, what decoding, parsing and sending hold beside the bytes that are counted,
  * and the page children's and workers' own.

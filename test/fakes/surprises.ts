@@ -10,7 +10,7 @@ const MOST_KEPT = 64 * 1024;
 const surprise = /"level":(?:60|"fatal")|UnhandledPromiseRejection|triggerUncaughtException|^Node\.js v\d+/m;
 
 /** What escaped in a program that printed this; null: nothing. */
-export function surpriseIn(output: string): string | null {
+function surpriseIn(output: string): string | null {
   const found = surprise.exec(output);
   return found === null ? null : output.slice(Math.max(0, found.index - 2_000), found.index + 2_000);
 }

@@ -4,7 +4,7 @@ import { connect, createServer, type AddressInfo, type Server, type Socket } fro
 import { setTimeout as sleep } from "node:timers/promises";
 
 /** What is lost without a word: all of it, or only what the store answers. */
-export type Lost = "everything" | "answers";
+type Lost = "everything" | "answers";
 
 interface Pair {
   readonly client: Socket;

@@ -52,7 +52,7 @@ const podSchema = z.object({
   containers: z.tuple([containerSchema]),
 });
 type Container = z.infer<typeof containerSchema>;
-export type ProbeName = "startupProbe" | "readinessProbe" | "livenessProbe";
+type ProbeName = "startupProbe" | "readinessProbe" | "livenessProbe";
 
 export interface ChartPodOptions {
   readonly rendered: Rendered;

@@ -92,7 +92,7 @@ function explainedByCalls({ marker, error }: Exchange, failures: readonly Failur
   return faulted.length > 0 && failures.includes("upstream");
 }
 
-export const exchangeText = (exchange: Exchange): string => {
+const exchangeText = (exchange: Exchange): string => {
   const { what, marker, plane, from, to, status, outcome, error, detail, requestId } = exchange;
   const seconds = (ms: number) => (ms / 1000).toFixed(1);
   const said = error === null ? detail : `${error.type}, ${error.code ?? "no code"}: ${error.message}`;

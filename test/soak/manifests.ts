@@ -9,7 +9,7 @@ export const keys = {
   poor: `sk-svc-${"p".repeat(40)}`,
 } as const;
 export const ORGANIZATION = "org_soak";
-export const POOR_ORGANIZATION = "org_poor";
+const POOR_ORGANIZATION = "org_poor";
 /** By the dialect of their upstreams. */
 export const models = { messages: "m-messages", chat: "m-chat", responses: "m-responses" } as const;
 /** The model whose price is edited, and its prices of an output token, in micro-credits. */

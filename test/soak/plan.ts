@@ -11,7 +11,7 @@ export type PlaneIndex = 0 | 1;
 export const planeIndexes: readonly PlaneIndex[] = [0, 1];
 
 /** What goes wrong with one call at an upstream: the fakes' own words, or an answer with that status. */
-export type UpstreamFault = Faults | { readonly status: number };
+type UpstreamFault = Faults | { readonly status: number };
 
 /** How an upstream may misbehave towards half of its calls for a while. */
 export const upstreamFaults = {

@@ -51,7 +51,7 @@ export interface Minting {
 }
 
 /** As JSON Web Key. */
-export type PrivateKey = Readonly<Record<string, unknown>> & { readonly kid: string };
+type PrivateKey = Readonly<Record<string, unknown>> & { readonly kid: string };
 
 const newKey = (): PrivateKey => ({
   ...generateKeyPairSync("ec", { namedCurve: "P-256" }).privateKey.export({ format: "jwk" }),
