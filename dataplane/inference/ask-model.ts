@@ -32,7 +32,7 @@ export const askModelOf =
         deadline,
         closed: Cancellation.by(signal),
         unbilled: true,
-        // Calls and waiting are the engine's, not the client's request's.
+        // Upstream calls and waiting are told of the engine, not of the client's request.
         summary: newRequestSummary(null),
         credential: (id) => snapshot.credential(id),
       });

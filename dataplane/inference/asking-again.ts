@@ -7,9 +7,9 @@ import { refusedOwn } from "./unknown-fields.ts";
 /** The request as the refusing upstream got it. */
 export interface RefusedRequest {
   readonly converted: boolean;
-  /** The content of reasoning was asked for that the client did not ask for. */
+  /** The content of reasoning was asked for by us, not by the client. */
   readonly reasoningAsked: boolean;
-  /** What it had of fields that are ours to leave out. */
+  /** Fields of own-fields.ts that it has: an upstream may be asked again without them. */
   readonly own: readonly OwnField[];
 }
 

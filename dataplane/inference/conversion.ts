@@ -32,7 +32,7 @@ export interface Written {
   readonly body: Buffer;
   /** The value of `x-gapura-dropped`; null when nothing was. */
   readonly dropped: string | null;
-  /** What it has of fields that are ours to leave out. */
+  /** Fields of own-fields.ts that it has: an upstream may be asked again without them. */
   readonly own: readonly OwnField[];
 }
 

@@ -37,7 +37,7 @@ export interface RelayBody {
   readonly reasoningAsked: boolean;
   /** Client field names that this route has no place for (rule 2.2). */
   readonly dropped: readonly string[];
-  /** What it has of fields that are ours to leave out. */
+  /** Fields of own-fields.ts that it has: an upstream may be asked again without them. */
   readonly own: readonly OwnField[];
 }
 

@@ -123,14 +123,14 @@ class IterationStream extends ResponseStream<readonly MessagesEvent[]> {
   /** The bytes before the first event are wanted. */
   keeps = false;
 
-  /** Forgotten here. */
+  /** Those bytes, which are forgotten here. */
   takeBeginning(): Buffer {
     return Buffer.concat(this.#kept.take());
   }
 
   override data(chunks: readonly Buffer[]): void {
     for (const chunk of this.keeps && this.isOpening ? chunks : []) {
-      // Of more than models write nothing is read (`usageOfNoStream`).
+      // A beginning that is longer than any model's is not read (`usageOfNoStream`).
       if (this.#kept.length > MOST_BEGUN_BYTES) break;
       this.#kept.add(chunk);
     }

@@ -31,11 +31,11 @@ export interface Sent {
   readonly foreign: boolean;
   /** The value of `x-gapura-dropped`. */
   readonly dropped: string | null;
-  /** Usage was asked for that the client did not ask for (relay). */
+  /** Usage was asked for by us, not by the client (relay). */
   readonly usageInjected: boolean;
-  /** The content of reasoning was asked for that the client did not ask for. */
+  /** The content of reasoning was asked for by us, not by the client. */
   readonly reasoningAsked: boolean;
-  /** What it had of fields that are ours to leave out. */
+  /** Fields of own-fields.ts that it has: an upstream may be asked again without them. */
   readonly own: readonly OwnField[];
 }
 

@@ -45,7 +45,7 @@ export function snippet(text: string | null | undefined): string {
   return atMost(withoutMarkup(text, MAX_SNIPPET_CHARACTERS), MAX_SNIPPET_CHARACTERS);
 }
 
-/** Without tags and entities, in one line; still some times as long as `limit`, perhaps. */
+/** A text without tags and entities, in one line; up to eight times as long as `limit`. */
 function withoutMarkup(text: string | null | undefined, limit: number): string {
   // Cut before working on it: an engine may send megabytes.
   const begin = (text ?? "").slice(0, 8 * limit);

@@ -77,7 +77,7 @@ export function ownAddresses(
     const signal = AbortSignal.timeout(LOOKUP_MS);
     const release = await lookUpPlaces.take(owner, signal).catch(() => "late" as const);
     if (typeof release === "string") throw new OwnUnknown();
-    // However late it ends: so long it has its thread.
+    // Its place is held until it ends, however late: so long it has a thread of libuv's.
     const looking = lookUpOnce(name)
       .catch(() => [])
       .finally(release);

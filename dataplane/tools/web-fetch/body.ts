@@ -18,7 +18,7 @@ const DISCARDED_BYTES = 16 * 1024;
 /** Lets go of a body that nobody wants, or no further, without waiting for it; its errors are nobody's either. */
 export function discardBody(body: BodyReadable): void {
   body.on("error", () => undefined);
-  // Whoever began to read it holds back the rest, which may never come.
+  // Of one that was read in part the rest may never come: nothing is waited for.
   if (body.readableDidRead) body.destroy();
   else body.dump({ limit: DISCARDED_BYTES }).catch(() => undefined);
 }
