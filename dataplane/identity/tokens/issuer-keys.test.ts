@@ -60,6 +60,42 @@ test("a new key is found at once; a flood of unknown ones causes one look in 30 
   expect(looks()).toBe(3);
 });
 
+test("whoever goes on sending tokens of a key that is gone keeps no new key from being found at once", async () => {
+  await find("one");
+  const before = looks();
+  for (let second = 1; second <= 65; second += 1) {
+    now += 1_000;
+    expect(await find("gone")).toEqual([]);
+  }
+  expect(looks() - before, "at once, and every 30 s").toBe(3);
+  issuer.publish(one, two);
+  now += 1_000;
+  expect(await find("two")).toEqual(["two"]);
+});
+
+test("a key that is published after its first token is found within 30 s, though nothing else is asked for", async () => {
+  await find("one");
+  now += 1_000;
+  expect(await find("two")).toEqual([]);
+  issuer.publish(one, two);
+  now += 29_000;
+  expect(await find("two")).toEqual([]);
+  now += 1_000;
+  expect(await find("two")).toEqual(["two"]);
+});
+
+test("ids that no key can have are not looked for, and made-up ones leave the next look to a new key", async () => {
+  await find("one");
+  now += 1_000;
+  expect(await find("k".repeat(1025))).toEqual([]);
+  expect(looks()).toBe(1);
+  await Promise.all(Array.from({ length: 300 }, (_, n) => find(`unknown-${n}`)));
+  expect(looks()).toBe(2);
+  issuer.publish(one, two);
+  now += 30_000;
+  expect([await find("two"), looks()]).toEqual([["two"], 3]);
+});
+
 test("a new key is found at once, also while keys are being read as they were before it", async () => {
   const answered = Promise.withResolvers<void>();
   const place = { issuer: issuer.url, jwksUrl: `${issuer.url}/keys`, allowCidrs: [], allowPorts: [] };

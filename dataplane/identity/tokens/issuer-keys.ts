@@ -1,13 +1,14 @@
 /**
  * The keys of one issuer, as this process last read them (rule 13.1). They are read in the background while tokens of
  * the issuer come, so that requests seldom wait, and a key that vanished is refused within a minute. Tokens that name
- * unknown keys cause one look in 30 s, however many come.
+ * new keys cause one look in 30 s, however many come. A key that was looked for in vain is new no more: whoever goes on
+ * sending its tokens does not keep others' from being looked for.
  */
 import { z } from "zod";
 import type { IdentityEntry } from "../../config/schema.ts";
 import type { Clock } from "../../lib/clock.ts";
 import type { FetchJson } from "./fetch-json.ts";
-import { type IssuerKey, type KeySet, keysFor, readKeySet, type TokenHeader } from "./key-set.ts";
+import { type IssuerKey, type KeySet, keysFor, MOST_KID, readKeySet, type TokenHeader } from "./key-set.ts";
 
 /** Where an issuer's keys are, and what is opened to reach them. */
 export type IssuerPlace = Pick<IdentityEntry, "issuer" | "jwksUrl" | "allowCidrs" | "allowPorts">;
@@ -21,6 +22,8 @@ const IN_USE_MS = 10 * 60_000;
 /** While the issuer is away, so long after its last good answer. */
 const STALE_MS = 10 * 60_000;
 const UNKNOWN_KEY_MS = 30_000;
+/** Unknown keys that are remembered. Whoever makes up more makes older ones new again. */
+const MOST_UNKNOWN = 100;
 /** After a failure nobody asks again sooner. */
 const FAILURE_PAUSE_MS = 5_000;
 const TELL_MS = 60_000;
@@ -33,14 +36,16 @@ export class IssuerKeys {
   readonly #fetchJson: FetchJson;
   readonly #clock: Clock;
   #keys: KeySet = [];
-  /** When, by a clock that takes no steps: of the last good answer, of the last look, of the last one for an unknown key, of the last use. */
+  /** When, by a clock that takes no steps: of the last good answer, of the last look, of the last one for a new key, of the last use. */
   #goodAt = Number.NEGATIVE_INFINITY;
   #lookedAt = Number.NEGATIVE_INFINITY;
-  #unknownAt = Number.NEGATIVE_INFINITY;
+  #newAt = Number.NEGATIVE_INFINITY;
   #usedAt = Number.NEGATIVE_INFINITY;
   /** And of the last failure that was told. */
   #toldAt = Number.NEGATIVE_INFINITY;
   #failure: unknown = null;
+  /** When each key that is not there was first asked for, the oldest first. */
+  readonly #unknown = new Map<string, number>();
   #looking: Promise<void> | null = null;
   #discovered: { readonly url: string; readonly at: number } | null = null;
 
@@ -78,11 +83,27 @@ export class IssuerKeys {
 
   /** For a token that came at `now`. */
   async #lookForNew(header: TokenHeader, now: number): Promise<void> {
+    if ((header.kid?.length ?? 0) > MOST_KID) return;
+    const since = this.#unknownSince(header, now);
     if (this.#looking !== null) await this.#looking;
     // A look that began before the token came says nothing of a key that is younger.
-    if (this.#knows(header) || this.#lookedAt >= now || now - this.#unknownAt < UNKNOWN_KEY_MS) return;
-    this.#unknownAt = now;
+    if (this.#knows(header) || this.#lookedAt >= now) return;
+    // What was looked for in vain may be published late: it is looked for again when nobody has looked for a while.
+    const isNew = since > this.#goodAt;
+    if (now - (isNew ? this.#newAt : this.#lookedAt) < UNKNOWN_KEY_MS) return;
+    if (isNew) this.#newAt = now;
     await this.#look(now);
+  }
+
+  /** When a key that is not there was first asked for. */
+  #unknownSince({ alg, kid }: TokenHeader, now: number): number {
+    const name = JSON.stringify([alg, kid]);
+    const since = this.#unknown.get(name);
+    if (since !== undefined) return since;
+    const [oldest] = this.#unknown.keys();
+    if (oldest !== undefined && this.#unknown.size >= MOST_UNKNOWN) this.#unknown.delete(oldest);
+    this.#unknown.set(name, now);
+    return now;
   }
 
   /**

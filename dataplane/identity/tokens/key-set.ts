@@ -21,9 +21,12 @@ const MOST_MODULUS = 1366;
 /** 32 bits: whoever verifies pays for every one more, and the owner of an issuer's keys may be nobody's friend. */
 const MOST_EXPONENT = 6;
 
+/** Characters of a key's id. */
+export const MOST_KID = 1024;
+
 const text = z.string().min(1).max(MOST_MODULUS);
 const common = {
-  kid: z.string().max(1024).optional(),
+  kid: z.string().max(MOST_KID).optional(),
   alg: z.string().optional(),
   use: z.string().optional(),
   key_ops: z.array(z.string()).optional(),
