@@ -14,7 +14,7 @@ import type { Notification } from "../config/schema.ts";
 import { DAY_MS, systemClock } from "../lib/clock.ts";
 import type { Resolver } from "../tools/url-guard/resolver.ts";
 import { claimDeliveries, refusedDestinations } from "./deliveries.ts";
-import { NotificationSender, pauseAfter } from "./sender.ts";
+import { NotificationSender, pauseAfter, type SenderOptions } from "./sender.ts";
 
 const SECRET = `whsec_${Buffer.alloc(32, 7).toString("base64")}`;
 
@@ -89,6 +89,7 @@ function pod(
   resolver?: Resolver,
   store: DatabasePool = pool,
   secret = SECRET,
+  more: Partial<Pick<SenderOptions, "log" | "snapshot">> = {},
 ) {
   const organizations = Object.entries(notifications).map(([id, list]) =>
     sampleOrganization(id, { notifications: [...list] }),
@@ -104,6 +105,7 @@ function pod(
     insideResolver: resolver ?? { resolve: async () => [] },
     timeoutMs: 400,
     lookMs: 20,
+    ...more,
   });
   senders.push(sender);
   sender.start();
@@ -296,6 +298,34 @@ test("a secret that signs nothing keeps a message waiting as one that is not the
   const id = await crossed("org_b", [url("/good")]);
   pod({ org_b: [told("/good")] });
   await expect.poll(() => came.map(({ headers }) => headers["webhook-id"])).toEqual([id]);
+});
+
+test("a secret that signs nothing is told once in the log, and once more when it was changed", async () => {
+  const lines: string[] = [];
+  const log = pino({ level: "warn" }, { write: (line: string) => void lines.push(line) });
+  let secret = "no base64!";
+  const snapshot = () => {
+    const organization = sampleOrganization("org_a", { notifications: [told("/good")] });
+    return sampleSnapshot(sampleRouting(1, { organizations: [organization] }), { "ns/hooks/secret": secret });
+  };
+  await crossed("org_a", [url("/good")]);
+  pod({}, undefined, pool, secret, { log, snapshot });
+  const tried = async (times: number) => {
+    await expect
+      .poll(async () => {
+        await hurry();
+        return (await state())["/good"]?.tries;
+      })
+      .toBeGreaterThanOrEqual(times);
+  };
+  await tried(3);
+  expect(lines.map((line) => (JSON.parse(line) as { msg: string }).msg)).toEqual([
+    "a notification's secret signs nothing",
+  ]);
+  secret = "nor is this";
+  await tried(8);
+  expect(lines).toHaveLength(2);
+  expect(lines.join("")).not.toMatch(/base64|nor is this/);
 });
 
 test("what was taken is not sent again because Postgres was away when that was to be noted", async () => {

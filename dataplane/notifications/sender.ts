@@ -32,6 +32,8 @@ const FIRST_PAUSE_MS = 10_000;
 const LONGEST_PAUSE_MS = 2 * HOUR_MS;
 /** What is wrong here may be mended at any time, and costs the receiver nothing. */
 const OWN_PAUSE_MS = 60_000;
+/** Useless secrets that are remembered as told. */
+const MOST_TOLD = 1_000;
 /** Before it is tried again to note what became of a try, while Postgres is away. */
 const NOTE_PAUSE_MS = 250;
 /** A Postgres that is away for longer costs a receiver a message that it has. */
@@ -60,6 +62,8 @@ export class NotificationSender {
   /** The same, each by its message and receiver. */
   readonly #trying = new Set<string>();
   readonly #running = new Set<Promise<void>>();
+  /** Secrets that sign nothing and were told, by organization and receiver: one that is changed is told again. */
+  readonly #told = new Map<string, string>();
   #stopped = false;
 
   constructor(options: SenderOptions) {
@@ -127,10 +131,8 @@ export class NotificationSender {
     const secret = snapshot?.credential(declared?.credential ?? "");
     if (declared === undefined || secret === undefined) return "not declared";
     const signer = signerOf(secret);
-    if (signer === null) {
-      log.warn({ organizationId, message: id }, "a notification's secret signs nothing");
-      return "no signing secret";
-    }
+    this.#tellUseless(delivery, signer === null ? secret : null);
+    if (signer === null) return "no signing secret";
     const body = messageBody(delivery);
     const headers = messageHeaders(id, clock.now(), body, signer);
     const outcome = await sendMessage(declared, headers, body, this.#options);
@@ -141,6 +143,18 @@ export class NotificationSender {
       "a notification was not taken",
     );
     return outcome.kind;
+  }
+
+  /** Once for each useless secret, however many messages wait for a better one; null: there is a better one. */
+  #tellUseless({ id, organizationId, url }: DueDelivery, secret: string | null): void {
+    const receiver = `${organizationId} ${url}`;
+    if (this.#told.get(receiver) === (secret ?? undefined)) return;
+    this.#told.delete(receiver);
+    if (secret === null) return;
+    const [oldest] = this.#told.keys();
+    if (oldest !== undefined && this.#told.size >= MOST_TOLD) this.#told.delete(oldest);
+    this.#told.set(receiver, secret);
+    this.#options.log.warn({ organizationId, message: id }, "a notification's secret signs nothing");
   }
 
   /** Tried again while Postgres is away: what was taken would be sent once more otherwise. */
