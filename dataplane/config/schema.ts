@@ -323,6 +323,8 @@ export const identitySchema = z.object({
   console: consoleSignInSchema.optional(),
   /** The first that matches decides. */
   rules: z.array(identityRuleSchema),
+  /** Its namespace is trusted with itself alone, and other such namespaces do not trust it. Absent: it is trusted. */
+  isTenants: z.literal(true).optional(),
 });
 export type IdentityEntry = Readonly<z.infer<typeof identitySchema>>;
 

@@ -35,9 +35,11 @@ const issuer = new FakeIssuer("https://login.test", Date.now);
 const single = new FakeIssuer("https://single.test", Date.now);
 const away = new FakeIssuer("https://away.test", Date.now);
 const impostor = new FakeIssuer("https://impostor.test", Date.now);
+const shared = new FakeIssuer("https://shared.test", Date.now);
 issuer.publish(rsa, bound, ec, ed, p384, weak, forEncryption, forSigning);
 issuer.published.push({ kty: "oct", k: "c2VjcmV0", kid: "secret" }, { kid: "nothing" });
 single.publish(nameless);
+shared.publish(rsa);
 away.isAway = true;
 // It says where the keys are, as another issuer.
 impostor.discovery = { issuer: issuer.url };
@@ -55,6 +57,13 @@ const identity = (of: FakeIssuer, more: Partial<IdentityEntry> = {}): IdentityEn
   ],
   ...more,
 });
+
+/** Accepts tokens of the issuer that namespaces share. */
+const ofNamespace = (id: string, namespace: string, more: Partial<IdentityEntry>) =>
+  sampleOrganization(id, {
+    source: { ...sampleSource("Organization", id.slice("org_".length)), namespace },
+    identity: identity(shared, more),
+  });
 
 const organizations = [
   // Before all others, and where it says that the issuer's keys are nobody answers.
@@ -83,6 +92,15 @@ const organizations = [
   sampleOrganization("org_single", { identity: identity(single) }),
   sampleOrganization("org_away", { identity: identity(away) }),
   sampleOrganization("org_impostor", { identity: identity(impostor) }),
+  // Namespaces that do not trust each other, and one that all of them trust.
+  ofNamespace("org_platform", "platform", { audiences: ["platform"] }),
+  ofNamespace("org_thief", "aaa", {
+    audiences: ["account"],
+    rules: [{ claims: {}, role: "member", project: "default" }],
+    isTenants: true,
+  }),
+  ofNamespace("org_team", "team", { audiences: ["team"], isTenants: true }),
+  ofNamespace("org_sister", "team", { audiences: ["sister"], isTenants: true }),
 ];
 const routing = sampleRouting(1);
 const snapshot = sampleSnapshot({ ...routing, organizations: [...routing.organizations, ...organizations] });
@@ -100,7 +118,7 @@ const routes: Routes = (app) => {
 let server: TestServer;
 beforeAll(async () => {
   const fetchJson = async (url: string) => {
-    const of = [issuer, single, away, impostor].find((one) => url.startsWith(one.url));
+    const of = [issuer, single, away, impostor, shared].find((one) => url.startsWith(one.url));
     return await of?.fetchJson(url, { allowCidrs: [], allowPorts: [] });
   };
   const directory = new SnapshotDirectory(() => snapshot);
@@ -166,6 +184,21 @@ describe("accepted", () => {
       title: "the first by namespace and name, where both match",
       token: () => issuer.token(rsa, { aud: ["beta", "gapura"], team: "b" }),
       as: { organizationId: "org_a" },
+    },
+    {
+      title: "the platform's, where a tenant whose namespace comes first would take it as well",
+      token: () => shared.token(rsa, { aud: ["platform", "account"] }),
+      as: { organizationId: "org_platform" },
+    },
+    {
+      title: "the only one whose rules match, of two tenants",
+      token: () => shared.token(rsa, { aud: ["team", "account"], groups: [] }),
+      as: { organizationId: "org_thief" },
+    },
+    {
+      title: "the first by name, of one tenant's two",
+      token: () => shared.token(rsa, { aud: ["team", "sister"] }),
+      as: { organizationId: "org_sister" },
     },
   ];
   test.each(cases)("$title", async ({ token, as = { organizationId: "org_a" } }) => {
@@ -418,6 +451,11 @@ const refused: readonly (Case & { readonly words: string })[] = [
     title: "an unencoded payload (b64)",
     token: () => issuer.token(rsa, {}, { crit: ["b64"], b64: false }),
     words: MALFORMED,
+  },
+  {
+    title: "audiences of two namespaces that do not trust each other, and both would take it",
+    token: () => shared.token(rsa, { aud: ["team", "account"] }),
+    words: "the token is for audiences of several namespaces, of which each would take it",
   },
   {
     title: "more than 16 KiB",

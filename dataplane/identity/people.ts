@@ -30,7 +30,7 @@ interface Acceptance {
 /** All that is declared for one issuer; another object as soon as any of it is declared otherwise. */
 interface Accepted {
   readonly text: string;
-  /** By namespace and name. */
+  /** Tenants' last, else by namespace and name. */
   readonly acceptances: readonly Acceptance[];
 }
 
@@ -114,6 +114,8 @@ export class TokenPeople implements People {
         faults.push(person);
         // Whom a rule names is nobody else's, also while it is refused.
         if (person === "suspended") break;
+      } else if (typeof result !== "string" && isAlsoAnothers(acceptance, addressed, result)) {
+        throw refusedToken("ambiguous");
       } else if (typeof result !== "string") {
         const { until, key } = result;
         const principal = await this.#options.directory.person(person);
@@ -166,9 +168,11 @@ export class TokenPeople implements People {
   }
 }
 
-/** By namespace, then by name. */
-function byPlace({ organization: one }: Acceptance, { organization: other }: Acceptance): number {
-  const [a, b] = [one.source, other.source];
+/** By namespace, then by name; a tenant must not come before the platform by its name. */
+function byPlace(one: Acceptance, other: Acceptance): number {
+  const [a, b] = [one.organization.source, other.organization.source];
+  const isTenants = ({ identity }: Acceptance) => identity.isTenants === true;
+  if (isTenants(one) !== isTenants(other)) return isTenants(one) ? 1 : -1;
   if (a.namespace !== b.namespace) return a.namespace < b.namespace ? -1 : 1;
   return a.name < b.name ? -1 : 1;
 }
@@ -179,6 +183,23 @@ const textOf = ({ organization: { id, suspended, source }, identity }: Acceptanc
   source.namespace,
   identity,
 ];
+
+/**
+ * Whether a token that a tenant's organization takes would be taken by another tenant's as well. Neither has it then: who
+ * sent it meant one of them, and the other would read what they send.
+ */
+const isAlsoAnothers = (
+  { organization: { source }, identity }: Acceptance,
+  addressed: readonly Acceptance[],
+  { claims }: VerifiedToken,
+): boolean =>
+  identity.isTenants === true &&
+  addressed.some(
+    (other) =>
+      other.organization.source.namespace !== source.namespace &&
+      other.identity.isTenants === true &&
+      ruleFor(other.identity.rules, claims) !== undefined,
+  );
 
 /** Whom an organization's rules make of a token's holder. */
 function decide(

@@ -50,6 +50,15 @@ export function foreignAudiences(
 const nameOf = ({ identity }: OrganizationEntry, audience: string): string =>
   JSON.stringify([identity?.issuer, audience]);
 
+/** The entry as one of a tenant, or of a namespace that is trusted, whichever it was when it was served last. */
+export function withTrust(entry: OrganizationEntry, tenancy: Tenancy): OrganizationEntry {
+  const { identity } = entry;
+  const isTenants = isTenant(tenancy, entry.source.namespace);
+  if (identity === undefined || (identity.isTenants === true) === isTenants) return entry;
+  const { isTenants: _, ...rest } = identity;
+  return { ...entry, identity: isTenants ? { ...rest, isTenants } : rest };
+}
+
 /** The entry without these audiences; without any left it accepts keys alone. */
 export function withoutAudiences(entry: OrganizationEntry, foreign: readonly string[]): OrganizationEntry {
   const { identity, ...rest } = entry;

@@ -5,6 +5,7 @@ import { compile, type Compiled } from "./compile.ts";
 import type { Declared, Secrets } from "./objects.ts";
 import type { Published } from "./prior.ts";
 import { encode, serialize } from "./shards.ts";
+import { readTenancy } from "./tenancy.ts";
 import { runs } from "../../test/fakes/runs.ts";
 
 const declare = (
@@ -482,4 +483,19 @@ test("a key whose Secret is immutable and has no such value is told, and is not 
     'Secret "s" has no value under the key "api-key"; the Secret is immutable, so that none can be made there: name another',
   );
   expect(compile({ ...input, secrets }).wanted).toHaveLength(1);
+});
+
+test("an organization that is served on as it was is a tenant's as soon as its namespace is trusted no more", () => {
+  const identity = { issuer: "https://login.example.com", audiences: ["a"], rules: [{ role: "Member" }] };
+  const valid = declare("Organization", "acme", { identity }, { namespace: "team" });
+  const first = compile({ objects: [valid], secrets, published: null });
+  const isTenants = ({ routing }: Compiled) => routing.organizations[0]?.identity?.isTenants;
+  expect(isTenants(first)).toBeUndefined();
+  const published = { routing: { ...first.routing, serial: 1 }, credentials: first.credentials };
+  const objects = [{ ...valid, generation: 2, spec: { identity: {} } }];
+  const tenancy = readTenancy({ tenancy: "Namespaced" }, "default");
+  const tenants = compile({ objects, secrets, published, tenancy });
+  expect(isTenants(tenants)).toBe(true);
+  const again = { routing: { ...tenants.routing, serial: 2 }, credentials: tenants.credentials };
+  expect(isTenants(compile({ objects, secrets, published: again }))).toBeUndefined();
 });

@@ -4,7 +4,7 @@ import { bytesOf } from "../api/fields.ts";
 import { DEFAULT_PROJECT } from "../api/limits.ts";
 import { type OrganizationSpec, storageDefaults, thresholdDefaults } from "../api/organization.ts";
 import { momentMicros } from "../api/moment.ts";
-import { foreignAudiences, withoutAudiences } from "./audiences.ts";
+import { foreignAudiences, withoutAudiences, withTrust } from "./audiences.ts";
 import {
   type CredentialCollector,
   describeKey,
@@ -73,10 +73,10 @@ export function compileOrganizations(objects: readonly Declared[], context: Orga
 /** An audience that belongs to another namespace costs only the audience. */
 function giveAudiences(outcomes: readonly Outcome[], { prior, tenancy }: OrganizationContext): Outcome[] {
   const foreignOf = foreignAudiences(outcomes, prior, tenancy);
-  return outcomes.map((outcome) => {
-    const { entry, verdict } = outcome;
+  return outcomes.map(({ entry: compiled, verdict }) => {
+    const entry = compiled === null ? null : withTrust(compiled, tenancy);
     const foreign = entry === null ? [] : foreignOf(entry);
-    if (entry === null || foreign.length === 0) return outcome;
+    if (entry === null || foreign.length === 0) return { entry, verdict };
     const notes = foreign.map(
       (audience) =>
         `served without tokens for the audience "${audience}" of this issuer, which belong to another namespace; have the provider issue tokens for an audience of your own`,

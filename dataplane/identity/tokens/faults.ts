@@ -17,6 +17,7 @@ const words = {
   expired: "the token has expired",
   early: "the token is not valid yet",
   rule: "no rule of the organization matches the token's claims",
+  ambiguous: "the token is for audiences of several namespaces, of which each would take it",
   suspended: "the organization is suspended",
 } as const;
 export type TokenFault = keyof typeof words;
