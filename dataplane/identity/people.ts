@@ -1,6 +1,8 @@
 /**
  * Who sent a token (rules.md §13): verifies it, finds the organization whose rules accept it, and remembers both by a
- * digest of the whole token until it ends, its key vanishes, or the declarations of its issuer change.
+ * digest of the whole token until it ends, its key vanishes, or what is declared for its audiences changes. What others
+ * declare for theirs changes nothing: where namespaces share an issuer, one that declares again and again would have the
+ * tokens of all verified anew.
  */
 import { hash } from "node:crypto";
 import { noSnapshot } from "../config/no-snapshot.ts";
@@ -11,7 +13,7 @@ import { SharedCache } from "../lib/shared-cache.ts";
 import type { KeyDirectory } from "./directory.ts";
 import { personOf, type Person } from "./person.ts";
 import type { People, Principal } from "./principal.ts";
-import { isFor, nameIn, ruleFor } from "./tokens/claims.ts";
+import { audiencesOf, isFor, nameIn, ruleFor } from "./tokens/claims.ts";
 import { furthest, issuerAway, refusedToken, type TokenFault } from "./tokens/faults.ts";
 import type { FetchJson } from "./tokens/fetch-json.ts";
 import { IssuerKeys } from "./tokens/issuer-keys.ts";
@@ -19,6 +21,8 @@ import type { IssuerKey } from "./tokens/key-set.ts";
 import { readToken, type UnverifiedToken, type VerifiedToken, verifyToken } from "./tokens/verify.ts";
 
 const MOST_REMEMBERED = 50_000;
+/** A token with more audiences weighs as much as several. */
+const LIGHT_AUDIENCES = 8;
 
 /** An organization that accepts tokens, with the keys of their issuer. */
 interface Acceptance {
@@ -27,16 +31,22 @@ interface Acceptance {
   readonly keys: IssuerKeys;
 }
 
-/** All that is declared for one issuer; another object as soon as any of it is declared otherwise. */
-interface Accepted {
+/** All that is declared for one audience of an issuer; another object as soon as any of it is declared otherwise. */
+interface Declaration {
   readonly text: string;
+}
+
+/** All that is declared for one issuer. */
+interface Accepted {
   /** Tenants' last, else by namespace and name. */
   readonly acceptances: readonly Acceptance[];
+  readonly byAudience: ReadonlyMap<string, Declaration>;
 }
 
 interface Remembered {
   readonly issuer: string;
-  readonly accepted: Accepted;
+  /** What it was judged by: of each of its audiences what was declared, if anything was. */
+  readonly judgedBy: readonly (readonly [audience: string, declaration: Declaration | undefined])[];
   readonly keys: IssuerKeys;
   readonly key: IssuerKey;
   /** Unix milliseconds. */
@@ -89,8 +99,13 @@ export class TokenPeople implements People {
     if (failed.length > 0) throw new AggregateError(failed, "keys of issuers cannot be read");
   }
 
-  #stands({ issuer, accepted, keys, key, until }: Remembered): boolean {
-    return this.#look().get(issuer) === accepted && this.#options.clock.now() < until && keys.stillHas(key);
+  #stands({ issuer, judgedBy, keys, key, until }: Remembered): boolean {
+    const declared = this.#look().get(issuer)?.byAudience;
+    return (
+      judgedBy.every(([audience, declaration]) => declared?.get(audience) === declaration) &&
+      this.#options.clock.now() < until &&
+      keys.stillHas(key)
+    );
   }
 
   /** @throws ApiError 401, 503 */
@@ -121,8 +136,12 @@ export class TokenPeople implements People {
         const principal = await this.#options.directory.person(person);
         // Their name is written now: tokens of other names that come in turn write nothing again.
         const known = { ...person, name: null };
-        const remembered = { issuer: said.issuer, accepted, keys, key, until, person: known };
-        this.#remembered.set(person.organizationId, sha256, remembered);
+        const judgedBy = audiencesOf(said.claims).map(
+          (audience) => [audience, accepted.byAudience.get(audience)] as const,
+        );
+        const remembered = { issuer: said.issuer, judgedBy, keys, key, until, person: known };
+        const weight = Math.max(1, Math.ceil(judgedBy.length / LIGHT_AUDIENCES));
+        this.#remembered.set(person.organizationId, sha256, remembered, weight);
         return principal;
       }
     }
@@ -136,7 +155,7 @@ export class TokenPeople implements People {
     return set === "kid" ? set : await verifyToken(token, said, set, this.#options.clock.now());
   }
 
-  /** What the present snapshot accepts, by issuer. What did not change is the same object as before. */
+  /** What the present snapshot accepts, by issuer. */
   #look(): ReadonlyMap<string, Accepted> {
     const snapshot = this.#options.snapshot();
     if (snapshot === this.#snapshot || snapshot === null) return this.#accepted;
@@ -158,9 +177,8 @@ export class TokenPeople implements People {
     this.#accepted = new Map(
       Array.from(byIssuer, ([issuer, acceptances]) => {
         const sorted = acceptances.toSorted(byPlace);
-        const text = JSON.stringify(sorted.map(textOf));
-        const before = this.#accepted.get(issuer);
-        return [issuer, before?.text === text ? before : { text, acceptances: sorted }];
+        const byAudience = declarationsOf(sorted, this.#accepted.get(issuer)?.byAudience);
+        return [issuer, { acceptances: sorted, byAudience }];
       }),
     );
     this.#keys = places;
@@ -177,12 +195,27 @@ function byPlace(one: Acceptance, other: Acceptance): number {
   return a.name < b.name ? -1 : 1;
 }
 
-const textOf = ({ organization: { id, suspended, source }, identity }: Acceptance) => [
-  id,
-  suspended,
-  source.namespace,
-  identity,
-];
+/** What is declared for each audience. What did not change is the same object as `before`. */
+function declarationsOf(
+  acceptances: readonly Acceptance[],
+  before: ReadonlyMap<string, Declaration> | undefined,
+): ReadonlyMap<string, Declaration> {
+  const texts = new Map<string, string>();
+  for (const acceptance of acceptances) {
+    const text = textOf(acceptance);
+    for (const audience of new Set(acceptance.identity.audiences))
+      texts.set(audience, `${texts.get(audience) ?? ""}${text}\n`);
+  }
+  return new Map(
+    Array.from(texts, ([audience, text]) => {
+      const known = before?.get(audience);
+      return [audience, known?.text === text ? known : { text }];
+    }),
+  );
+}
+
+const textOf = ({ organization: { id, suspended, source }, identity }: Acceptance): string =>
+  JSON.stringify([id, suspended, source.namespace, identity]);
 
 /**
  * Whether a token that a tenant's organization takes would be taken by another tenant's as well. Neither has it then: who

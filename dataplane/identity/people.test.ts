@@ -1,0 +1,95 @@
+/** What a token that was seen before costs when others declare something (rule 13.1): nothing, unless it concerns the token. */
+import { beforeEach, expect, test } from "vitest";
+import { FakeIssuer, signingKey } from "../../test/fakes/issuer.ts";
+import {
+  sampleOrganization,
+  sampleRouting,
+  sampleSnapshot,
+  sampleSource,
+} from "../../test/fakes/sample-snapshot.ts";
+import { SnapshotDirectory } from "../../test/fakes/snapshot-directory.ts";
+import type { IdentityEntry } from "../config/schema.ts";
+import type { Snapshot } from "../config/snapshot.ts";
+import { systemClock } from "../lib/clock.ts";
+import { TokenPeople } from "./people.ts";
+
+const issuer = new FakeIssuer("https://login.test", Date.now);
+const signer = signingKey("EC", "one");
+issuer.publish(signer);
+
+/** Organizations of tenants, by their namespaces. */
+const declared = new Map<string, Partial<IdentityEntry>>();
+let snapshot: Snapshot;
+let serial = 0;
+const declare = (namespace: string, more: Partial<IdentityEntry> | null) => {
+  if (more === null) declared.delete(namespace);
+  else declared.set(namespace, more);
+  const organizations = Array.from(declared, ([name, identity]) =>
+    sampleOrganization(`org_${name}`, {
+      source: { ...sampleSource("Organization", name), namespace: name },
+      identity: {
+        issuer: issuer.url,
+        audiences: [name],
+        jwksUrl: null,
+        allowCidrs: [],
+        allowPorts: [],
+        rules: [{ claims: { groups: "ml" }, role: "member", project: "default" }],
+        isTenants: true,
+        ...identity,
+      },
+    }),
+  );
+  snapshot = sampleSnapshot(sampleRouting((serial += 1), { organizations }));
+};
+
+let people: TokenPeople;
+beforeEach(() => {
+  declared.clear();
+  declare("team", {});
+  people = new TokenPeople({
+    snapshot: () => snapshot,
+    directory: new SnapshotDirectory(() => snapshot),
+    fetchJson: issuer.fetchJson,
+    clock: systemClock,
+  });
+});
+const token = (aud: string | readonly string[]) => issuer.token(signer, { aud }, { alg: "ES256" });
+const isRemembered = (text: string) => {
+  const found = people.find(text);
+  if (!(found instanceof Promise)) return true;
+  found.catch(() => undefined);
+  return false;
+};
+
+test("what other namespaces declare for their audiences has nobody else's token verified anew", async () => {
+  const mine = token(["team", "account"]);
+  expect(await people.find(mine)).toMatchObject({ organizationId: "org_team" });
+  declare("other", {});
+  expect(isRemembered(mine), "another organization").toBe(true);
+  declare("other", { rules: [{ claims: {}, role: "admin" }] });
+  expect(isRemembered(mine), "another one's rules").toBe(true);
+  declare("other", null);
+  expect(isRemembered(mine), "another one is gone").toBe(true);
+  declare("team", { rules: [{ claims: { groups: "ml" }, role: "viewer" }] });
+  expect(isRemembered(mine), "its own rules").toBe(false);
+  expect(await people.find(mine)).toMatchObject({ kind: "viewer" });
+});
+
+test("an audience that is declared later counts at once for the tokens that name it", async () => {
+  const mine = token(["team", "account"]);
+  await people.find(mine);
+  declare("other", { audiences: ["account"] });
+  await expect(async () => await people.find(mine)).rejects.toMatchObject({ code: "authentication" });
+  declare("other", { audiences: ["elsewhere"] });
+  expect(await people.find(mine)).toMatchObject({ organizationId: "org_team" });
+  declare("team", { audiences: ["elsewhere"] });
+  await expect(async () => await people.find(mine)).rejects.toThrow("another audience");
+});
+
+test("a token of thousands of audiences is remembered as well, and changes nothing for others", async () => {
+  const many = token(["team", ...Array.from({ length: 1_500 }, (_, n) => `a${n}`)]);
+  expect(await people.find(many)).toMatchObject({ organizationId: "org_team" });
+  expect(isRemembered(many)).toBe(true);
+  declare("other", { audiences: ["a1499"] });
+  expect(isRemembered(many)).toBe(false);
+});
