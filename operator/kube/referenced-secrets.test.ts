@@ -40,12 +40,21 @@ function slowServer() {
       data: { ...now },
     };
   };
+  let held = { prefix: "-", until: Promise.resolve() };
+  /** Of Secrets whose names begin so nothing is answered until the result is called. */
+  const hold = (prefix: string): (() => void) => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    held = { prefix, until: promise };
+    return resolve;
+  };
+  const nameIn = ({ path, body }: Call): string =>
+    (body as { metadata?: { name?: string } } | undefined)?.metadata?.name ?? path.split("/").at(-1) ?? "";
   const api = {
     call: async (call: Call) => {
       call.permit?.();
       seen.calls += 1;
       seen.most = Math.max(seen.most, (seen.underWay += 1));
-      await sleep(CALL_MS);
+      await (nameIn(call).startsWith(held.prefix) ? held.until : sleep(CALL_MS));
       seen.underWay -= 1;
       return answer(call);
     },
@@ -57,7 +66,7 @@ function slowServer() {
     seen: () => {},
     failed: () => {},
   });
-  return { stored, seen, secrets };
+  return { stored, seen, secrets, hold };
 }
 
 test("keys of many Secrets are made side by side, those of one Secret in a row, and a refusal stops no other", async () => {
@@ -69,6 +78,7 @@ test("keys of many Secrets are made side by side, those of one Secret in a row, 
   await secrets.createKeys(all, () => {}, {
     made: (key) => made.push(key),
     failed: (error) => failures.push(error),
+    late: () => expect.unreachable(),
   });
   expect(made).toHaveLength(42);
   expect(Object.keys(stored.get("s0")?.data ?? {}).toSorted()).toEqual(["api-key", "second", "third"]);
@@ -87,7 +97,7 @@ async function wantingOne(api: KubeApi): Promise<ReferencedSecrets> {
     seen: nothing,
     failed: nothing,
   });
-  await secrets.createKeys([wanted("s", "k")], nothing, { made: nothing, failed: nothing });
+  await secrets.createKeys([wanted("s", "k")], nothing, { made: nothing, failed: nothing, late: nothing });
   return secrets;
 }
 
@@ -113,6 +123,41 @@ test.for([401, 404, 409, 429, 500])("a failure with status %i passes and is no r
   expect([...secrets.refused]).toEqual([]);
 });
 
+test("a namespace whose Secrets take long to be made is waited for no longer than others' keys take, and has them in the end", async () => {
+  const { stored, seen, secrets, hold } = slowServer();
+  const all = [
+    ...Array.from({ length: 20 }, (_, index) => wanted(`slow-${index}`, "k", "evil")),
+    wanted("mine", "k", "good"),
+  ];
+  const release = hold("slow-");
+  const made: string[] = [];
+  let late = 0;
+  const told = {
+    made: ({ secret }: WantedKey) => made.push(secret),
+    failed: (error: unknown) => expect.unreachable(String(error)),
+    late: () => (late += 1),
+  };
+  const left = () => all.filter(({ secret }) => !made.includes(secret));
+  const startedAt = performance.now();
+  expect(await secrets.createKeys(all, () => {}, told)).toBe(false);
+  expect(performance.now() - startedAt, "milliseconds").toBeLessThan(2500);
+  expect(made).toEqual(["mine"]);
+
+  // Rounds of others go on meanwhile, and begin nothing more of that namespace.
+  const before = seen.calls;
+  const again = performance.now();
+  all.push(wanted("another", "k", "good"));
+  expect(await secrets.createKeys(left(), () => {}, told)).toBe(true);
+  expect(performance.now() - again, "milliseconds").toBeLessThan(500);
+  expect([made, seen.calls - before]).toEqual([["mine", "another"], 2]);
+
+  expect(late).toBe(0);
+  release();
+  await expect.poll(() => late).toBe(1);
+  expect(await secrets.createKeys(left(), () => {}, told)).toBe(true);
+  expect([left(), stored.size]).toEqual([[], 22]);
+});
+
 test("a data key called like a property of every object is made too", async () => {
   const { stored, secrets } = slowServer();
   stored.set("s", { version: 1, data: { other: "kept" } });
@@ -120,6 +165,7 @@ test("a data key called like a property of every object is made too", async () =
   await secrets.createKeys([wanted("s", "constructor")], () => {}, {
     made: ({ key }) => made.push(key),
     failed: (error) => expect.unreachable(String(error)),
+    late: () => expect.unreachable(),
   });
   expect(made).toEqual(["constructor"]);
   expect(Object.keys(stored.get("s")?.data ?? {})).toEqual(["other", "constructor"]);
@@ -132,7 +178,7 @@ test("thousands of keys of one namespace that cannot be made hold up neither a r
   const each = Array.from({ length: 300 }, (_, index) => wanted(`many${index}`, "k", "evil"));
   const all = [...many, ...each, wanted("mine", "api-key", "good"), ...many.slice(0, 1)];
   const made: string[] = [];
-  const told = { made: ({ secret }: WantedKey) => made.push(secret), failed: () => {} };
+  const told = { made: ({ secret }: WantedKey) => made.push(secret), failed: () => {}, late: () => {} };
   const startedAt = performance.now();
   expect(await secrets.createKeys(all, () => {}, told)).toBe(false);
   expect(performance.now() - startedAt, "milliseconds").toBeLessThan(2000);
@@ -196,7 +242,11 @@ test("whoever leads no more makes no key", async () => {
   };
   const failed = (error: unknown) => expect.unreachable(String(error));
   await expect(
-    secrets.createKeys([wanted("a", "k"), wanted("b", "k")], permit, { made: () => {}, failed }),
+    secrets.createKeys([wanted("a", "k"), wanted("b", "k")], permit, {
+      made: () => {},
+      failed,
+      late: () => {},
+    }),
   ).rejects.toThrow(NotLeading);
   expect(stored.size).toBe(0);
 });

@@ -2,6 +2,7 @@
  * Secrets that our objects name, and no others: the names of all are watched without their values, and only what is
  * referenced in an object's own namespace is read.
  */
+import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { newKey } from "../new-key.ts";
 import { MAX_CREDENTIAL } from "../plan/credentials.ts";
@@ -18,8 +19,12 @@ const READS_AT_ONCE = 8;
 const WRITES_AT_ONCE = 8;
 /** What we wrote ourselves counts for so long before the watch has told of it. */
 const AHEAD_MS = 10_000;
-/** Everybody's changes wait while keys are made: what is not made by then is left to the next round. */
+/** Everybody's changes wait while keys are made: what is not begun by then is left to the next round. */
 const MAKING_MS = 1000;
+/** And for what was begun so long: a namespace whose Secrets take longer, as a webhook looks at them, is waited for no more. */
+const LATE_MS = 500;
+/** Namespaces whose keys are still being made while other rounds go on. */
+const MOST_LATE = 8;
 /** A key that was refused is tried again after this time, then after twice as long, and so on. */
 const FIRST_REFUSED_MS = 20_000;
 const LONGEST_REFUSED_MS = 5 * 60_000;
@@ -67,6 +72,14 @@ interface Refused {
   readonly notBefore: number;
 }
 
+/** Whoever is told what becomes of keys that are being made. */
+export interface MakingListener {
+  readonly made: (key: WantedKey) => void;
+  readonly failed: (error: unknown) => void;
+  /** Some took so long that nobody waited for them; now they are done, made or not. */
+  readonly late: () => void;
+}
+
 export interface ReferencedSecretsOptions {
   readonly api: KubeApi;
   /** Empty: all. */
@@ -87,6 +100,8 @@ export class ReferencedSecrets {
   #referenced: Referenced = new Map();
   /** Keys that the API server does not let us make, by `namespace/name/key`. */
   readonly #refused = new Map<string, Refused>();
+  /** How many Secrets of each namespace keys are being made in. */
+  readonly #making = new Map<string, number>();
 
   constructor({ api, namespaces, changed, seen, failed }: ReferencedSecretsOptions) {
     this.#api = api;
@@ -153,7 +168,8 @@ export class ReferencedSecrets {
 
   /**
    * Makes keys for about a second, those of one Secret one after another, namespaces in turns. One that cannot be made keeps
-   * no other from being made, and is not tried again for a while unless its Secret changes.
+   * no other from being made, and is not tried again for a while unless its Secret changes. What takes longer is not waited
+   * for, and `late` is told when it is over; until then no further key of its namespace is begun.
    * @param wanted all that have to be made now: why others were refused is forgotten.
    * @returns false when some have not had their turn.
    * @throws NotLeading
@@ -161,32 +177,52 @@ export class ReferencedSecrets {
   async createKeys(
     wanted: readonly WantedKey[],
     permit: () => void,
-    { made, failed }: { readonly made: (key: WantedKey) => void; readonly failed: (error: unknown) => void },
+    { made, failed, late }: MakingListener,
   ): Promise<boolean> {
     const ids = new Set(wanted.map(idOf));
     for (const id of this.#refused.keys()) if (!ids.has(id)) this.#refused.delete(id);
+    if (this.#making.size >= MOST_LATE) return true;
     const deadline = performance.now() + MAKING_MS;
     let hadTheirTurn = true;
-    const due = wanted.filter((key) => this.#isDue(key));
+    const due = wanted.filter((key) => this.#isDue(key) && !this.#making.has(key.namespace));
     const bySecret = Map.groupBy(due, ({ namespace, secret }) => `${namespace}/${secret}`);
     const groups = inTurns([...bySecret.values()], ([key]) => key?.namespace);
-    await inParallel(groups, WRITES_AT_ONCE, async (keys) => {
-      for (const key of keys) {
-        if (performance.now() > deadline) {
-          hadTheirTurn = false;
-          return;
+    const making = inParallel(groups, WRITES_AT_ONCE, async (keys) => {
+      const namespace = keys[0]?.namespace ?? "";
+      this.#making.set(namespace, (this.#making.get(namespace) ?? 0) + 1);
+      try {
+        for (const key of keys) {
+          if (performance.now() > deadline) {
+            hadTheirTurn = false;
+            return;
+          }
+          await this.#tryKey(key, permit, { made, failed });
         }
-        try {
-          if (await this.#createKey(key, permit)) made(key);
-          this.#refused.delete(idOf(key));
-        } catch (error) {
-          if (error instanceof NotLeading) throw error;
-          this.#noteFailure(key, error);
-          failed(error);
-        }
+      } finally {
+        const others = (this.#making.get(namespace) ?? 1) - 1;
+        if (others > 0) this.#making.set(namespace, others);
+        else this.#making.delete(namespace);
       }
     });
-    return hadTheirTurn;
+    if (await isDoneWithin(MAKING_MS + LATE_MS, making)) return hadTheirTurn;
+    making.then(late, failed);
+    return false;
+  }
+
+  /** @throws NotLeading */
+  async #tryKey(
+    key: WantedKey,
+    permit: () => void,
+    { made, failed }: Pick<MakingListener, "made" | "failed">,
+  ): Promise<void> {
+    try {
+      if (await this.#createKey(key, permit)) made(key);
+      this.#refused.delete(idOf(key));
+    } catch (error) {
+      if (error instanceof NotLeading) throw error;
+      this.#noteFailure(key, error);
+      failed(error);
+    }
   }
 
   /** After a quota, an admission webhook or policy, a right that was taken away a person has to act. The rest passes. */
@@ -341,6 +377,17 @@ export async function inParallel<Item>(
     for (let item = queue.pop(); item !== undefined; item = queue.pop()) await act(item);
   };
   await Promise.all(Array.from({ length: Math.min(width, items.length) }, worker));
+}
+
+/** False: it goes on. @throws what it throws in time. */
+async function isDoneWithin(ms: number, work: Promise<void>): Promise<boolean> {
+  const over = new AbortController();
+  const late = sleep(ms, false, { signal: over.signal });
+  try {
+    return await Promise.race([work.then(() => true), late]);
+  } finally {
+    over.abort();
+  }
 }
 
 /** One of each owner, then the next of each, and so on. */

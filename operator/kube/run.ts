@@ -385,6 +385,7 @@ class Cluster {
           note: `generated a key into Secret "${secret}", key "${key}"`,
         }),
       failed: this.#failed("keys"),
+      late: () => this.#note("specs"),
     });
     if (!hadTheirTurn) this.#note("specs");
   }
