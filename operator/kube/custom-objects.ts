@@ -5,7 +5,7 @@ import type { SecretKeyRef } from "../plan/credentials.ts";
 import { type Declared, reference } from "../plan/objects.ts";
 import { overDeclared } from "../plan/quotas.ts";
 import type { KubeApi } from "./client.ts";
-import { areListed, Informer, type Scoped, type RawObject, unseenOf } from "./informer.ts";
+import { areListed, Informer, namespaceOf, type Scoped, type RawObject, unseenOf } from "./informer.ts";
 
 export interface CustomObject {
   readonly declared: Declared;
@@ -67,8 +67,8 @@ export interface CustomObjectsOptions {
   readonly namespaces: readonly string[];
   /** Bytes of specs, as JSON, that are kept of a namespace; null: all. */
   readonly mostBytes: (namespace: string) => number | null;
-  /** Something was added, deleted, or has another generation. */
-  readonly specChanged: () => void;
+  /** Something of the namespace was added, deleted, or has another generation. */
+  readonly specChanged: (namespace: string) => void;
   /** Only its status, or what means nothing to us. */
   readonly statusChanged: (kind: Kind, key: string) => void;
   readonly failed: (error: unknown) => void;
@@ -92,7 +92,7 @@ export class CustomObjects {
           changed: (key, before, after) => {
             if (before !== undefined && after === undefined) kept.release(before.declared);
             if (before?.declared === after?.declared) statusChanged(kind, key);
-            else specChanged();
+            else specChanged(namespaceOf(key));
           },
           failed,
         }),

@@ -268,3 +268,4 @@ export const unseenOf = <Item>(observed: readonly Scoped<Item>[]): string[] =>
   observed.flatMap(({ namespace, informer }) => (namespace === null || informer.synced ? [] : [namespace]));
 
 const keyOf = ({ metadata }: RawObject) => `${metadata.namespace}/${metadata.name}`;
+export const namespaceOf = (key: string): string => key.slice(0, key.indexOf("/"));

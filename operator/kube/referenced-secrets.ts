@@ -9,7 +9,7 @@ import { MAX_CREDENTIAL } from "../plan/credentials.ts";
 import type { Secrets, WantedKey } from "../plan/objects.ts";
 import { type Call, isStatus, type KubeApi, KubeError } from "./client.ts";
 import { NotLeading } from "./lease.ts";
-import { areListed, Informer, metadataSchema, type Scoped, unseenOf } from "./informer.ts";
+import { areListed, Informer, metadataSchema, namespaceOf, type Scoped, unseenOf } from "./informer.ts";
 
 /** Of Secrets that were made for a key, so that people find those that nobody needs any more. */
 const LABEL = "gapura.dev/generated-key";
@@ -84,8 +84,8 @@ export interface ReferencedSecretsOptions {
   readonly api: KubeApi;
   /** Empty: all. */
   readonly namespaces: readonly string[];
-  /** A Secret that is referenced changed, appeared or went. */
-  readonly changed: () => void;
+  /** A Secret of the namespace that is referenced changed, appeared or went. */
+  readonly changed: (namespace: string) => void;
   /** Any Secret did; its resource version, null: it is gone. Must only take a note. */
   readonly seen: (key: string, version: string | null) => void;
   readonly failed: (error: unknown) => void;
@@ -118,7 +118,7 @@ export class ReferencedSecrets {
           seen(key, after ?? null);
           if (!this.#referenced.has(key) || this.#values.get(key)?.version === after) return;
           if (after === undefined) this.#values.delete(key);
-          changed();
+          changed(namespaceOf(key));
         },
         failed,
       }),

@@ -6,10 +6,11 @@ import { KINDS } from "../api/kinds.ts";
 import { WakeSignal } from "../wake-signal.ts";
 import type { WantedKey } from "../plan/objects.ts";
 import { mostDeclared } from "../plan/quotas.ts";
-import type { Tenancy } from "../plan/tenancy.ts";
+import { isTenant, type Tenancy } from "../plan/tenancy.ts";
 import { Reconciler } from "../reconcile.ts";
 import type { Access } from "./access.ts";
 import { Acknowledgements } from "./acknowledgements.ts";
+import { ChangePace } from "./change-pace.ts";
 import { KubeApi, retryAfterMs } from "./client.ts";
 import { CustomObjects } from "./custom-objects.ts";
 import { Events } from "./events.ts";
@@ -43,6 +44,8 @@ export interface ClusterOptions {
 /** Changes that come together make one round. */
 const GATHER_MS = 100;
 const LONGEST_GATHER_MS = 2000;
+/** A pod that does not take what was published last holds up nobody for longer. */
+const LONGEST_TAKING_MS = 5000;
 /** What was tampered with is put right within 60 s (rule 6.6) where no watch tells of it. */
 const VERIFY_MS = 30_000;
 /** Where one does, what is published is still not read again more often: two operators may write the same. */
@@ -76,9 +79,12 @@ class Cluster {
   readonly #secrets: ReferencedSecrets;
   readonly #pods: Pods;
   readonly #lease: LeaseHolder;
+  readonly #pace: ChangePace;
   readonly #wakeSignal = new WakeSignal();
   /** What the informers have seen since it was last looked at. */
-  readonly #news = { specs: true, pods: true, answers: true };
+  readonly #news = { specs: true, tenants: true, pods: true, answers: true };
+  /** When the newest snapshot was published, monotonic milliseconds. */
+  #publishedAt = -Infinity;
   #writer: StatusWriter | null = null;
   #snapshots: SnapshotSecrets | null = null;
   #readyCount = 0;
@@ -92,26 +98,38 @@ class Cluster {
       this.telemetry.calls.inc({ method, status: String(status) }),
     );
     this.#api = api;
-    const note = (what: "specs" | "pods") => () => this.#note(what);
+    const isPaced = (home: string) => isTenant(options.tenancy, home);
+    this.#pace = new ChangePace(() => this.#note("tenants"));
+    const changed = (home: string) => {
+      if (!isPaced(home)) this.#note("specs");
+      // Else the round that is due already finds it.
+      else if (!this.#news.specs && !this.#news.tenants) this.#pace.changed(home);
+    };
     this.#objects = new CustomObjects({
       api,
       namespaces,
       mostBytes: (home) => mostDeclared(options.tenancy, home),
-      specChanged: note("specs"),
+      specChanged: changed,
       statusChanged: (kind, key) => this.#writer?.check(kind, key),
       failed: this.#failed("objects"),
     });
     this.#secrets = new ReferencedSecrets({
       api,
       namespaces,
-      changed: note("specs"),
+      changed,
       seen: (key, version) => {
         this.#snapshots?.note(key, version);
         if (this.#snapshots?.isTampered === true) this.#wakeSignal.raise();
       },
       failed: this.#failed("secrets"),
     });
-    this.#pods = new Pods({ api, namespace, selector, changed: note("pods"), failed: this.#failed("pods") });
+    this.#pods = new Pods({
+      api,
+      namespace,
+      selector,
+      changed: () => this.#note("pods"),
+      failed: this.#failed("pods"),
+    });
     this.#lease = new LeaseHolder({
       api,
       namespace,
@@ -261,7 +279,7 @@ class Cluster {
   ): Promise<void> {
     const { log } = this.#options;
     const news = this.#news;
-    Object.assign(news, { specs: true, pods: true, answers: true });
+    Object.assign(news, { specs: true, tenants: true, pods: true, answers: true });
     let verifiedAt = performance.now();
     let passMs = 0;
     let passEndedAt = -Infinity;
@@ -271,18 +289,22 @@ class Cluster {
       const isTampered = this.#snapshots?.isTampered === true;
       const verifyMs = isTampered ? SUSPICION_MS : VERIFY_MS;
       const untilVerify = verifiedAt + verifyMs - performance.now();
-      if (!news.specs && !news.pods && !news.answers && untilVerify > 0) {
-        await this.#wakeSignal.wait(untilVerify);
+      // Tenants' changes wait until the pods have what was published last: who reads it while it is written over has neither.
+      const untilTaken = reconciler.pending ? this.#publishedAt + LONGEST_TAKING_MS - performance.now() : 0;
+      const isDue = news.specs || (news.tenants && untilTaken <= 0);
+      if (!isDue && !news.pods && !news.answers && untilVerify > 0) {
+        await this.#wakeSignal.wait(news.tenants ? Math.min(untilTaken, untilVerify) : untilVerify);
         continue;
       }
       try {
         if (!sealed) sealed = await this.#seal(permit);
-        if (news.specs || untilVerify <= 0) {
+        if (isDue || untilVerify <= 0) {
           // A single change is published at once; of many that come in a row each pass takes what came during two.
           const restMs = Math.min(LONGEST_GATHER_MS, passMs) - (performance.now() - passEndedAt);
           await pause(Math.max(GATHER_MS, restMs), ended);
           if (ended.aborted) return;
-          news.specs = false;
+          Object.assign(news, { specs: false, tenants: false });
+          this.#pace.roundBegins();
           const startedAt = performance.now();
           if (untilVerify <= 0) verifiedAt = startedAt;
           if (untilVerify <= 0 && isTampered) log.warn("somebody else wrote into what is published");
@@ -345,6 +367,7 @@ class Cluster {
     }
     const { serial } = reconciler;
     if (serial === null || serial === before) return;
+    this.#publishedAt = performance.now();
     this.telemetry.serial.set(serial);
     this.#options.log.info({ serial }, "published a snapshot");
   }
@@ -397,7 +420,7 @@ class Cluster {
     return true;
   }
 
-  #note(what: "specs" | "pods" | "answers"): void {
+  #note(what: "specs" | "tenants" | "pods" | "answers"): void {
     this.#news[what] = true;
     this.#wakeSignal.raise();
   }

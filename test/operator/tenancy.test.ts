@@ -2,6 +2,8 @@
 import { spawnSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { gunzipSync } from "node:zlib";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import { parseAllDocuments } from "yaml";
@@ -86,6 +88,49 @@ describe.skipIf(access === null)("under Namespaced", () => {
     expect(ids(await modelsOf(pod, world.key))).toEqual(["m"]);
     await expect(world.service().ask(pod, "team-model")).rejects.toThrow(/^404 /);
   });
+
+  test("a Secret that its namespace rewrites without pause is published every other second, and others' edits at once", async () => {
+    await ofEvil.applySecret("provider", { "api-key": "evil-0" });
+    await ofEvil.apply("PriceTable", "prices", priceSpec("evil-model"));
+    await ofEvil.apply("ModelRoute", "evil-model", routeSpec("https://evil.example"));
+    await ofEvil.untilCondition("ModelRoute", "evil-model", "Ready", /^True/);
+    const SECONDS = 15;
+    const published = () => world.operatorOutput.split("published a snapshot").length;
+    const before = published();
+    const until = performance.now() + SECONDS * 1000;
+    let writes = 0;
+    const rewriting = (async () => {
+      while (performance.now() < until) {
+        await ofEvil.applySecret("provider", { "api-key": `evil-${(writes += 1)}` });
+        await sleep(50);
+      }
+    })();
+    const waits: number[] = [];
+    for (let edit = 1; performance.now() < until - 3000; edit += 1) {
+      await sleep(1500);
+      const begun = performance.now();
+      await ofTeam.apply("Organization", "beta", {
+        displayName: `edit ${edit}`,
+        apiKeys: [{ name: "ci", secretKeyRef: { name: "beta-ci", key: "api-key" } }],
+      });
+      await ofTeam.until("the edit is served", async () =>
+        (await dump(pod)).organizations.some(({ displayName }) => displayName === `edit ${edit}`),
+      );
+      waits.push(performance.now() - begun);
+    }
+    await rewriting;
+    expect(writes, "writes").toBeGreaterThan(50);
+    expect(published() - before - waits.length, "of its own").toBeLessThanOrEqual(10 + SECONDS / 2 + 1);
+    expect(Math.max(...waits), "milliseconds").toBeLessThan(10_000);
+    await ofEvil.until("the last value is published", async () => {
+      const shards = ["a", "b"].map(async (slot) => {
+        const path = `/api/v1/namespaces/${platform}/secrets/gapura-${slot}-credentials-0`;
+        const { data = {} } = (await world.client.must("GET", path)) as { data?: Record<string, string> };
+        return Object.values(data).map((bytes) => gunzipSync(Buffer.from(bytes, "base64")).toString());
+      });
+      return (await Promise.all(shards)).flat().some((text) => text.includes(`"evil-${writes}"`));
+    });
+  }, 120_000);
 
   test(`${CASES} hostile namespaces change no snapshot, no status and no answer of the others`, async () => {
     await ofEvil.applySecret("provider", { "api-key": "evil-provider" });
