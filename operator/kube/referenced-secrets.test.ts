@@ -62,6 +62,7 @@ function slowServer() {
   const secrets = new ReferencedSecrets({
     api,
     namespaces: [],
+    mayWait: () => false,
     changed: () => {},
     seen: () => {},
     failed: () => {},
@@ -93,6 +94,7 @@ async function wantingOne(api: KubeApi): Promise<ReferencedSecrets> {
   const secrets = new ReferencedSecrets({
     api,
     namespaces: [],
+    mayWait: () => false,
     changed: nothing,
     seen: nothing,
     failed: nothing,
@@ -215,6 +217,7 @@ test("of a Secret only what is named is kept, and no more of a value than a cred
   const secrets = new ReferencedSecrets({
     api,
     namespaces: [],
+    mayWait: () => false,
     changed: nothing,
     seen: nothing,
     failed: nothing,
@@ -234,6 +237,75 @@ test("of a Secret only what is named is kept, and no more of a value than a cred
   stop.abort();
   await running;
 });
+
+test("thousands of Secrets of one namespace hold up no round: they are read in later ones, and keep their values meanwhile", async () => {
+  const names = [...Array.from({ length: 2000 }, (_, index) => `evil/s${index}`), "good/mine"];
+  let version = 1;
+  const told = Promise.withResolvers<void>();
+  const metadataOf = (key: string) => {
+    const [namespace = "", name = ""] = key.split("/");
+    return { namespace, name, uid: key, resourceVersion: String(version) };
+  };
+  const api = {
+    call: async ({ path }: Call) => {
+      if (path === "/api/v1/secrets")
+        return {
+          metadata: { resourceVersion: "1" },
+          items: names.map((key) => ({ metadata: metadataOf(key) })),
+        };
+      await sleep(CALL_MS);
+      const [, , , , namespace, , name] = path.split("/");
+      const value = Buffer.from(`value-${version}`).toString("base64");
+      return { metadata: metadataOf(`${namespace}/${name}`), data: { k: value } };
+    },
+    watch: async function* ({ signal }: { signal: AbortSignal }) {
+      await told.promise;
+      version = 2;
+      for (const key of names) yield { type: "MODIFIED", object: { metadata: metadataOf(key) } };
+      await new Promise((done) => signal.addEventListener("abort", done));
+    },
+  } as unknown as KubeApi;
+  let changes = 0;
+  const secrets = new ReferencedSecrets({
+    api,
+    namespaces: [],
+    mayWait: (namespace) => namespace === "evil",
+    changed: () => (changes += 1),
+    seen: () => {},
+    failed: (error) => expect.unreachable(String(error)),
+  });
+  const stop = new AbortController();
+  const running = secrets.run(stop.signal);
+  await expect.poll(() => secrets.synced).toBe(true);
+
+  const named = new Map(names.map((key) => [key, new Set(["k"])]));
+  const round = async () => {
+    const begun = performance.now();
+    const read = await secrets.read(named);
+    expect(performance.now() - begun, "milliseconds").toBeLessThan(2000);
+    return read;
+  };
+  const untilAllAreRead = async () => {
+    for (let rounds = 1; secrets.behind.size > 0; rounds += 1) {
+      await round();
+      expect(rounds, "rounds").toBeLessThan(20);
+    }
+  };
+  expect((await round()).get("good/mine")).toEqual({ k: "value-1" });
+  expect([[...secrets.behind], [...secrets.unread]]).toEqual([["evil"], ["evil"]]);
+  await untilAllAreRead();
+  expect([(await round()).size, secrets.unread.size]).toEqual([2001, 0]);
+
+  told.resolve();
+  await expect.poll(() => changes).toBe(2001);
+  const read = await round();
+  expect([read.get("good/mine"), read.get("evil/s1999")]).toEqual([{ k: "value-2" }, { k: "value-1" }]);
+  expect([[...secrets.behind], [...secrets.unread]]).toEqual([["evil"], []]);
+  await untilAllAreRead();
+  expect((await round()).get("evil/s1999")).toEqual({ k: "value-2" });
+  stop.abort();
+  await running;
+}, 60_000);
 
 test("whoever leads no more makes no key", async () => {
   const { stored, secrets } = slowServer();

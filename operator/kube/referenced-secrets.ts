@@ -16,6 +16,8 @@ const LABEL = "gapura.dev/generated-key";
 /** Of the same: whose key it is. */
 const ORGANIZATION = "gapura.dev/organization";
 const READS_AT_ONCE = 8;
+/** Everybody's changes wait while Secrets are read: a namespace that is not trusted is left to later rounds then. */
+const READING_MS = 1000;
 const WRITES_AT_ONCE = 8;
 /** What we wrote ourselves counts for so long before the watch has told of it. */
 const AHEAD_MS = 10_000;
@@ -84,6 +86,8 @@ export interface ReferencedSecretsOptions {
   readonly api: KubeApi;
   /** Empty: all. */
   readonly namespaces: readonly string[];
+  /** Whether the Secrets of the namespace may be left to later rounds when there are many to be read. */
+  readonly mayWait: (namespace: string) => boolean;
   /** A Secret of the namespace that is referenced changed, appeared or went. */
   readonly changed: (namespace: string) => void;
   /** Any Secret did; its resource version, null: it is gone. Must only take a note. */
@@ -93,18 +97,22 @@ export interface ReferencedSecretsOptions {
 
 export class ReferencedSecrets {
   readonly #api: KubeApi;
+  readonly #mayWait: (namespace: string) => boolean;
   readonly #failed: (error: unknown) => void;
   /** Resource versions by `namespace/name`. */
   readonly #informers: readonly Scoped<string>[];
   #values = new Map<string, Value>();
   #referenced: Referenced = new Map();
+  #behind = new Set<string>();
+  #unread = new Set<string>();
   /** Keys that the API server does not let us make, by `namespace/name/key`. */
   readonly #refused = new Map<string, Refused>();
   /** How many Secrets of each namespace keys are being made in. */
   readonly #making = new Map<string, number>();
 
-  constructor({ api, namespaces, changed, seen, failed }: ReferencedSecretsOptions) {
+  constructor({ api, namespaces, mayWait, changed, seen, failed }: ReferencedSecretsOptions) {
     this.#api = api;
+    this.#mayWait = mayWait;
     this.#failed = failed;
     const scopes = namespaces.length === 0 ? [null] : namespaces;
     this.#informers = scopes.map((namespace) => ({
@@ -139,21 +147,45 @@ export class ReferencedSecrets {
   }
 
   /**
-   * What is named of the Secrets that exist; reads those that changed. A Secret that cannot be read now keeps the value
-   * that was read before.
+   * What is named of the Secrets that exist; reads those that changed, namespaces in turns. A Secret that cannot be read now,
+   * or is left to a later round, keeps the value that was read before.
    * @throws when the API server does not answer for one that was never read.
    */
   async read(named: Referenced): Promise<Secrets> {
     this.#referenced = named;
     for (const key of this.#values.keys()) if (!named.has(key)) this.#values.delete(key);
     const stale = [...named].filter(([key, keys]) => this.#isStale(key, keys));
-    await inParallel(stale, READS_AT_ONCE, ([key, keys]) => this.#fetch(key, keys));
+    const behind = new Set<string>();
+    const unread = new Set<string>();
+    const deadline = performance.now() + READING_MS;
+    await inParallel(
+      inTurns(stale, ([key]) => namespaceOf(key)),
+      READS_AT_ONCE,
+      async ([key, keys]) => {
+        const namespace = namespaceOf(key);
+        if (performance.now() <= deadline || !this.#mayWait(namespace)) return await this.#fetch(key, keys);
+        behind.add(namespace);
+        if (!this.#hasRead(key, keys)) unread.add(namespace);
+      },
+    );
+    this.#behind = behind;
+    this.#unread = unread;
     const secrets = new Map<string, Readonly<Record<string, string>>>();
     for (const key of named.keys()) {
       const value = this.#values.get(key);
       if (value !== undefined) secrets.set(key, value.data);
     }
     return secrets;
+  }
+
+  /** Namespaces of whose Secrets some were left to a later round when they were last read. */
+  get behind(): ReadonlySet<string> {
+    return this.#behind;
+  }
+
+  /** Those of them of which something was never read: what is there is not known. */
+  get unread(): ReadonlySet<string> {
+    return this.#unread;
   }
 
   /** Those of them (`namespace/name`) that take no further data key. */
@@ -311,11 +343,17 @@ export class ReferencedSecrets {
       value !== undefined &&
       (value.version === version ||
         (performance.now() - value.readAt < AHEAD_MS && isAhead(value.version, version)));
-    if (isFresh) return [...keys].some((one) => !value.keys.has(one));
+    if (isFresh) return !this.#hasRead(key, keys);
     if (version !== undefined) return true;
     // Gone, or never there.
     this.#values.delete(key);
     return false;
+  }
+
+  /** Whether these data keys were looked for when the Secret was last read. */
+  #hasRead(key: string, keys: ReadonlySet<string>): boolean {
+    const value = this.#values.get(key);
+    return value !== undefined && [...keys].every((one) => value.keys.has(one));
   }
 
   async #fetch(key: string, keys: ReadonlySet<string>): Promise<void> {

@@ -116,6 +116,7 @@ class Cluster {
     this.#secrets = new ReferencedSecrets({
       api,
       namespaces,
+      mayWait: isPaced,
       changed,
       seen: (key, version) => {
         this.#snapshots?.note(key, version);
@@ -229,7 +230,9 @@ class Cluster {
       snapshots,
       tenancy: this.#options.tenancy,
       asksPods: true,
-      writeStatuses: async (statuses) => writer.want(statuses),
+      // What was not read of a namespace says nothing of its objects.
+      writeStatuses: async (statuses) =>
+        writer.want(statuses.filter(({ object }) => !this.#secrets.unread.has(object.namespace))),
       now,
     });
     const acknowledgements = new Acknowledgements({
@@ -373,8 +376,8 @@ class Cluster {
   }
 
   async #observe() {
-    const unseen = this.#unseen;
-    const objects = this.#objects.values().filter(({ declared }) => !unseen.has(declared.namespace));
+    const unlisted = this.#unseen;
+    const objects = this.#objects.values().filter(({ declared }) => !unlisted.has(declared.namespace));
     const wanted = new Map<string, Set<string>>();
     const counts = new Map<string, number>(KINDS.map((kind) => [kind, 0]));
     for (const { declared, secretRefs } of objects) {
@@ -387,8 +390,10 @@ class Cluster {
     }
     for (const [kind, count] of counts) this.telemetry.objects.set({ kind }, count);
     const secrets = await this.#secrets.read(wanted);
+    for (const home of this.#secrets.behind) this.#pace.changed(home);
+    const unseen = new Set([...unlisted, ...this.#secrets.unread]);
     return {
-      objects: objects.map(({ declared }) => declared),
+      objects: objects.flatMap(({ declared }) => (unseen.has(declared.namespace) ? [] : [declared])),
       secrets,
       immutable: this.#secrets.immutable,
       refused: this.#secrets.refused,
