@@ -274,8 +274,11 @@ const harmless: [Dialect, object][] = [
       { type: "bash_20250124", name: "bash" },
       { type: "custom", name: "c" },
       { type: "memory_20250818", name: "memory" },
+      { type: "computer_20251124", name: "computer" },
     ),
   ],
+  // Sets of tools that the client runs; each member is called by its own name.
+  ["messages", tools({ type: "computer_toolset_20260801" }, { type: "browser_toolset_20260801" })],
   [
     "messages",
     blocks({ type: "tool_use", id: "t", name: "f", input: { file_id: "mine", source: { type: "file" } } }),

@@ -20,7 +20,8 @@ import { bodyFieldError } from "./inspect-walk.ts";
 type ToolClass = "client" | "unsupported" | ServerToolName;
 
 /** Typed tools that the client itself runs (dialects.md §D1). */
-const messagesClientTools = /^(?:custom|(?:bash|text_editor|memory|computer|browser)_\d{8})$/;
+const messagesClientTools =
+  /^(?:custom|(?:bash|text_editor|memory|computer|browser|computer_toolset|browser_toolset)_\d{8})$/;
 
 const responsesClientTools = /^(?:function|custom|namespace|local_shell|shell|apply_patch)$/;
 /** Run by the provider unless they say `execution: "client"`, as Codex' own do. */
