@@ -2,6 +2,7 @@
 import { isServerToolName } from "../dialects/find-server-tool.ts";
 import type { JsonReader } from "../lib/json-reader.ts";
 import { countBlock, countDocument, countImage, skipped, type ContentFacts } from "./inspect-content.ts";
+import { inspectToolChange } from "./inspect-tools.ts";
 import { isBlobKey, keepBlockBlobs, readBlockBlob, type BlockBlob } from "./inspect-reasoning.ts";
 import {
   addHosted,
@@ -67,6 +68,10 @@ function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
     else if (key === "citations" && reader.kind() === "array")
       readCitations(reader, facts, [...path, key], restored);
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
+    else if (key === "tool" && reader.kind() === "object") inspectToolChange(reader, facts, [...path, key]);
+    // What a compaction replaced changed the tools, too.
+    else if (key === "tool_changes" && reader.kind() === "array")
+      readMessagesContent(reader, facts, [...path, key]);
     // Inside of a block that is restored the blob is opened and judged when it is restored.
     else if (key === "encrypted_content" && path.length === OWN_DEPTH + 2)
       facts.serverToolHistory ||= isOurs(reader);

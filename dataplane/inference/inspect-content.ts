@@ -55,7 +55,7 @@ export interface ContentFacts {
   readonly searchCalls: { type: string; path: readonly PathStep[] }[];
   /** The first block or item of a tool that a provider runs itself. */
   readonly hosted: { type: string; path: readonly PathStep[] }[];
-  /** Tools that stand among the input items (Codex' `additional_tools`). */
+  /** Tools that stand in the conversation: Codex' `additional_tools` items, `tool_addition` blocks of Messages. */
   readonly additionalTools: ToolEntry[];
   /** The items of a Responses input, and those of them that are reasoning without content. */
   readonly inputItems: Span[];

@@ -17,6 +17,8 @@ export interface ToolEntry extends Span {
   readonly container: boolean;
   /** `execution: "client"`: the client runs what is otherwise run by the provider. */
   readonly clientRun: boolean;
+  /** A turn of a Messages conversation brings it (`tool_addition`), where no tool loop looks for declarations. */
+  readonly inTurn: boolean;
   /** Everything that stands in the same array, and which of it this is; for cutting it out. */
   readonly siblings: readonly Span[];
   readonly index: number;
@@ -44,39 +46,79 @@ export function inspectTools(
   const listKind = reader.kind();
   if (listKind === "null") return;
   if (listKind !== "array") refuseNoList(facts, path);
-  const { dialect } = facts;
   const siblings: Span[] = [];
   reader.array((index) => {
     const start = reader.position;
-    facts.tools += 1;
-    if (facts.tools > bodyLimits.tools) throw limitExceeded("tools", dialectErrorFamily[dialect], path);
-    const here = [...path, index];
-    if (reader.kind() !== "object") throw bodyFieldError("invalid_type", dialect, here, "must be an object");
-    const entry = {
-      type: null as string | null,
-      name: null as string | null,
-      offline: false,
-      container: false,
-      clientRun: false,
-    };
-    const nested: ToolEntry[] = [];
-    reader.object((key) => {
-      if (key === "type") {
-        const kind = reader.kind();
-        if (kind !== "string" && kind !== "null")
-          throw bodyFieldError("invalid_type", dialect, [...here, key], "must be a string");
-        entry.type = reader.string() ?? null;
-      } else if (key === "name") entry.name = reader.string() ?? null;
-      else if (key === "external_web_access") entry.offline = reader.boolean() === false;
-      else if (key === "execution") entry.clientRun = reader.string() === "client";
-      else if (key === "tools") inspectTools(reader, facts, [...here, key], nested);
-      else if (key === "environment" || key === "container") entry.container = isContainer(reader);
-      else walkMember(reader, facts, key, here);
-    });
+    const { entry, nested } = readTool(reader, facts, [...path, index]);
     const span: Span = { start, end: reader.position };
     siblings.push(span);
-    tools.push({ ...entry, ...span, path: here, siblings, index }, ...nested);
+    tools.push({ ...entry, ...span, path: [...path, index], inTurn: false, siblings, index }, ...nested);
   });
+}
+
+/** What a block that changes the tools has in a tool's place: the name of one, or the definition beside it. */
+const changes = /^(?:\w+_reference|tool_definition)$/;
+
+/**
+ * Reads the tool that a turn of a Messages conversation adds or takes away: named, defined, or written as in `tools`.
+ * @throws ApiError 400 for a definition that is no object, and for more tools than there may be.
+ */
+export function inspectToolChange(reader: JsonReader, facts: ContentFacts, path: readonly PathStep[]): void {
+  inspectTool(reader, facts, path, (key) => {
+    if (key !== "definition" || reader.kind() === "null") return false;
+    inspectTool(reader, facts, [...path, key], () => false);
+    return true;
+  });
+}
+
+/** @param read takes the members that only stand in a change; true: it did. */
+function inspectTool(
+  reader: JsonReader,
+  facts: ContentFacts,
+  path: readonly PathStep[],
+  read: (key: string) => boolean,
+): void {
+  const start = reader.position;
+  const { entry, nested } = readTool(reader, facts, path, read);
+  const whole = { ...entry, start, end: reader.position, path, siblings: [], index: 0 };
+  const tools = entry.type !== null && changes.test(entry.type) ? nested : [whole, ...nested];
+  for (const tool of tools) facts.additionalTools.push({ ...tool, inTurn: true });
+}
+
+/** The tool ahead, and those in it. */
+function readTool(
+  reader: JsonReader,
+  facts: ContentFacts,
+  here: readonly PathStep[],
+  read: (key: string) => boolean = () => false,
+) {
+  const { dialect } = facts;
+  facts.tools += 1;
+  if (facts.tools > bodyLimits.tools)
+    throw limitExceeded("tools", dialectErrorFamily[dialect], here.slice(0, -1));
+  if (reader.kind() !== "object") throw bodyFieldError("invalid_type", dialect, here, "must be an object");
+  const entry = {
+    type: null as string | null,
+    name: null as string | null,
+    offline: false,
+    container: false,
+    clientRun: false,
+  };
+  const nested: ToolEntry[] = [];
+  reader.object((key) => {
+    if (key === "type") {
+      const kind = reader.kind();
+      if (kind !== "string" && kind !== "null")
+        throw bodyFieldError("invalid_type", dialect, [...here, key], "must be a string");
+      entry.type = reader.string() ?? null;
+    } else if (key === "name") entry.name = reader.string() ?? null;
+    else if (key === "external_web_access") entry.offline = reader.boolean() === false;
+    else if (key === "execution") entry.clientRun = reader.string() === "client";
+    else if (key === "tools") inspectTools(reader, facts, [...here, key], nested);
+    else if (key === "environment" || key === "container") entry.container = isContainer(reader);
+    else if (!read(key)) walkMember(reader, facts, key, here);
+  });
+  return { entry, nested };
 }
 
 /** Whether a shell's `environment` is a container rather than the client's own machine. */

@@ -17,6 +17,13 @@ function refusalOf(dialect: Dialect, more: object): string | null {
   }
 }
 
+/** A conversation whose second turn brings a tool of its own. */
+const toolInTurn = (definition: unknown) => ({
+  messages: [
+    { role: "user", content: "hi" },
+    { role: "system", content: [{ type: "tool_addition", tool: { type: "tool_definition", definition } }] },
+  ],
+});
 const chatFunction = { type: "function", function: { name: "f" } };
 const chosen = (name: string) => ({ type: "tool", name });
 const allowed = (...list: object[]) => ({ type: "allowed_tools", mode: "required", tools: list });
@@ -52,6 +59,39 @@ const refusals: [Dialect, object, string][] = [
     "messages",
     tools({ type: "tool_search_tool_regex_20251119", name: "t" }),
     "unsupported_tool tools.0.type",
+  ],
+  // Whoever runs them, a tool loop knows only those of `tools`.
+  ...[
+    { type: "code_execution_20250825", name: "code_execution" },
+    { type: "advisor_20260301", name: "advisor", model: "claude-opus-5-5" },
+    { type: "mcp_toolset", mcp_server_name: "x" },
+    { type: "web_search_20250305", name: "web_search" },
+    { type: "x_search_20261005", name: "x_search" },
+  ].map((definition): [Dialect, object, string] => [
+    "messages",
+    toolInTurn(definition),
+    "unsupported_tool messages.1.content.0.tool.definition.type",
+  ]),
+  // Rule 7.13: an upstream may be kinder to an odd shape.
+  [
+    "messages",
+    blocks({ type: "tool_addition", tool: { type: "web_search_20250305", name: "web_search" } }),
+    "unsupported_tool messages.0.content.0.tool.type",
+  ],
+  ["messages", toolInTurn([]), "invalid_type messages.1.content.0.tool.definition"],
+  [
+    "messages",
+    blocks({
+      type: "compaction",
+      content: "c",
+      tool_changes: [
+        {
+          type: "tool_addition",
+          tool: { type: "tool_definition", definition: { type: "advisor_20260301" } },
+        },
+      ],
+    }),
+    "unsupported_tool messages.0.content.0.tool_changes.0.tool.definition.type",
   ],
   ["messages", tools({ type: "__proto__", name: "t" }), "unsupported_tool tools.0.type"],
   [
@@ -279,6 +319,20 @@ const harmless: [Dialect, object][] = [
   ],
   // Sets of tools that the client runs; each member is called by its own name.
   ["messages", tools({ type: "computer_toolset_20260801" }, { type: "browser_toolset_20260801" })],
+  ["messages", toolInTurn({ name: "f", input_schema: { type: "object" } })],
+  ["messages", toolInTurn(null)],
+  [
+    "messages",
+    {
+      messages: [
+        { role: "user", content: "hi" },
+        {
+          role: "system",
+          content: [{ type: "tool_addition", tool: { type: "tool_reference", name: "f" } }],
+        },
+      ],
+    },
+  ],
   [
     "messages",
     blocks({ type: "tool_use", id: "t", name: "f", input: { file_id: "mine", source: { type: "file" } } }),

@@ -120,13 +120,13 @@ function refuseTool(look: Facts, tool: ToolEntry): void {
   throw bodyFieldError("unsupported_tool", look.dialect, [...tool.path, "type"], what);
 }
 
-function classOf(dialect: Dialect, { type, container, clientRun }: ToolEntry): ToolClass {
+function classOf(dialect: Dialect, { type, container, clientRun, inTurn }: ToolEntry): ToolClass {
   if (container) return "unsupported";
   // Without a type it is a client's own tool in Messages; elsewhere the upstream says what is missing.
   if (type === null) return "client";
   if (dialect === "chat") return chatClientTools.test(type) ? "client" : "unsupported";
   const server = serverToolOf(dialect, type);
-  if (server !== undefined) return server;
+  if (server !== undefined) return inTurn ? "unsupported" : server;
   const client = dialect === "messages" ? messagesClientTools : responsesClientTools;
   const ownSide = dialect === "responses" && clientRun && eitherSideTools.has(type);
   return ownSide || client.test(type) ? "client" : "unsupported";
