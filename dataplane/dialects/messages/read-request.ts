@@ -186,11 +186,21 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
         return { ...withoutNulls(block.value), type, tool_use_id: id };
       return { ...block.value, type, tool_use_id: id, content: readNested(content, reading) };
     }
+    case "tool_addition":
+      return placed(block, reading, readAddition(block, reading));
     case "compaction":
       return placed(block, reading, readCompaction(block, reading.sealer));
     default:
       return placed(block, reading, block.value);
   }
+}
+
+/** A block that brings a tool has it as `tools` would. */
+function readAddition(block: Cursor, reading: Reading): JsonObject {
+  const tool = block.object("tool");
+  const definition = tool?.object("definition");
+  if (tool === undefined || definition === undefined) return block.value;
+  return { ...block.value, tool: { ...tool.value, definition: readTool(definition, reading) as JsonObject } };
 }
 
 /** A document may hold content blocks of its own; nothing else nests. */

@@ -25,6 +25,7 @@ const blockParts = [
   "data",
   "tool_name",
 ];
+const toolParts = ["type", "name", "description", "input_schema"];
 const sourceParts = ["type", "media_type", "data", "url", "file_id", "content"];
 
 export const messagesFields = fieldTable([
@@ -58,6 +59,18 @@ export const messagesFields = fieldTable([
   ["messages.content.transformations", mapped, dropped, dropped],
   ["messages.content.caller", mapped, dropped, dropped, { neutral: [{ type: "direct" }] }],
   ["messages.content.toolset_name", mapped, dropped, dropped],
+  [
+    "messages.content.tool",
+    mapped,
+    mapped,
+    mapped,
+    {
+      holds: ["type", "name"],
+      note: "of `tool_addition`: a definition joins the tools; elsewhere the model has all of them all the time",
+    },
+  ],
+  ["messages.content.tool.definition", mapped, mapped, mapped, { holds: toolParts }],
+  ["messages.content.tool.definition.strict", mapped, mapped, mapped],
   ["messages.output_config", mapped, dropped, dropped, { note: "effort of one turn" }],
   ["messages.clear_at", mapped, dropped, dropped],
   [
@@ -75,7 +88,7 @@ export const messagesFields = fieldTable([
     mapped,
     mapped,
     {
-      holds: ["type", "name", "description", "input_schema", ...serverToolParts],
+      holds: [...toolParts, ...serverToolParts],
       note: "typed client tools (bash, text editor, …): refused toward Chat and Responses",
     },
   ],

@@ -1,0 +1,81 @@
+/** Tools that a Messages conversation defines in its middle, toward models that get all of their tools at once. */
+import { describe, expect, test } from "vitest";
+import { openContext, openTarget } from "../../test/fakes/request-edges.ts";
+import { hoistSystemTurns } from "./instructions.ts";
+import { DropNotes } from "./losses.ts";
+import type { JsonObject } from "./messages/types.ts";
+import { requestCodecs } from "./request-codecs.ts";
+
+const input_schema = { type: "object", properties: { city: { type: "string" } } };
+const addition = (definition: JsonObject): JsonObject => ({
+  type: "tool_addition",
+  tool: { type: "tool_definition", definition },
+});
+const reference = (type: string, name: string): JsonObject => ({
+  type,
+  tool: { type: "tool_reference", name },
+});
+const asked = (...content: JsonObject[]): JsonObject => ({
+  model: "m",
+  tools: [{ name: "clock", input_schema }],
+  messages: [
+    { role: "user", content: "Hi" },
+    { role: "system", content },
+    { role: "user", content: "And now?" },
+  ],
+});
+
+function write(upstream: "chat" | "responses", body: JsonObject, notes: DropNotes): JsonObject {
+  const { request, carry } = requestCodecs.messages.readRequest(body, openContext);
+  const written = requestCodecs[upstream].writeRequest(request, carry, openTarget, notes);
+  notes.judge();
+  return written;
+}
+
+const namesIn = ({ tools }: JsonObject): unknown[] =>
+  (tools as JsonObject[]).map((tool) => tool["name"] ?? (tool["function"] as JsonObject)["name"]);
+
+describe.each(["chat", "responses"] as const)("toward %s", (upstream) => {
+  test("a tool that comes in mid-conversation is one of the tools, and nothing is lost", () => {
+    const body = asked(addition({ name: "weather", description: "Tells it.", input_schema }));
+    const written = write(upstream, body, new DropNotes(true));
+    expect(namesIn(written)).toEqual(["clock", "weather"]);
+    expect(JSON.stringify(written)).toContain('"description":"Tells it."');
+    expect(JSON.stringify(written)).not.toContain("tool_addition");
+  });
+
+  test("one that is there already, or only named, changes nothing", () => {
+    const blocks = [
+      addition({ name: "clock", input_schema }),
+      reference("tool_addition", "clock"),
+      reference("tool_removal", "clock"),
+    ];
+    expect(namesIn(write(upstream, asked(...blocks), new DropNotes(true)))).toEqual(["clock"]);
+  });
+
+  test("its odd name gets the alias that its calls have, and what is lost of it is named", () => {
+    const name = "tool of the middle";
+    const body = asked(addition({ name, input_schema, defer_loading: true }));
+    const notes = new DropNotes(false);
+    const [, alias] = namesIn(write(upstream, body, notes));
+    expect(alias).toMatch(/^tool_of_the_middle_[0-9a-f]{16}$/);
+    expect(notes.header()).toBe("messages.content.tool.definition.defer_loading");
+  });
+
+  test("a typed tool is refused by its place, as among the tools", () => {
+    const body = asked(addition({ type: "bash_20250124", name: "bash" }));
+    expect(() => write(upstream, body, new DropNotes(false))).toThrow(
+      expect.objectContaining({ code: "unsupported_tool", param: "messages.1.content.0.tool.definition" }),
+    );
+  });
+});
+
+test("where an upstream takes no system turns their tools are kept", () => {
+  const { request } = requestCodecs.messages.readRequest(
+    asked({ type: "text", text: "Be brief." }, addition({ name: "weather", input_schema })),
+    openContext,
+  );
+  const hoisted = hoistSystemTurns(request);
+  expect(hoisted?.system).toBe("Be brief.");
+  expect(hoisted?.tools?.map(({ name }) => name)).toEqual(["clock", "weather"]);
+});
