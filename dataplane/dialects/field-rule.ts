@@ -82,6 +82,8 @@ const accountNotes: Readonly<Record<string, string>> = {
   plugins: "OpenRouter: tools with fees of their own",
   search_parameters: "xAI: a fee for each source",
   enable_search: "Qwen: a fee for each search",
+  multi_agent: "agents of the provider's own, as many as it likes, each with its tokens",
+  background_options: "another price for what is answered later",
 };
 
 /** What no dialect offers here (service.md "Errors"). */

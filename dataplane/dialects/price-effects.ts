@@ -15,7 +15,7 @@ const words = (text: string): readonly string[] => (text === "" ? [] : text.spli
 
 /** Of all three dialects: an aggregator knows the fields of one in the others. They never go upstream (rule 10.1). */
 export const accountFields = words(
-  `diagnostics fallbacks fallback_credit_token billing_policy user_profile_id workspace_id models provider plugins search_parameters enable_search`,
+  `diagnostics fallbacks fallback_credit_token billing_policy user_profile_id workspace_id models provider plugins search_parameters enable_search multi_agent background_options`,
 );
 
 export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect, readonly string[]>>>> = {
@@ -37,7 +37,7 @@ export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect,
   },
   responses: {
     none: words(
-      `model input instructions max_output_tokens max_tool_calls tools tool_choice parallel_tool_calls temperature top_p top_logprobs text include metadata store stream stream_options truncation user safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention context_management moderation image access_programs client_metadata background conversation previous_response_id prompt container mcp_servers`,
+      `model input instructions max_output_tokens max_tool_calls tools tool_choice parallel_tool_calls temperature top_p top_logprobs text include metadata store stream stream_options truncation user safety_identifier prompt_cache_key prompt_cache_options prompt_cache_retention context_management moderation image access_programs client_metadata betas background conversation previous_response_id prompt container mcp_servers`,
     ),
     tier: words(`service_tier speed inference_geo reasoning`),
     own: [],

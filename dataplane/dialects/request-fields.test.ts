@@ -13,6 +13,7 @@ const sources = {
   betaMessages: "node_modules/@anthropic-ai/sdk/resources/beta/messages/messages.d.ts",
   chat: "node_modules/openai/resources/chat/completions/completions.d.ts",
   responses: "node_modules/openai/resources/responses/responses.d.ts",
+  betaResponses: "node_modules/openai/resources/beta/responses/responses.d.ts",
   openaiShared: "node_modules/openai/resources/shared.d.ts",
 } as const;
 
@@ -116,6 +117,7 @@ const types: readonly Row[] = [
     at: "tools.function",
   },
   { dialect: "responses", source: "responses", type: "ResponseCreateParamsBase", at: "" },
+  { dialect: "responses", source: "betaResponses", type: "ResponseCreateParamsBase", at: "" },
   { dialect: "responses", source: "openaiShared", type: "Reasoning", at: "reasoning" },
   { dialect: "responses", source: "responses", type: "ResponseTextConfig", at: "text" },
   {

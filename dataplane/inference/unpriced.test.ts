@@ -29,6 +29,8 @@ const account = {
   plugins: [{ id: "web" }],
   search_parameters: { mode: "on" },
   enable_search: true,
+  multi_agent: { enabled: true, max_concurrent_subagents: 50 },
+  background_options: { completion_window: "8h" },
 };
 
 const ways = dialects.flatMap((client) =>

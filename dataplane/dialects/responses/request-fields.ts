@@ -157,6 +157,7 @@ export const responsesFields = fieldTable([
   ["image", dropped, dropped, copiedTo("image")],
   ["access_programs", dropped, dropped, copiedTo("access_programs")],
   ["client_metadata", dropped, dropped, dropped, { note: "sent by Codex" }],
+  ["betas", dropped, dropped, dropped, { note: "a header on the wire" }],
   ["background", refused, refused, refused, { neutral: [false] }],
   ["conversation", refused, refused, refused],
   ["previous_response_id", refused, refused, refused],
