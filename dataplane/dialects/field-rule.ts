@@ -1,7 +1,7 @@
 /** How the tables of request fields are written (request-fields.ts says what the words mean), and the rows that they share. */
 import type { Dialect } from "./dialect.ts";
 import type { JsonValue } from "./messages/types.ts";
-import { accountFields } from "./price-effects.ts";
+import { accountFields, foreignAnswer } from "./price-effects.ts";
 
 export type FieldHandling = "mapped" | "dropped" | "refused" | { readonly copiedTo: string };
 
@@ -109,7 +109,12 @@ export const openaiUserRows: readonly FieldRow[] = [
     copiedTo("prompt_cache_key"),
     { droppedWithServerTools: true },
   ],
-  ["prompt_cache_options", dropped, copiedTo("prompt_cache_options"), copiedTo("prompt_cache_options")],
+  ["prompt_cache_options", mapped, mapped, mapped, { holds: [] }],
+  ...["mode", "ttl", "prewarm"].map((member): FieldRow => {
+    const name = `prompt_cache_options.${member}`;
+    return [name, dropped, copiedTo(name), copiedTo(name)];
+  }),
+  [foreignAnswer.join("."), dropped, dropped, dropped, { note: "an id of another conversation" }],
   ["prompt_cache_retention", dropped, copiedTo("prompt_cache_retention"), copiedTo("prompt_cache_retention")],
 ];
 /** What names an account of a provider, or what it shall serve, in whichever dialect it comes. */

@@ -18,6 +18,9 @@ export const accountFields = words(
   `diagnostics fallbacks fallback_credit_token billing_policy user_profile_id workspace_id models provider plugins search_parameters enable_search multi_agent background_options`,
 );
 
+/** The member of a field that names another answer of the provider's account, as `diagnostics` does; it never goes (rule 2.10). */
+export const foreignAnswer = ["prompt_cache_options", "comparison_response_id"] as const;
+
 export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect, readonly string[]>>>> = {
   messages: {
     none: words(

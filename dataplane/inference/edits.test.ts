@@ -253,6 +253,22 @@ describe("what a route has no place for", () => {
       messages(""),
       ["diagnostics", "fallbacks"],
     ],
+    [
+      "another answer of the upstream account",
+      "responses",
+      responses(',"prompt_cache_options":{"comparison_response_id":"resp_1","mode":"explicit"}'),
+      {},
+      responses(',"prompt_cache_options":{"mode":"explicit"}'),
+      ["prompt_cache_options.comparison_response_id"],
+    ],
+    [
+      "no answer of the upstream account",
+      "chat",
+      chat(',"prompt_cache_options":{"ttl":"30m","comparison_response_id":null}'),
+      {},
+      chat(',"prompt_cache_options":{"ttl":"30m"}'),
+      [],
+    ],
   ])("%s: %s", (_name, dialect, body, route, expected, dropped) => {
     const edited = edit(dialect, body, route);
     expect(edited.text).toBe(expected);

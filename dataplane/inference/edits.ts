@@ -9,7 +9,7 @@ import { unreadCompaction } from "../dialects/reasoning.ts";
 import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import type { OwnField } from "../dialects/own-fields.ts";
-import { priceEffects } from "../dialects/price-effects.ts";
+import { foreignAnswer, priceEffects } from "../dialects/price-effects.ts";
 import { leavesTierOpen, standardTier, type TierPlan } from "../dialects/tiers.ts";
 import { nothingSaid } from "../dialects/upstream-checks.ts";
 import type { ObjectSpan, Span } from "../lib/json-reader.ts";
@@ -73,6 +73,7 @@ export function relayBody(
   edits.drop(priceEffects[inspection.dialect].account);
   // An empty list asks for nothing, and an upstream may not know the field.
   edits.drop(["mcp_servers"]);
+  edits.dropMember(...foreignAnswer);
   edits.tiers(wishes.tiers);
   if (inspection.dialect === "messages") edits.messages(route);
   else if (inspection.dialect === "chat") edits.chat(route, wishes.tiers);
@@ -143,7 +144,7 @@ class RelayEdits {
     const { dialect, tierFields } = this.#look;
     for (const name of dropped) {
       this.#dropped.push(name);
-      if (name === "reasoning.mode") this.#removeMode();
+      if (name === "reasoning.mode") this.#removeMembers(this.#object("reasoning"), "mode");
       else if (name !== "service_tier") this.#removed.add(name);
     }
     const { service_tier: asked } = tierFields;
@@ -154,11 +155,17 @@ class RelayEdits {
     } else if (isDropped) this.#removed.add("service_tier");
   }
 
-  #removeMode(): void {
-    const reasoning = this.#object("reasoning");
-    if (reasoning === null) return;
-    const { members } = reasoning;
-    this.#edits.push(...removeEntries(members, (index) => members[index]?.key === "mode"));
+  /** Takes a member of a top-level object out and says so. */
+  dropMember(field: string, key: string): void {
+    const object = this.#object(field);
+    this.#removeMembers(object, key);
+    if (object?.members.some((member) => member.key === key && member.kind !== "null") === true)
+      this.#dropped.push(`${field}.${key}`);
+  }
+
+  #removeMembers(object: ObjectSpan | null, key: string): void {
+    const members = object?.members ?? [];
+    this.#edits.push(...removeEntries(members, (index) => members[index]?.key === key));
   }
 
   messages(route: RelayRoute): void {

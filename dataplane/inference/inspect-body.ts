@@ -205,6 +205,7 @@ class BodyInspector {
       case "thinking":
       case "output_config":
       case "stream_options":
+      case "prompt_cache_options":
         if (reader.kind() === "object")
           (this.#objects ??= new Map()).set(
             key,

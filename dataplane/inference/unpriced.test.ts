@@ -118,6 +118,23 @@ describe.each(ways)("$client to $upstream, $way", ({ client, upstream, way }) =>
   });
 });
 
+describe.each(ways.filter(({ client }) => client !== "messages"))(
+  "$client to $upstream, $way",
+  ({ client, upstream, way }) => {
+    test("rule 2.10: the id of another answer never goes, and what else stands beside it does", async () => {
+      fake.next(text("hello"));
+      const cached = { mode: "explicit", ttl: "30m", prewarm: false };
+      const prompt_cache_options = { ...cached, comparison_response_id: "resp_1" };
+      const call = asked(client, upstream, way, { prompt_cache_options });
+      await serve(call);
+      expect(sent()[0]?.["prompt_cache_options"]).toEqual(upstream === "messages" ? undefined : cached);
+      expect(String(call.sink.headers["x-gapura-dropped"]).split(", ")).toContain(
+        "prompt_cache_options.comparison_response_id",
+      );
+    });
+  },
+);
+
 describe.each(["whole", "tools"] as const)("Messages, %s", (way) => {
   test("betas of dearer prices stay here by name", async () => {
     fake.next(text("hello"));
