@@ -81,6 +81,14 @@ const refusals: [Dialect, object, string][] = [
   ["messages", toolInTurn([]), "invalid_type messages.1.content.0.tool.definition"],
   [
     "messages",
+    {
+      ...toolInTurn({ name: "web_search", input_schema: {} }),
+      ...tools({ type: "web_search_20250305", name: "web_search" }),
+    },
+    "invalid_request_error messages.1.content.0.tool.definition.name",
+  ],
+  [
+    "messages",
     blocks({
       type: "compaction",
       content: "c",

@@ -74,6 +74,7 @@ export const judgedFields: ReadonlySet<string> = new Set([
 export function refuse(look: Facts): void {
   refuseFields(look);
   for (const tool of look.tools) refuseTool(look, tool);
+  refuseNamesInTurns(look);
   refuseToolChoice(look);
   refuseContent(look);
 }
@@ -118,6 +119,21 @@ function refuseTool(look: Facts, tool: ToolEntry): void {
     ? "hosted containers are not available"
     : `"${tool.type}" is not supported here`;
   throw bodyFieldError("unsupported_tool", look.dialect, [...tool.path, "type"], what);
+}
+
+/** A turn's tool may not have the name of a declared server tool; those of `tools` are judged where they are read. */
+function refuseNamesInTurns(look: Facts): void {
+  const clash = look.tools.filter(({ inTurn, name }) => inTurn && isServerToolName(name));
+  if (clash.length === 0) return;
+  const declared = declaredServerTools(look);
+  for (const { name, path } of clash)
+    if (isServerToolName(name) && declared.has(name))
+      throw bodyFieldError(
+        "invalid_request_error",
+        look.dialect,
+        [...path, "name"],
+        `"${name}" is the name of a declared server tool`,
+      );
 }
 
 function classOf(dialect: Dialect, { type, container, clientRun, inTurn }: ToolEntry): ToolClass {
