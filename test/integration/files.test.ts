@@ -2,7 +2,7 @@
 import Anthropic, { toFile as anthropicFile } from "@anthropic-ai/sdk";
 import OpenAI, { toFile } from "openai";
 import { sql } from "slonik";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { openFilesWorld, type FilesWorld } from "./files-world.ts";
 
@@ -121,11 +121,21 @@ test.each(['"abc"', 'W/"abc"', "Wed, 21 Oct 2015 07:28:00 GMT", "*", ""])(
 
 test("HEAD of a file's content tells its length without reading it", async () => {
   const id = await world.idOf("0123456789");
+  const read = vi.spyOn(world.store, "read");
   const answer = await world.server.fetch(`/v1/files/${id}/content`, { method: "HEAD" });
   expect({ status: answer.status, length: answer.headers.get("content-length") }).toEqual({
     status: 200,
     length: "10",
   });
+  const part = { method: "HEAD", headers: { range: "bytes=2-5" } };
+  const { status, headers } = await world.server.fetch(`/v1/files/${id}/content`, part);
+  expect([status, headers.get("content-length"), headers.get("content-range")]).toEqual([
+    206,
+    "4",
+    "bytes 2-5/10",
+  ]);
+  expect(read).not.toHaveBeenCalled();
+  read.mockRestore();
 });
 
 describe("lists", () => {

@@ -1,5 +1,4 @@
 /** The usage and cost reports of the admin API, and the export of costs; what they show stands in `reports/`. */
-import { Readable } from "node:stream";
 import type { FastifyInstance } from "fastify";
 import { completionsUsage } from "../../reports/completions-usage.ts";
 import { costReport } from "../../reports/cost-report.ts";
@@ -11,6 +10,7 @@ import { REPORT_SLICE_MS } from "../../reports/sums.ts";
 import { jsonInSlices } from "../../lib/json-slices.ts";
 import type { Reads } from "../../store/reads.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
+import { streamed } from "../streamed.ts";
 
 const reports = {
   "/v1/organizations/usage_report/messages": messagesUsage,
@@ -40,6 +40,6 @@ export const reportRoutes =
           "content-disposition": `attachment; filename="${name}"`,
           "x-content-type-options": "nosniff",
         })
-        .send(Readable.from(contents, { objectMode: false }));
+        .send(streamed(request, () => contents));
     });
   };

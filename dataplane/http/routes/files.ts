@@ -1,6 +1,5 @@
 /** `/v1/files`. Source: service.md "File", "Files", rules 4.13–4.18, dialects.md §A4–§A5. */
 import type { FastifyReply, FastifyRequest } from "fastify";
-import { Readable } from "node:stream";
 import type { StoredFile } from "../../files/catalog.ts";
 import type { FileStore } from "../../files/file-store.ts";
 import { attachment } from "../../files/filename.ts";
@@ -11,6 +10,7 @@ import { invalidParameter, namesOfList, readGiven } from "../../lib/query.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { limits } from "../limits.ts";
 import { callerOf, type Routes } from "../route.ts";
+import { streamed } from "../streamed.ts";
 import { readUpload } from "../upload-form.ts";
 
 const MAX_IDS = 100;
@@ -142,7 +142,7 @@ async function sendContent(
   const { start, end } = range ?? { start: 0, end: file.sizeBytes };
   if (range !== null) reply.code(206).header("content-range", `bytes ${start}-${end - 1}/${file.sizeBytes}`);
   reply.header("content-length", String(end - start));
-  return reply.send(Readable.from(files.read(file, start, end), { objectMode: false }));
+  return reply.send(streamed(request, () => files.read(file, start, end)));
 }
 
 /** One range of bytes, end exclusive. Several ranges or another unit: the whole file, as RFC 9110 allows. */

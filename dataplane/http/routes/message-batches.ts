@@ -1,6 +1,5 @@
 /** `/v1/messages/batches`. Source: service.md "Message batch", "Batches", rules 4.6–4.8, dialects.md §A7. */
 import type { FastifyRequest } from "fastify";
-import { Readable } from "node:stream";
 import { RETENTION_MS, type Batch } from "../../batches/batch.ts";
 import { cancelBatch } from "../../batches/cancel.ts";
 import { createFromRequests } from "../../batches/create-from-requests.ts";
@@ -15,6 +14,7 @@ import { limits } from "../limits.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { requireJsonType } from "../request-body.ts";
 import { callerOf, type Routes } from "../route.ts";
+import { streamed } from "../streamed.ts";
 
 type WithId = { Params: { id: string } };
 
@@ -71,7 +71,7 @@ export const messageBatchRoutes =
         throw new ApiError("not_found", "The results of this batch are no longer kept.");
       }
       reply.type("application/jsonl").header("x-content-type-options", "nosniff");
-      return reply.send(Readable.from(resultLines(pool, batch, "all"), { objectMode: false }));
+      return reply.send(streamed(request, () => resultLines(pool, batch, "all")));
     });
   };
 
