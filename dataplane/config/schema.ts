@@ -24,6 +24,12 @@ export const CREDENTIAL_SHARDS = 2;
 /** How keys begin (service.md "Authentication"), wherever they are made, declared or shown. */
 export const keyPrefixes = { inference: "sk-svc-", admin: "sk-adm-svc-" } as const;
 
+/** What a key is, wherever one is declared or presented. Behind an admin key's prefix: base64 of either alphabet; no dots, as tokens have. */
+export const keyForms: Readonly<Record<keyof typeof keyPrefixes, RegExp>> = {
+  inference: new RegExp(`^${keyPrefixes.inference}[0-9A-Za-z]{40}$`),
+  admin: new RegExp(`^${keyPrefixes.admin}(?=.{1,200}$)[-_+/0-9A-Za-z]+=*$`),
+};
+
 /**
  * No policy opens these (rule 3.16): link-local, cloud metadata, and addresses that mean no single host. The operator
  * refuses a network that overlaps one, the data plane an address in one.

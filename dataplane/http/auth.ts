@@ -1,7 +1,7 @@
 /** Who is calling, and whether they may call this. Source: service.md "Authentication", dialects.md §A1, rules.md 5.8, 13.3. */
 import { hash } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
-import { keyPrefixes } from "../config/schema.ts";
+import { keyForms, keyPrefixes } from "../config/schema.ts";
 import type { Directory, People, Principal } from "../identity/principal.ts";
 import { hasTokenForm } from "../identity/tokens/verify.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -10,10 +10,6 @@ import { tooManyRefusals, type UnknownCallers } from "./unknown-callers.ts";
 /** What a route serves. A person is served as a key of the kind that their role stands for. */
 export type KeyKind = "inference" | "admin";
 
-const shapes: Record<KeyKind, RegExp> = {
-  inference: new RegExp(`^${keyPrefixes.inference}[0-9A-Za-z]{40}$`),
-  admin: new RegExp(`^${keyPrefixes.admin}[\\x21-\\x7e]{1,200}$`),
-};
 const names: Record<KeyKind, string> = { inference: "an inference key", admin: "an admin key" };
 /** Of people. */
 const roles: Record<Principal["kind"], string> = { inference: "Member", admin: "Admin", viewer: "Viewer" };
@@ -107,7 +103,7 @@ function checkedPerson(person: Principal, { method, needed }: Authentication): P
 }
 
 /** Whether a key can be one, of either kind. */
-const hasKeyForm = (key: string): boolean => shapes.inference.test(key) || shapes.admin.test(key);
+const hasKeyForm = (key: string): boolean => keyForms.inference.test(key) || keyForms.admin.test(key);
 
 /** What is told of a key that is unknown, or cannot be one. */
 function notValid(key: string, needed: KeyKind): ApiError {

@@ -1,3 +1,4 @@
+import { hash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { SCHEMA_VERSION } from "../../dataplane/config/schema.ts";
 import { compile } from "./compile.ts";
@@ -52,5 +53,42 @@ describe("rule 6.5: the secret that signs an organization's messages", () => {
     expect(rotated.credentials).toEqual({ "default/hooks/secret": fresh });
     const never = compile({ objects: [organization(1)], secrets: hooks("hello"), published: null });
     expect(never.credentials).toEqual({});
+  });
+});
+
+describe('an admin key of one\'s own is its prefix and further characters (service.md "Authentication")', () => {
+  const declared = (value: string) =>
+    compile({
+      objects: [
+        organization(1, {
+          notifications: [],
+          adminKeys: [{ name: "root", secretKeyRef: { name: "root", key: "admin-key" } }],
+        }),
+      ],
+      secrets: new Map([["default/root", { "admin-key": value }]]),
+      published: null,
+    }).routing.organizations[0]?.adminKeys;
+
+  test.each([
+    ["letters and digits", "Ab3"],
+    // As `openssl rand -base64 32` makes them.
+    ["base64", "q+Zx0/9c1rTn4mUe2sYb7hVw8kLd5gPj6fXa3oCiQ1E="],
+    ["base64url", "q-Zx0_9c1rTn4mUe2sYb7hVw8kLd5gPj6fXa3oCiQ1E"],
+    ["the longest", "x".repeat(200)],
+  ])("%s", (_title, secret) => {
+    const value = `sk-adm-svc-${secret}`;
+    expect(declared(value)).toMatchObject([{ sha256: hash("sha256", value) }]);
+    expect(declared(`${value}\n`)).toEqual(declared(value));
+  });
+
+  test.each([
+    ["nothing", ""],
+    ["blanks", "a b"],
+    ["dots, as a signed token has them", "a.b.c"],
+    ["a quotation mark", 'a"b'],
+    ["letters that no header carries", "schlüssel"],
+    ["more than 200", "x".repeat(201)],
+  ])("not %s", (_title, secret) => {
+    expect(declared(`sk-adm-svc-${secret}`)).toEqual([]);
   });
 });

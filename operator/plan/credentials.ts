@@ -1,6 +1,6 @@
 /** Resolving Secrets: values of upstreams and engines, and the digests of declared keys. */
 import { createHash } from "node:crypto";
-import { keyPrefixes } from "../../dataplane/config/schema.ts";
+import { keyForms, keyPrefixes } from "../../dataplane/config/schema.ts";
 import type { Fault, ResolvedReason, Secrets } from "./objects.ts";
 import type { Prior } from "./prior.ts";
 
@@ -109,13 +109,8 @@ export function signingSecretFault(value: string): string | null {
 }
 
 export type KeyForm = keyof typeof keyPrefixes;
-/** The prefix and 40 base62 characters; of an admin key further characters. */
-const forms: Readonly<Record<KeyForm, RegExp>> = {
-  inference: /^sk-svc-[A-Za-z0-9]{40}$/,
-  admin: /^sk-adm-svc-[-_A-Za-z0-9]{1,200}$/,
-};
 
-export const isKeyOfForm = (value: string, form: KeyForm): boolean => forms[form].test(value);
+export const isKeyOfForm = (value: string, form: KeyForm): boolean => keyForms[form].test(value);
 
 /** Digest and hint of a key: all of it that may leave the operator. */
 export function describeKey(value: string, form: KeyForm): { sha256: string; hint: string } {

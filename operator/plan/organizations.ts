@@ -354,7 +354,10 @@ function resolveKey(
   const current = lookUp(context.secrets, object.namespace, ref);
   if (current.found) {
     if (isKeyOfForm(current.value, form)) return describeKey(current.value, form);
-    const wants = form === "inference" ? '"sk-svc-" and 40 letters and digits' : '"sk-adm-svc-" and more';
+    const wants =
+      form === "inference"
+        ? '"sk-svc-" and 40 letters and digits'
+        : '"sk-adm-svc-" and up to 200 letters, digits and - _ + /, perhaps with = at the end';
     const message = `Secret "${ref.name}", key "${ref.key}": the value is not a key (${wants})`;
     faults.push({ reason: "SecretInvalid", path, message });
   } else {
