@@ -74,6 +74,32 @@ describe("objects", () => {
     expect(JSON.stringify(body)).not.toMatch(/org_b|127\.0\.0\.1|upstream/);
   });
 
+  test("rule 5.6: the configuration has pages as every list, and refuses what no list takes", async () => {
+    const path = "/v1/organization/configuration";
+    const idsOf = ({ body }: Awaited<ReturnType<typeof admin>>) =>
+      (body["data"] as { id: string }[]).map(({ id }) => id);
+    const all = idsOf(await admin("GET", path));
+    const first = await admin("GET", `${path}?limit=1`);
+    expect(first.body).toMatchObject({ first_id: all[0], last_id: all[0], has_more: true });
+    const rest = await admin("GET", `${path}?after=${encodeURIComponent(all[0] ?? "")}`);
+    expect(idsOf(rest)).toEqual(all.slice(1));
+    expect(rest.body["has_more"]).toBe(false);
+    expect(idsOf(await admin("GET", `${path}?page=${String(first.body["next_page"])}`))).toEqual(
+      all.slice(1),
+    );
+    expect(idsOf(await admin("GET", `${path}?order=asc`))).toEqual(all.toReversed());
+    for (const [query, param] of [
+      ["limit=0", "limit"],
+      ["order=up", "order"],
+      ["after=Organization/default/org_b", "after"],
+      ["kind=ModelRoute", "kind"],
+    ])
+      expect([query, await admin("GET", `${path}?${query}`)]).toMatchObject([
+        query,
+        { status: 400, body: { error: { param } } },
+      ]);
+  });
+
   test("rule 5.1: a key made on one face is the same key under the same id on the other", async () => {
     const { body: made } = await admin("POST", ORGANIZATION, { name: "both" });
     expect(made).toMatchObject({

@@ -5,7 +5,7 @@
 import { allowedRoutes } from "../../config/find-route.ts";
 import type { ConfigStatus, Source } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
-import { listEnvelope } from "../list-query.ts";
+import { listEnvelope, MAX_LIMIT, pageOf, readFilteredList, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 
 /** What the data plane holds of each object, as `/config/status` tells it to the operator. */
@@ -15,9 +15,12 @@ export const configurationRoutes =
   (acknowledged: Acknowledged): Routes =>
   (app, services) => {
     app.get("/v1/organization/configuration", { config: { access: "admin" } }, async (request) => {
+      const query = readFilteredList(request.query as Query, MAX_LIMIT, []);
       const snapshot = services.snapshot();
       const objects = configurationOf(snapshot, callerOf(request).organizationId, acknowledged);
-      return listEnvelope(objects, false);
+      // All of it unless a limit is asked for: the console shows it whole.
+      const { data, hasMore } = pageOf(objects, query, Infinity);
+      return listEnvelope(data, hasMore);
     });
   };
 

@@ -254,6 +254,7 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   },
   "GET /v1/organization/configuration": {
     summary: "The objects that the organization lives under, in the generation that is served",
+    query: listQuery(MAX_LIMIT, "all"),
     answer: json(admin.configurationList),
   },
   "GET /v1/organization/usage/completions": {

@@ -845,7 +845,7 @@ export interface Operations {
   "POST /v1/organization/projects/{project_id}/api_keys/{id}": { body: KeyChange; answer: ProjectApiKey };
   "DELETE /v1/organization/projects/{project_id}/api_keys/{id}": { answer: DeletedProjectApiKey };
   "GET /v1/organization/credits": { answer: Credits };
-  "GET /v1/organization/configuration": { answer: ConfigurationList };
+  "GET /v1/organization/configuration": { query: { limit?: number; after?: string; after_id?: string; before_id?: string; page?: string; order?: "asc" | "desc" }; answer: ConfigurationList };
   "GET /v1/organization/usage/completions": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d" | "1h"; group_by?: readonly (string)[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; user_ids?: readonly (string)[]; project_ids?: readonly (string)[]; service_tiers?: readonly (string)[]; context_window?: readonly (number)[]; batch?: boolean; tags?: Readonly<Record<string, unknown>>; limit?: number; page?: number }; answer: CompletionsUsage };
   "GET /v1/organization/costs": { query: { start_time?: string | number; end_time?: string | number; bucket_width?: "1d"; group_by?: readonly (string)[]; models?: readonly (string)[]; api_key_ids?: readonly (string)[]; user_ids?: readonly (string)[]; project_ids?: readonly (string)[]; service_tiers?: readonly (string)[]; context_window?: readonly (number)[]; batch?: boolean; tags?: Readonly<Record<string, unknown>>; limit?: number; page?: number }; answer: Costs };
   "GET /v1/organization/costs/export": { query: { format: "focus-csv" | "focus-parquet"; month: string }; answer: unknown };
