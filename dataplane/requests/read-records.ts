@@ -91,7 +91,7 @@ export interface RequestFilter {
   readonly to: number | null;
 }
 
-/** One page of those that asked for inference. null: the cursor names none of the organization's. */
+/** One page of those that asked for inference. null: the cursor names none of them, or none of the organization's. */
 export async function listRequests(
   pool: CommonQueryMethods,
   filter: RequestFilter,
@@ -99,7 +99,7 @@ export async function listRequests(
 ): Promise<ListPage<KeptRequest> | null> {
   const { cursor } = asked;
   const at = cursor === null ? null : await findRequest(pool, cursor.id, filter.organizationId);
-  if (cursor !== null && at === null) return null;
+  if (cursor !== null && (at === null || at.dialect === null)) return null;
   const place = at === null ? null : sql.fragment`${timestamp(at.acceptedAt)}, ${at.id}`;
   const page = pageFrom(asked, place, ["accepted_at", "id"]);
   const { from, to } = filter;

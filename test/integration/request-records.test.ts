@@ -137,7 +137,11 @@ test("filters and pages; bad ones are named", async () => {
   expect(await list(a, `?api_key_id=${String(first?.["api_key_id"])}&limit=1000`)).toEqual(all);
   expect(await list(a, "?from=0&to=1000")).toEqual([]);
   expect(await list(a, "?model=m%00")).toEqual([]);
+  // Of what asked for no inference, and so is in no list.
+  const { headers } = await world.call(a.inference, "GET", "/v1/models");
+  await list(a);
   for (const [query, param] of [
+    [`after=${headers.get("request-id")}`, "after"],
     ["status=1", "status"],
     ["status=no", "status"],
     ["from=yesterday", "from"],
