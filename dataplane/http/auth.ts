@@ -1,6 +1,7 @@
 /** Who is calling, and whether they may call this. Source: service.md "Authentication", dialects.md §A1, rules.md 5.8, 13.3. */
 import { hash } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
+import { isPersonId } from "../billing/scopes.ts";
 import { keyForms, keyPrefixes } from "../config/schema.ts";
 import type { Directory, People, Principal } from "../identity/principal.ts";
 import { hasTokenForm } from "../identity/tokens/verify.ts";
@@ -22,12 +23,12 @@ function presentedKey(headers: IncomingHttpHeaders): string | undefined {
   return match?.[1]?.trim();
 }
 
-/** What finding the caller needs: the request's method, headers and address, and what knows keys and tokens. */
+/** What finding the caller needs: the request's headers and address, and what knows keys and tokens. */
 export interface Authentication {
-  readonly method: string;
   readonly headers: IncomingHttpHeaders;
   /** That the client connects from. */
   readonly address: string | undefined;
+  /** What the endpoint serves, for the words that refuse. */
   readonly needed: KeyKind;
   readonly directory: Directory;
   /** Absent: tokens are accepted from nobody. */
@@ -38,10 +39,10 @@ export interface Authentication {
 }
 
 /**
- * Finds who holds the request's key or token; at once when it is remembered.
+ * Finds who holds the request's key or token, of whatever kind; at once when it is remembered.
  * @throws ApiError 401; the message never repeats what was sent. A key of the wrong kind is told by its prefix, so
- * that the message says nothing about whether such a key exists. 403 when a viewer would change something. 429 when
- * the address has sent too many that are not valid; a valid one of the wrong kind is none of them (rule 7.7).
+ * that the message says nothing about whether such a key exists. 429 when the address has sent too many that are not
+ * valid; a valid one of the wrong kind is none of them (rule 7.7).
  */
 export function authenticate(asked: Authentication): Principal | Promise<Principal> {
   const { headers, address, needed, directory, people, unknownCallers, maxAgeMs } = asked;
@@ -54,7 +55,7 @@ export function authenticate(asked: Authentication): Principal | Promise<Princip
   const found = directory.find(sha256, maxAgeMs);
   const check = (principal: Principal | null) => {
     if (principal === null) throw unknownCallers.refusal(address, notValid(key, needed));
-    return checkedKey(principal, needed);
+    return principal;
   };
   return found instanceof Promise ? found.then(check) : check(found);
 }
@@ -68,35 +69,34 @@ async function findUnknown(
   const principal = await (lookup.atOnce ? directory.find(sha256, maxAgeMs) : directory.findQueued(sha256));
   if (principal === null) throw lookup.within ? notValid(key, needed) : tooManyRefusals();
   unknownCallers.found(address, lookup);
-  return checkedKey(principal, needed);
+  return principal;
 }
 
 /** A token is verified whoever sent how many that are not valid: only its refusals are counted. */
 function findPerson(asked: Authentication, people: People, token: string): Principal | Promise<Principal> {
   const found = people.find(token);
-  if (!(found instanceof Promise)) return checkedPerson(found, asked);
-  return found.then(
-    (person) => checkedPerson(person, asked),
-    (error: unknown) => {
-      const isRefused =
-        error instanceof ApiError &&
-        (error.code === "authentication" || error.code === "people_limit_reached");
-      throw isRefused ? asked.unknownCallers.refusal(asked.address, error) : error;
-    },
-  );
+  if (!(found instanceof Promise)) return found;
+  return found.catch((error: unknown) => {
+    const isRefused =
+      error instanceof ApiError && (error.code === "authentication" || error.code === "people_limit_reached");
+    throw isRefused ? asked.unknownCallers.refusal(asked.address, error) : error;
+  });
 }
 
-/** @throws ApiError 401, 403 */
-function checkedPerson(person: Principal, { method, needed }: Authentication): Principal {
-  const { kind } = person;
-  if (kind === needed) return person;
+/**
+ * Why whoever was found may not call this: 401 for the wrong kind, 403 where a viewer would change something; null: they may.
+ * Judged apart, so that what is refused is known to be theirs (rule 14.1).
+ */
+export function kindFault({ keyId, kind }: Principal, needed: KeyKind, method: string): ApiError | null {
+  if (kind === needed) return null;
+  if (!isPersonId(keyId)) return wrongKind(needed);
   if (kind !== "viewer" || needed !== "admin")
-    throw new ApiError(
+    return new ApiError(
       "authentication",
       `invalid x-api-key: this endpoint needs ${names[needed]} (${keyPrefixes[needed]}…) or a token with the role ${needed === "admin" ? "Admin or Viewer" : "Member"}; yours has the role ${roles[kind]}.`,
     );
-  if (method === "GET" || method === "HEAD") return person;
-  throw new ApiError(
+  if (method === "GET" || method === "HEAD") return null;
+  return new ApiError(
     "permission",
     "The role Viewer reads the admin API and changes nothing: this needs the role Admin.",
   );
@@ -109,11 +109,6 @@ const hasKeyForm = (key: string): boolean => keyForms.inference.test(key) || key
 function notValid(key: string, needed: KeyKind): ApiError {
   const other: KeyKind = needed === "inference" ? "admin" : "inference";
   return key.startsWith(keyPrefixes[other]) ? wrongKind(needed) : invalidKey();
-}
-
-function checkedKey(principal: Principal, needed: KeyKind): Principal {
-  if (principal.kind !== needed) throw wrongKind(needed);
-  return principal;
 }
 
 const missingKey = (needed: KeyKind) =>

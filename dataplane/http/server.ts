@@ -16,7 +16,7 @@ import { apiErrorOf } from "../store/store-away.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
 import { absence } from "./absent.ts";
-import { authenticate } from "./auth.ts";
+import { authenticate, kindFault } from "./auth.ts";
 import { closeWithAnswer, refuseConnection } from "./bare-socket.ts";
 import { beforeBody } from "./before-body.ts";
 import { ClientGone } from "./body-errors.ts";
@@ -161,7 +161,6 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     const address = socket.remoteAddress;
     const { headers, method } = request;
     const caller = authenticate({
-      method,
       headers,
       address,
       needed: access,
@@ -174,6 +173,8 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     const known = (principal: Principal) => {
       showedKey(socket);
       request.caller = principal;
+      const fault = kindFault(principal, access, method);
+      if (fault !== null) return done(fault);
       request.bodyLease = services.bodies.lease(principal.organizationId);
       const { preflight } = services;
       const judged = preflight && beforeBody(request.raw, config, principal, preflight);

@@ -174,6 +174,29 @@ test("rule 14.1: a request that is refused before its route is looked for is fou
   ]);
 });
 
+test("rule 14.1: what a good key of the wrong kind asked for is found by its id, and is its organization's", async () => {
+  const { a, b } = world;
+  const inference = await world.call(a.admin, "POST", "/v1/chat/completions", { body: {} });
+  const reading = await world.call(a.inference, "GET", "/v1/organizations/me");
+  const [listed] = await list(a, "?limit=1");
+  expect(listed).toMatchObject({
+    id: inference.headers.get("request-id"),
+    dialect: "chat",
+    status: 401,
+    error_code: "invalid_api_key",
+    tries: [],
+  });
+  const path = `${listPath}/${reading.headers.get("request-id")}`;
+  const own = await world.call(a.admin, "GET", path);
+  const keys = await world.call(a.admin, "GET", "/v1/organizations/api_keys");
+  const [key] = keys.body["data"] as { id: string; workspace_id: string }[];
+  expect([own.status, own.body]).toMatchObject([
+    200,
+    { status: 401, api_key_id: key?.id, project_id: key?.workspace_id, dialect: null },
+  ]);
+  expect((await world.call(b.admin, "GET", path)).status).toBe(404);
+});
+
 test("another organization's requests are nobody's business", async () => {
   const { a, b } = world;
   const theirs = await ask(b, "m-messages");
