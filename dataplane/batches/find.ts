@@ -28,8 +28,10 @@ export async function findBatch(
 export const batchNotFound = (id: string): ApiError =>
   new ApiError("not_found", `No batch with the id ${JSON.stringify(id.slice(0, 100))} was found.`);
 
-/** What its client attached to a batch and what is wrong with its input: either may be some 100 KiB. */
-const bytes = sql.fragment`coalesce(octet_length(metadata), 0) + coalesce(octet_length(errors), 0)`;
+/** What its client attached to a batch and what is wrong with its input: each may be some 10 or 100 KiB. */
+const bytes = sql.fragment`
+  octet_length(headers) + coalesce(octet_length(metadata), 0) + coalesce(octet_length(errors), 0)
+`;
 
 export interface BatchListQuery extends PageAsked {
   readonly organizationId: string;
