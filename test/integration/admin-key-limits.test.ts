@@ -41,6 +41,14 @@ describe("expiry", () => {
     expect((await own(key)).body).toMatchObject({ expires_at: null });
   });
 
+  test.each(["2099-12-31T00:00:00Z", "2099-12-31t00:00:00z", "2099-12-31t07:00:00.000+07:00"])(
+    "a moment may be written as RFC 3339 lets it be: %s",
+    async (expires_at) => {
+      const { status, body } = await admin("POST", ORGANIZATION, { name: "written", expires_at });
+      expect([status, body["expires_at"]]).toEqual([200, "2099-12-31T00:00:00Z"]);
+    },
+  );
+
   test("an earlier end holds at once, also where the key is remembered", async () => {
     const { id, key } = await make("shortened");
     expect(await statuses(key)).toEqual([200, 200, 200, 200]);

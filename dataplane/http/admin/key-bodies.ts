@@ -38,9 +38,13 @@ export async function readKeyChange(request: FastifyRequest, now: number): Promi
   };
 }
 
-/** RFC 3339, or Unix seconds (rule 9.4). */
+/** RFC 3339, whose T and Z may be small letters, or Unix seconds (rule 9.4). */
 const momentSchema = z.union([
-  z.iso.datetime({ offset: true }).transform((text) => Date.parse(text)),
+  z
+    .string()
+    .toUpperCase()
+    .pipe(z.iso.datetime({ offset: true }))
+    .transform((text) => Date.parse(text)),
   z.int().transform((seconds) => seconds * 1000),
 ]);
 
