@@ -24,7 +24,7 @@ export function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, s
   const [status, apiError] = connectionFault(error);
   const id = services.newId("req");
   const body = JSON.stringify(errorBody({ family: "openai", union: true }, apiError, id));
-  services.log.info({ id, status, fault: error.code }, "refused a malformed request");
+  services.log.info({ request_id: id, status, fault: error.code }, "refused a malformed request");
   metrics.requests.inc({ dialect: "other", model: "none", status: String(status) });
   socket.end(
     [

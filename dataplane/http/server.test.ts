@@ -1,3 +1,5 @@
+import { connect } from "node:net";
+import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../test/fakes/test-server.ts";
@@ -42,6 +44,19 @@ test("an answer reaches the client with both request id headers and one log line
     model: "alpha",
   });
   expect(JSON.stringify(server.logged)).not.toMatch(new RegExp(`${sampleKeys.inference}|beta`));
+});
+
+test("what cannot be read as HTTP stands in the log under the id that its sender was told", async () => {
+  await using server = await startTestServer([modelRoutes]);
+  for (const [sent, status] of [
+    ["GET / HTTP/1.1\r\nno header\r\n\r\n", 400],
+    [`GET / HTTP/1.1\r\nhost: x\r\nx-long: ${"x".repeat(40_000)}\r\n\r\n`, 431],
+  ] as const) {
+    const answer = await text(connect(server.port, "127.0.0.1").end(sent));
+    const [, id = ""] = /^request-id: (req_\w+)\r$/m.exec(answer) ?? [];
+    expect(answer).toContain(`HTTP/1.1 ${status} `);
+    expect(server.logged).toContainEqual(expect.objectContaining({ request_id: id, status }));
+  }
 });
 
 test("answers in OpenAI's dialects say how long they took and their version, errors too; those in Messages do not", async () => {
