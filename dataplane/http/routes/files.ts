@@ -123,9 +123,9 @@ async function sendContent(
   request: FastifyRequest,
   reply: FastifyReply,
 ): Promise<FastifyReply> {
-  // No validator is handed out, so that none can match (RFC 9110 13.1.5): the whole file.
-  const conditional = request.headers["if-range"] !== undefined;
-  const range = conditional ? null : readRange(request.headers.range, file.sizeBytes);
+  // Ranges are defined for GET alone (RFC 9110 14.2), and no validator is handed out, so that none can match (13.1.5): the whole file.
+  const isWhole = request.method === "HEAD" || request.headers["if-range"] !== undefined;
+  const range = isWhole ? null : readRange(request.headers.range, file.sizeBytes);
   reply.headers({
     "content-type": file.mimeType,
     "content-disposition": attachment(file.filename),
