@@ -111,6 +111,16 @@ describe("what is not there", () => {
   });
 
   test.each([
+    ["a content type that is none", "POST", { "content-type": "x" }],
+    ["a method that needs a content type, without one", "QUERY", { "content-type": "" }],
+  ])("also with %s", async (_, method, headers) => {
+    await using server = await startTestServer([modelRoutes, failing]);
+    const unknown = await server.fetch("/v1/nonsense", { method, headers });
+    const wrong = await server.fetch("/v1/models", { method, headers });
+    expect([unknown.status, wrong.status, wrong.headers.get("allow")]).toEqual([404, 405, "GET, HEAD"]);
+  });
+
+  test.each([
     ["POST", "/v1/embeddings", /not offered/],
     ["POST", "/v1/images/generations", /not offered/],
     ["POST", "/v1/audio/speech", /not offered/],

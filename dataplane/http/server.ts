@@ -139,6 +139,17 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   app.decorateRequest("bodyLease", null as unknown as ByteLease);
   app.decorateRequest("summary", null as unknown as RequestSummary);
 
+  /** By the URL of each route. */
+  const methodsOf = new Map<string, Set<string>>();
+  /** 405 where other methods are served, else 404 (rule 1.4). */
+  const unserved = (request: FastifyRequest, reply: FastifyReply): ApiError => {
+    const path = pathOf(request.url);
+    const allowed = allowedMethods(methodsOf, path).join(", ");
+    if (allowed === "") return new ApiError("not_found", absence(request.method, path));
+    reply.header("allow", allowed);
+    return new ApiError("method_not_allowed", `${request.method} is not allowed here; allowed: ${allowed}.`);
+  };
+
   // With `done`, as most callers are known at once: a promise for each request costs time.
   app.addHook("onRequest", (request, reply, done) => {
     const config = request.routeOptions.config ?? {};
@@ -153,7 +164,8 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     if (access === undefined || access === "none") {
       announceKeyless(reply.raw);
       request.bodyLease = services.bodies.lease("");
-      return done();
+      // Before Fastify looks at the content type: what is not here is not here, whatever it would be sent.
+      return request.is404 ? done(unserved(request, reply)) : done();
     }
     // What costs something, or brings a large body.
     if (dialect !== undefined || (access === "inference" && request.method === "POST")) services.shed?.();
@@ -186,29 +198,20 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   });
   app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
 
-  const known = new Map<string, Set<string>>();
   const served: ServedRoute[] = [];
   app.addHook("onRoute", (route) => {
     const access = route.config?.access;
     if (access === undefined) throw new Error(`${route.url} does not say which key it needs`);
-    const methods = known.get(route.url) ?? new Set<string>();
+    const methods = methodsOf.get(route.url) ?? new Set<string>();
     for (const method of [route.method].flat()) {
       methods.add(method);
       served.push({ method, url: route.url, access });
     }
-    known.set(route.url, methods);
+    methodsOf.set(route.url, methods);
   });
+  // The hook above comes first; it runs for what no route serves because a handler of our own is set.
   app.setNotFoundHandler((request, reply) => {
-    const path = pathOf(request.url);
-    const allowed = allowedMethods(known, path);
-    if (allowed.length > 0) {
-      reply.header("allow", allowed.join(", "));
-      throw new ApiError(
-        "method_not_allowed",
-        `${request.method} is not allowed here; allowed: ${allowed.join(", ")}.`,
-      );
-    }
-    throw new ApiError("not_found", absence(request.method, path));
+    throw unserved(request, reply);
   });
   for (const add of routes) add(app, services);
   return {
