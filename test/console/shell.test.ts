@@ -141,6 +141,38 @@ test("a view is fetched again when the service is back, and nobody is signed out
   await page.context().close();
 });
 
+test("what cannot be drawn takes nothing else from the page, and is drawn again when it can", async () => {
+  const { page, faults } = await openPage(browser, url, desk);
+  await signIn(page, url, admin);
+  const link = (name: string) => page.getByRole("navigation").getByRole("link", { name, exact: true });
+  const problem = page.getByRole("alert").getByText("failed in your browser");
+  // An answer that no version of the service gives.
+  await page.route("**/v1/organization/requests?*", (route) =>
+    route.fulfill({ json: { object: "list", data: null, has_more: false, last_id: null } }),
+  );
+  await link("Requests").click();
+  await problem.waitFor();
+  expect([await page.title(), await page.getByText("Available credit").count()]).toEqual([
+    "Requests · Gapura",
+    1,
+  ]);
+  expect(faults.filter((fault) => fault.startsWith("error:")).length).toBeGreaterThan(0);
+  await link("Keys").click();
+  await page.getByRole("button", { name: "Create key" }).waitFor();
+  await link("Requests").click();
+  await problem.waitFor();
+  await page.unroute("**/v1/organization/requests?*");
+  await page.getByRole("main").getByRole("button", { name: "Try again" }).click();
+  await page.getByRole("table", { name: "Requests" }).waitFor();
+  // Around a view too.
+  await page.route("**/v1/organization/credits", (route) =>
+    route.fulfill({ json: { object: "organization.credits", available: null } }),
+  );
+  await problem.waitFor();
+  await page.getByRole("table", { name: "Requests" }).waitFor();
+  await page.context().close();
+});
+
 test("the organization and its credit stand on every page, as the API tells them", async () => {
   const { page } = await openPage(browser, url, desk);
   await signIn(page, url, admin);

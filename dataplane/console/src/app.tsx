@@ -3,6 +3,7 @@ import { useEffect, useState } from "preact/hooks";
 import { useLoad } from "./lib/load.ts";
 import { useStore } from "./lib/store.ts";
 import { Problem, ViewLink } from "./parts/basics.tsx";
+import { Boundary } from "./parts/boundary.tsx";
 import { Shell } from "./parts/shell.tsx";
 import { SignIn } from "./parts/sign-in.tsx";
 import { resume } from "./resume.ts";
@@ -85,5 +86,9 @@ function CurrentView() {
     );
   if (problem !== null) return <Problem problem={problem} again={() => setAgain({ view })} />;
   if (shown?.view !== view) return <div class="skeleton" aria-busy="true" />;
-  return <shown.Component />;
+  return (
+    <Boundary key={view}>
+      <shown.Component />
+    </Boundary>
+  );
 }

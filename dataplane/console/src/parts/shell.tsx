@@ -9,6 +9,7 @@ import { place, views } from "../router.ts";
 import { admin, session, signOut } from "../session.ts";
 import { formatCredits, useTexts } from "../texts/texts.ts";
 import { Button, ViewLink } from "./basics.tsx";
+import { Boundary } from "./boundary.tsx";
 import { Preferences } from "./preferences.tsx";
 
 const CREDIT_EVERY_MS = 10_000;
@@ -71,7 +72,9 @@ export function Shell({ children }: { children: ComponentChildren }) {
         </div>
       </aside>
       <div class="page">
-        <Account />
+        <Boundary>
+          <Account />
+        </Boundary>
         <main id="main">
           <h1 ref={heading} tabIndex={-1}>
             {title}

@@ -26,6 +26,7 @@ export const en = {
     close: "Close",
     tryAgain: "Try again",
     unreachable: "The service does not answer. Check your connection and try again.",
+    broken: "This part of the page failed in your browser. Try again, or load the page anew.",
     requestId: (id: string) => `Request ${id}`,
     previous: "Previous",
     next: "Next",

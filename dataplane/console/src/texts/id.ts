@@ -25,6 +25,7 @@ export const id: Texts = {
     close: "Tutup",
     tryAgain: "Coba lagi",
     unreachable: "Layanan tidak menjawab. Periksa koneksi Anda lalu coba lagi.",
+    broken: "Bagian halaman ini gagal di peramban Anda. Coba lagi, atau muat ulang halamannya.",
     requestId: (requestId: string) => `Permintaan ${requestId}`,
     previous: "Sebelumnya",
     next: "Berikutnya",
