@@ -106,6 +106,29 @@ test("a batch ends before one's eyes; its failed lines tell why, its results com
   ).toHaveLength(2);
 });
 
+test("of more failed lines than a page holds it is said that there are more", async () => {
+  const params = { model: "nowhere", max_tokens: 20, messages: [{ role: "user", content: "Hello" }] };
+  const { id } = await api(inference, "POST", "/v1/messages/batches", {
+    requests: [{ custom_id: "bad", params }],
+  });
+  await open("batches");
+  await page.route("**/v1/messages/batches/*/results", (route) =>
+    route.fulfill({
+      contentType: "application/x-jsonl",
+      body: Array.from({ length: 10_001 }, (_, index) =>
+        JSON.stringify({ custom_id: `line-${index}`, result: { type: "expired" } }),
+      ).join("\n"),
+    }),
+  );
+  const row = page.getByRole("row").filter({ hasText: String(id) });
+  await row.getByRole("button", { name: "Failed lines" }).click();
+  const dialog = page.getByRole("dialog");
+  await dialog.getByText("1–50 of 10,000").waitFor();
+  await dialog.getByText("reading stops after 10,000 failed lines or 256.0 MiB").waitFor();
+  await page.keyboard.press("Escape");
+  await page.unrouteAll();
+});
+
 test("the question whether a batch shall be cancelled has one button that cancels, and one that lets it run", async () => {
   const slow = scripted({
     answer: { parts: [{ type: "text", text: "At last." }] },

@@ -195,8 +195,12 @@ export const inference = <Name extends Operation>(
 ): Promise<Answer<Name>> => asHolder((key) => call(key, name, options));
 
 /** A file that the inference key may have. */
-export const inferenceFile = (url: string, signal?: AbortSignal): Promise<Blob> =>
-  asHolder(async (key) => await (await send(key, url, signal === undefined ? {} : { signal })).blob());
+export const inferenceFile = (url: string): Promise<Blob> =>
+  asHolder(async (key) => await (await send(key, url)).blob());
+
+/** The same as it comes: there may be more of it than a page can hold. */
+export const inferenceStream = (url: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> =>
+  asHolder(async (key) => (await send(key, url, { signal })).body ?? new Blob([]).stream());
 
 /** A key that is refused is forgotten, so that it is asked for again. */
 async function asHolder<Value>(ask: (key: string) => Promise<Value>): Promise<Value> {

@@ -25,19 +25,61 @@ interface ErrorBody {
   readonly message?: string;
 }
 
-/** As many as a batch may have: fewer would be told as if they were all. */
-const MOST_LINES = 10_000;
+export interface FailedLines {
+  readonly lines: readonly FailedLine[];
+  /** Reading stopped before the end of the results. */
+  readonly isCut: boolean;
+}
 
-/** @param text JSON Lines; what succeeded is left out. @throws SyntaxError */
-export function failedLines(text: string): FailedLine[] {
+/** As many as a batch may have. */
+export const MOST_LINES = 10_000;
+/** What succeeded is read too, where it stands between what failed: thousands of answers of megabytes. */
+export const MOST_BYTES = 256 * 1024 * 1024;
+/** Between two showings of what has come. */
+const SHOW_MS = 300;
+
+/**
+ * Reads results as they come and keeps what failed, never more than one line of the rest.
+ * @param results JSON Lines
+ * @param show is told of the first failed lines while the others are on their way
+ * @throws SyntaxError; TypeError when the connection breaks
+ */
+export async function readFailedLines(
+  results: ReadableStream<Uint8Array>,
+  show: (some: FailedLines) => void = () => {},
+  mostBytes = MOST_BYTES,
+): Promise<FailedLines> {
   const found: FailedLine[] = [];
-  for (const line of text.split("\n")) {
-    if (line.trim() === "") continue;
-    const failed = failureOf(JSON.parse(line) as ResultLine);
-    if (failed !== null) found.push(failed);
-    if (found.length === MOST_LINES) break;
+  const decoder = new TextDecoder();
+  const reader = results.getReader();
+  /** The pieces of a line whose end has not come. */
+  let begun: string[] = [];
+  let bytes = 0;
+  let shownAt = performance.now();
+  for (;;) {
+    const { done, value } = await reader.read();
+    const ended = (decoder.decode(value, { stream: !done }) + (done ? "\n" : "")).split("\n");
+    const rest = ended.pop() ?? "";
+    for (const end of ended) {
+      const failed = failureIn(`${begun.join("")}${end}`);
+      begun = [];
+      if (failed !== null) found.push(failed);
+    }
+    begun.push(rest);
+    if (found.length > MOST_LINES) break;
+    if (done) return { lines: found, isCut: false };
+    bytes += value.length;
+    if (bytes > mostBytes) break;
+    if (found.length === 0 || performance.now() - shownAt < SHOW_MS) continue;
+    shownAt = performance.now();
+    show({ lines: [...found], isCut: false });
   }
-  return found;
+  await reader.cancel();
+  return { lines: found.slice(0, MOST_LINES), isCut: true };
+}
+
+function failureIn(line: string): FailedLine | null {
+  return line.trim() === "" ? null : failureOf(JSON.parse(line) as ResultLine);
 }
 
 /** Why a batch ran nothing; what is wrong with the file as a whole has no line. */

@@ -367,6 +367,8 @@ export const en = {
     line: "Line",
     reason: "Reason",
     cancel: "Cancel batch",
+    cut: (lines: string, bytes: string) =>
+      `There may be more: reading stops after ${lines} failed lines or ${bytes}. The results have them all.`,
     keep: "Let it run",
     cancelTitle: (id: string) => `Cancel ${id}?`,
     cancelText: "What runs is finished; what has not begun is not done. Results so far are kept.",

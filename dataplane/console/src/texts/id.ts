@@ -368,6 +368,8 @@ export const id: Texts = {
     line: "Baris",
     reason: "Sebab",
     cancel: "Batalkan batch",
+    cut: (lines: string, bytes: string) =>
+      `Mungkin ada lagi: pembacaan berhenti setelah ${lines} baris gagal atau ${bytes}. Hasilnya memuat semuanya.`,
     keep: "Biarkan berjalan",
     cancelTitle: (batch: string) => `Batalkan ${batch}?`,
     cancelText: "Yang berjalan diselesaikan; yang belum mulai tidak dikerjakan. Hasil sejauh ini tetap ada.",

@@ -2,7 +2,14 @@
 import { useState } from "preact/hooks";
 import { everyPage } from "../api/client.ts";
 import type { Batch, MessageBatch } from "../api/schema.ts";
-import { failedLines, inputFailures, type FailedLine } from "../lib/batch-lines.ts";
+import {
+  inputFailures,
+  MOST_BYTES,
+  MOST_LINES,
+  readFailedLines,
+  type FailedLine,
+  type FailedLines,
+} from "../lib/batch-lines.ts";
 import { download } from "../lib/csv.ts";
 import { useLoad } from "../lib/load.ts";
 import { useStore } from "../lib/store.ts";
@@ -11,8 +18,8 @@ import { Dialog, FormDialog } from "../parts/dialog.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Table } from "../parts/table.tsx";
 import { place, refine } from "../router.ts";
-import { inference, inferenceFile } from "../session.ts";
-import { formatCount, useTexts } from "../texts/texts.ts";
+import { inference, inferenceFile, inferenceStream } from "../session.ts";
+import { formatBytes, formatCount, useTexts } from "../texts/texts.ts";
 
 const MOST_BATCHES = 2000;
 const PAGE_BATCHES = 1000;
@@ -251,9 +258,9 @@ function BatchList() {
 function Failures({ row, onClose }: { row: Row; onClose: () => void }) {
   const t = useTexts();
   const loaded = useLoad(
-    async (signal): Promise<readonly FailedLine[]> => {
-      if (row.failures === null) return row.refused;
-      return failedLines(await (await inferenceFile(row.failures, signal)).text());
+    async (signal, show): Promise<FailedLines> => {
+      if (row.failures === null) return { lines: row.refused, isCut: false };
+      return await readFailedLines(await inferenceStream(row.failures, signal), show);
     },
     [row.id],
   );
@@ -261,25 +268,30 @@ function Failures({ row, onClose }: { row: Row; onClose: () => void }) {
     <Dialog title={t.batches.failuresOf(row.id)} onClose={onClose}>
       <div class="stack">
         <Section loaded={loaded}>
-          {(lines) => (
-            <Table
-              name={t.batches.failures}
-              rows={lines}
-              id={({ line }) => line}
-              columns={[
-                { title: t.batches.line, heads: true, cell: ({ line }) => line },
-                {
-                  title: t.batches.reason,
-                  long: true,
-                  cell: ({ code, message }) => (
-                    <>
-                      {code}
-                      <span class="second">{message}</span>
-                    </>
-                  ),
-                },
-              ]}
-            />
+          {({ lines, isCut }) => (
+            <>
+              <Table
+                name={t.batches.failures}
+                rows={lines}
+                id={({ line }) => line}
+                columns={[
+                  { title: t.batches.line, heads: true, cell: ({ line }) => line },
+                  {
+                    title: t.batches.reason,
+                    long: true,
+                    cell: ({ code, message }) => (
+                      <>
+                        {code}
+                        <span class="second">{message}</span>
+                      </>
+                    ),
+                  },
+                ]}
+              />
+              {isCut && (
+                <p class="hint">{t.batches.cut(formatCount(MOST_LINES, t), formatBytes(MOST_BYTES, t))}</p>
+              )}
+            </>
           )}
         </Section>
         <div class="row end">
