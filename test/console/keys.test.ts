@@ -217,6 +217,36 @@ test("filters stand in the address and open again; what matches nothing says so"
   await page.getByText("No key matches these filters.").waitFor();
 });
 
+test("whoever reads far down in a long list is still there when it is read again, page after page", async () => {
+  const { data } = (await api(admin, "GET", "/v1/organizations/api_keys?limit=1")) as { data: object[] };
+  // Three pages of sixty.
+  await page.route("**/v1/organizations/api_keys?*", async (route) => {
+    const after = new URL(route.request().url()).searchParams.get("after") ?? "key-0";
+    const first = Number(after.slice("key-".length));
+    await new Promise((done) => setTimeout(done, 300));
+    await route.fulfill({
+      json: {
+        object: "list",
+        data: Array.from({ length: 60 }, (_, index) => ({ ...data[0], id: `key-${first + index + 1}` })),
+        has_more: first < 120,
+      },
+    });
+  });
+  await page.goto(`${url}/console/keys`);
+  await settled(page);
+  const next = page.getByRole("button", { name: "Next" });
+  for (let turn = 0; turn < 3; turn += 1) await next.click();
+  const shown = page.getByText("151–180 of 180");
+  await shown.waitFor();
+  await page.getByRole("button", { name: "Create key" }).click();
+  await page.getByRole("dialog").getByLabel("Name").fill("while reading");
+  await page.getByRole("dialog").getByRole("button", { name: "Create key" }).click();
+  await page.getByRole("button", { name: "Done" }).click();
+  await settled(page);
+  await shown.waitFor();
+  await page.unrouteAll();
+});
+
 test("a whole key that somebody looks for is found, and does not stand in the address", async () => {
   const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "found by its key" });
   const secret = String(made["key"]);

@@ -43,7 +43,14 @@ export function useLoad<Value>(
     let timer: ReturnType<typeof setTimeout> | undefined;
     setState((before) => ({ ...before, busy: true, asked }));
     const show = (part: Value) => {
-      if (!stop.signal.aborted) setState({ value: part, problem: null, busy: true, asked, answered: asked });
+      if (stop.signal.aborted) return;
+      setState((before) => {
+        // Whoever reads a whole goes on reading it until the next one is whole.
+        const isWhole = before.value !== null && before.answered !== asked;
+        const answersThis = inputs.every((input, index) => input === before.answered[index]);
+        if (isWhole && answersThis) return before;
+        return { value: part, problem: null, busy: true, asked, answered: asked };
+      });
     };
     load(stop.signal, show).then(
       (value) => {
