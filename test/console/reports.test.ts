@@ -225,6 +225,29 @@ test("figures of another question are seen to be such while the new ones are on 
   await expect.poll(opacity).toBe(1);
 });
 
+test("what is typed into a filter is asked for once, and nothing else is shown under it", async () => {
+  await page.goto(`${url}/console/requests`);
+  await settled(page);
+  const asked: string[] = [];
+  await page.route("**/v1/organization/requests?*", async (route) => {
+    const model = new URL(route.request().url()).searchParams.get("model") ?? "";
+    asked.push(model);
+    // Whoever asks twice gets the second answer first.
+    if (model !== "demo-chat") await new Promise((done) => setTimeout(done, 1500));
+    await route.continue().catch(() => {});
+  });
+  const field = page.getByRole("main").getByLabel("Model");
+  await field.pressSequentially("demo-messages", { delay: 40 });
+  await expect.poll(() => asked).toEqual(["demo-messages"]);
+  await field.fill("demo-chat");
+  await settled(page);
+  const models = async () => [...new Set((await cells("Requests")).map(([, model]) => model))];
+  expect(await models()).toEqual(["demo-chat"]);
+  await new Promise((done) => setTimeout(done, 1600));
+  expect([await models(), asked]).toEqual([["demo-chat"], ["demo-messages", "demo-chat"]]);
+  await page.unroute("**/v1/organization/requests?*");
+});
+
 test("usage of batches and of all else is told apart", async () => {
   await page.goto(`${url}/console/usage`);
   await page.getByLabel("Batch or live").selectOption("false");

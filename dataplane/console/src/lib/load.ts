@@ -1,5 +1,5 @@
 /** What a view shows is loaded by one hook: busy, failed, loaded, loaded again. */
-import { useCallback, useEffect, useState } from "preact/hooks";
+import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 
 export interface Loaded<Value> {
   /** The last one that came, also while the next one is on its way. */
@@ -18,9 +18,12 @@ interface State<Value> extends Omit<Loaded<Value>, "again" | "isStale"> {
   readonly answered: readonly unknown[];
 }
 
+/** Inputs change with every letter that is typed: they are asked for once they have stood so long. */
+const STANDING_MS = 250;
+
 /**
  * @param load may show a part before the whole has come
- * @param inputs what the answer depends on; a change drops the running request
+ * @param inputs what the answer depends on; a change drops the running request, and is answered `STANDING_MS` later
  * @param everyMs loads again after so long; 0: never
  */
 export function useLoad<Value>(
@@ -38,9 +41,13 @@ export function useLoad<Value>(
     answered: asked,
   });
   const again = useCallback(() => setTurn((before) => before + 1), []);
+  /** What was asked for before. */
+  const former = useRef(inputs);
   useEffect(() => {
     const stop = new AbortController();
     let timer: ReturnType<typeof setTimeout> | undefined;
+    const hasChanged = inputs.some((input, index) => input !== former.current[index]);
+    former.current = inputs;
     setState((before) => ({ ...before, busy: true, asked }));
     const show = (part: Value) => {
       if (stop.signal.aborted) return;
@@ -52,19 +59,22 @@ export function useLoad<Value>(
         return { value: part, problem: null, busy: true, asked, answered: asked };
       });
     };
-    load(stop.signal, show).then(
-      (value) => {
-        if (stop.signal.aborted) return;
-        setState({ value, problem: null, busy: false, asked, answered: asked });
-        if (everyMs > 0) timer = setTimeout(again, everyMs);
-      },
-      (error: unknown) => {
-        if (stop.signal.aborted) return;
-        const problem = error instanceof Error ? error : new Error(String(error));
-        setState((before) => ({ ...before, problem, busy: false }));
-        if (everyMs > 0) timer = setTimeout(again, everyMs * 3);
-      },
-    );
+    const ask = () =>
+      load(stop.signal, show).then(
+        (value) => {
+          if (stop.signal.aborted) return;
+          setState({ value, problem: null, busy: false, asked, answered: asked });
+          if (everyMs > 0) timer = setTimeout(again, everyMs);
+        },
+        (error: unknown) => {
+          if (stop.signal.aborted) return;
+          const problem = error instanceof Error ? error : new Error(String(error));
+          setState((before) => ({ ...before, problem, busy: false }));
+          if (everyMs > 0) timer = setTimeout(again, everyMs * 3);
+        },
+      );
+    if (hasChanged) timer = setTimeout(() => void ask(), STANDING_MS);
+    else void ask();
     return () => {
       stop.abort();
       clearTimeout(timer);
