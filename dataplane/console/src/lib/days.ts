@@ -4,11 +4,15 @@ const DAY_MS = 86_400_000;
 export const dayOf = (unixMs: number): string => new Date(unixMs).toISOString().slice(0, 10);
 export const startOfDay = (day: string): number => Date.parse(`${day}T00:00:00Z`);
 export const addDays = (day: string, days: number): string => dayOf(startOfDay(day) + days * DAY_MS);
-/** Of the calendar, and none before 1970: while a year is typed, a browser's field holds days of the years 2, 20 and 202. */
+/**
+ * Of the calendar, and none before 1970: while a year is typed, a browser's field holds days of the years 2, 20 and 202. None
+ * from 9999 on, as a day of a year with five digits is written otherwise.
+ */
 export const isDay = (text: string | null): text is string =>
   text !== null &&
   /^\d{4}-\d{2}-\d{2}$/.test(text) &&
   startOfDay(text) >= 0 &&
+  text < "9999" &&
   dayOf(startOfDay(text)) === text;
 export const daysBetween = (from: string, to: string): number =>
   Math.round((startOfDay(to) - startOfDay(from)) / DAY_MS) + 1;
