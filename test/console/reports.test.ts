@@ -298,6 +298,18 @@ test("requests of one key or project are found by filters that stand in the link
   await page.getByText("No request matches").waitFor();
 });
 
+test("a status that is none is said to be none, as it filters nothing", async () => {
+  await page.goto(`${url}/console/requests`);
+  await settled(page);
+  const status = page.getByRole("main").getByLabel("Status");
+  const hint = page.getByText("Three digits, such as 503.");
+  expect(await hint.count()).toBe(0);
+  await status.fill("5xx");
+  await hint.waitFor();
+  await status.fill("503");
+  await hint.waitFor({ state: "detached" });
+});
+
 test("a failed request is found by its status, and tells what happened", async () => {
   const refused = await fetch(`${url}/v1/chat/completions`, {
     method: "POST",

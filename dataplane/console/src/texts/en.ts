@@ -318,6 +318,7 @@ export const en = {
   requests: {
     request: "Request",
     code: "Error code",
+    statusHint: "Three digits, such as 503.",
     live: "Follow live",
     firstByte: "First byte",
     duration: "Duration",
@@ -366,9 +367,9 @@ export const en = {
     failuresOf: (id: string) => `Failed lines of ${id}`,
     line: "Line",
     reason: "Reason",
-    cancel: "Cancel batch",
     cut: (lines: string, bytes: string) =>
       `There may be more: reading stops after ${lines} failed lines or ${bytes}. The results have them all.`,
+    cancel: "Cancel batch",
     keep: "Let it run",
     cancelTitle: (id: string) => `Cancel ${id}?`,
     cancelText: "What runs is finished; what has not begun is not done. Results so far are kept.",

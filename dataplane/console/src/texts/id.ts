@@ -319,6 +319,7 @@ export const id: Texts = {
   requests: {
     request: "Permintaan",
     code: "Kode galat",
+    statusHint: "Tiga angka, misalnya 503.",
     live: "Ikuti langsung",
     firstByte: "Bita pertama",
     duration: "Lama",
@@ -367,9 +368,9 @@ export const id: Texts = {
     failuresOf: (batch: string) => `Baris gagal dari ${batch}`,
     line: "Baris",
     reason: "Sebab",
-    cancel: "Batalkan batch",
     cut: (lines: string, bytes: string) =>
       `Mungkin ada lagi: pembacaan berhenti setelah ${lines} baris gagal atau ${bytes}. Hasilnya memuat semuanya.`,
+    cancel: "Batalkan batch",
     keep: "Biarkan berjalan",
     cancelTitle: (batch: string) => `Batalkan ${batch}?`,
     cancelText: "Yang berjalan diselesaikan; yang belum mulai tidak dikerjakan. Hasil sejauh ini tetap ada.",

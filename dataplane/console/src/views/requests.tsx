@@ -27,6 +27,7 @@ function RequestList() {
   const { query } = useStore(place);
   const [live, setLive] = useState(false);
   const asked = questionOf(query);
+  const status = query.get("status") ?? "";
   const isOlder = query.has("after");
   const isFiltered = Object.keys(asked).length > 0;
   const { after: _, ...newest } = Object.fromEntries(query);
@@ -71,8 +72,10 @@ function RequestList() {
         <Field
           label={t.common.status}
           inputMode="numeric"
-          value={query.get("status") ?? ""}
-          onInput={(status) => filter({ status })}
+          value={status}
+          onInput={(chosen) => filter({ status: chosen })}
+          // What filters nothing is not to look as if it did.
+          {...(status === "" || isStatus(status) ? {} : { hint: t.requests.statusHint })}
         />
         <Field label={t.requests.code} value={query.get("code") ?? ""} onInput={(code) => filter({ code })} />
         <Check label={t.requests.live} checked={live} onInput={setLive} disabled={isOlder} />
@@ -177,6 +180,8 @@ function FindRequest() {
 /** Another filter begins with its newest requests. */
 const filter = (changes: Readonly<Record<string, string>>): void => refine({ ...changes, after: "" });
 
+const isStatus = (text: string): boolean => /^\d{3}$/.test(text);
+
 function questionOf(query: URLSearchParams) {
   const [from, to, status] = [query.get("from"), query.get("to"), query.get("status")];
   const text = (parameter: string, name: string) => {
@@ -185,9 +190,9 @@ function questionOf(query: URLSearchParams) {
   };
   return {
     ...(isDay(from) ? { from: startOfDay(from) / 1000 } : {}),
-    // The last second of the day, as both days are included.
+    // The API's end is excluded, the day is not.
     ...(isDay(to) ? { to: startOfDay(addDays(to, 1)) / 1000 } : {}),
-    ...(status !== null && /^\d{3}$/.test(status) ? { status: Number(status) } : {}),
+    ...(status !== null && isStatus(status) ? { status: Number(status) } : {}),
     ...text("model", "model"),
     ...text("code", "code"),
     ...text("key", "api_key_id"),
