@@ -3,6 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { MOST_COST_DAYS } from "../dataplane/console/src/lib/reports.ts";
+import { commands } from "../dataplane/commands.ts";
 import { environmentSchema } from "../dataplane/environment.ts";
 import { operations } from "../dataplane/http/openapi/operations.ts";
 import { errorKinds } from "../dataplane/lib/api-error.ts";
@@ -23,7 +24,18 @@ test("every endpoint", () => {
 });
 
 test("every variable of the environment", () => {
-  expect(missing(Object.keys(environmentSchema.shape).map((name) => `\`${name}\``))).toEqual([]);
+  const source = readFileSync(join(root, "dataplane/environment.ts"), "utf8");
+  // Some only complete the value of another.
+  const others = Array.from(source.matchAll(/const \{([^}]+)\} = variables/g), ([, names]) =>
+    names!.match(/\b[A-Z][A-Z_0-9]+\b/g)!,
+  ).flat();
+  expect(others).toContain("MIGRATE_DATABASE_URL");
+  const names = [...Object.keys(environmentSchema.shape), ...others];
+  expect(missing(names.map((name) => `\`${name}\``))).toEqual([]);
+});
+
+test("every command of the data plane", () => {
+  expect(missing([...commands.keys()].map((name) => `\`dataplane/main.ts ${name}`))).toEqual([]);
 });
 
 test("every metric, of both programs", () => {
