@@ -248,6 +248,22 @@ test("what is typed into a filter is asked for once, and nothing else is shown u
   await page.unroute("**/v1/organization/requests?*");
 });
 
+test("what was wrong with one question is not told of the next one", async () => {
+  await page.goto(`${url}/console/requests?status=999`);
+  const problem = page.getByRole("main").getByRole("alert");
+  await problem.getByText("status must be").waitFor();
+  const { promise: due, resolve: answer } = Promise.withResolvers<void>();
+  await page.route("**/v1/organization/requests?*", async (route) => {
+    await due;
+    await route.continue();
+  });
+  await page.getByRole("main").getByLabel("Status").fill("200");
+  await problem.waitFor({ state: "detached" });
+  answer();
+  await page.getByRole("table", { name: "Requests" }).waitFor();
+  await page.unrouteAll();
+});
+
 test("usage of batches and of all else is told apart", async () => {
   await page.goto(`${url}/console/usage`);
   await page.getByLabel("Batch or live").selectOption("false");

@@ -48,7 +48,7 @@ export function useLoad<Value>(
     let timer: ReturnType<typeof setTimeout> | undefined;
     const hasChanged = inputs.some((input, index) => input !== former.current[index]);
     former.current = inputs;
-    setState((before) => ({ ...before, busy: true, asked }));
+    setState((before) => ({ ...before, problem: hasChanged ? null : before.problem, busy: true, asked }));
     const show = (part: Value) => {
       if (stop.signal.aborted) return;
       setState((before) => {
