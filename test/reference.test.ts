@@ -70,6 +70,12 @@ test("every dependency, with its reason", () => {
   expect(names.filter((name) => !reasons.includes(name))).toEqual([]);
 });
 
+test("the one test that CONTRIBUTING runs is there", () => {
+  const guide = readFileSync(join(root, "CONTRIBUTING.md"), "utf8");
+  const [, file = "", name = ""] = /vitest run --project=unit (\S+) -t "([^"]+)"/.exec(guide) ?? [];
+  expect(readFileSync(join(root, file), "utf8")).toContain(`test("${name}`);
+});
+
 test("the glossary has at most sixty terms", () => {
   const glossary = readFileSync(join(root, "docs/reference/glossary.md"), "utf8");
   const terms = Array.from(glossary.matchAll(/^\| ([^|]+) \|/gm), ([, term]) => term!).filter(
