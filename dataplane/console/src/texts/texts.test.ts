@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { en } from "./en.ts";
-import { formatTick } from "./texts.ts";
+import { formatBytes, formatTick } from "./texts.ts";
 
 test("the lines of a chart are told as they are, in the page's own way of writing", () => {
   const quarters = [0.015, 0.03, 0.045, 0.00125, 1250, 3_750_000];
@@ -13,6 +13,22 @@ test("the lines of a chart are told as they are, in the page's own way of writin
     "3.75M",
   ]);
   expect(formatTick(0.015, "id")).toBe("0,015");
+});
+
+test("bytes are told in the unit in which they are less than 1,024, as they are written", () => {
+  const sizes = [0, 1, 1023, 1024, 1_048_524, 1_048_525, 2 ** 20, 2 ** 30 - 1, 10 * 2 ** 30, 2 ** 51];
+  expect(sizes.map((bytes) => formatBytes(bytes, en))).toEqual([
+    "0 B",
+    "1 B",
+    "1,023 B",
+    "1.0 KiB",
+    "1,023.9 KiB",
+    "1.0 MiB",
+    "1.0 MiB",
+    "1.0 GiB",
+    "10.0 GiB",
+    "2,048.0 TiB",
+  ]);
 });
 
 test("one of something is told in the singular", () => {

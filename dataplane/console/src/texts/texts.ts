@@ -40,7 +40,8 @@ export const formatRupiah = (credits: string, { separators }: Texts): string =>
   `Rp ${formatDecimal(rupiahOf(credits), separators)}`;
 export const formatBytes = (bytes: number, t: Texts): string => {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  const power = bytes < 1 ? 0 : Math.min(units.length - 1, Math.floor(Math.log2(bytes) / 10));
-  const value = power === 0 ? String(bytes) : (bytes / 1024 ** power).toFixed(1);
-  return `${formatDecimal(value, t.separators)} ${units[power] ?? ""}`;
+  const written = (power: number) => (bytes / 1024 ** power).toFixed(power === 0 ? 0 : 1);
+  // Judged as it is written: what rounds to 1,024.0 of a unit is one of the next.
+  const power = units.findIndex((_, index) => Number(written(index)) < 1024 || index === units.length - 1);
+  return `${formatDecimal(written(power), t.separators)} ${units[power] ?? ""}`;
 };
