@@ -5,6 +5,7 @@ import { expect, test } from "vitest";
 import { MOST_COST_DAYS } from "../dataplane/console/src/lib/reports.ts";
 import { commands } from "../dataplane/commands.ts";
 import { environmentSchema } from "../dataplane/environment.ts";
+import { limits } from "../dataplane/http/limits.ts";
 import { operations } from "../dataplane/http/openapi/operations.ts";
 import { errorKinds } from "../dataplane/lib/api-error.ts";
 import { MOST_DAYS } from "../dataplane/reports/charges.ts";
@@ -58,6 +59,19 @@ test("the longest report of costs, which the console asks for in parts", () => {
   const rules = readFileSync(join(root, "docs/reference/rules.md"), "utf8").replaceAll(/\s+/g, " ");
   expect(rules).toContain(`${MOST_DAYS} days at most`);
   expect(MOST_COST_DAYS).toBe(MOST_DAYS);
+});
+
+test("the limits of connections, uploads and keys", () => {
+  const count = (value: number) => value.toLocaleString("en");
+  const [seconds, kib, mib] = [1000, 1024, 1024 ** 2].map((unit) => (value: number) => String(value / unit));
+  const { formFields, formFieldBytes, formBytes, headerBytes, headerCount } = limits;
+  const rows = [
+    `the whole form | ${formFields}; ${kib!(formFieldBytes)} KiB; ${mib!(formBytes)} MiB |`,
+    `| headers | ${kib!(headerBytes)} KiB together, ${headerCount} |`,
+    `has come | ${seconds!(limits.headersTimeoutMs)} s; ${seconds!(limits.bodyIdleMs)} s; ${seconds!(limits.requestTimeoutMs)} s |`,
+    `connections of a data plane | ${limits.pipelined}; ${count(limits.connections)}, closed beyond |`,
+  ];
+  expect(rows.filter((row) => !page.includes(row))).toEqual([]);
 });
 
 test("every dependency, with its reason", () => {
