@@ -147,6 +147,8 @@ test("the question whether a batch shall be cancelled has one button that cancel
   const ask = async () => {
     await row.getByRole("button", { name: "Cancel", exact: true }).click();
     const dialog = page.getByRole("dialog", { name: `Cancel ${String(id)}?` });
+    // It opens after the drawing that follows the click.
+    await dialog.waitFor();
     expect(await dialog.getByRole("button").allTextContents()).toEqual(["Let it run", "Cancel batch"]);
     return dialog;
   };
