@@ -44,13 +44,24 @@ describe.each(["chat", "responses"] as const)("toward %s", (upstream) => {
     expect(JSON.stringify(written)).not.toContain("tool_addition");
   });
 
-  test("one that is there already, or only named, changes nothing", () => {
-    const blocks = [
-      addition({ name: "clock", input_schema }),
-      reference("tool_addition", "clock"),
-      reference("tool_removal", "clock"),
-    ];
-    expect(namesIn(write(upstream, asked(...blocks), new DropNotes(true)))).toEqual(["clock"]);
+  test("one that is only named changes nothing", () => {
+    const body = asked(reference("tool_addition", "clock"));
+    expect(namesIn(write(upstream, body, new DropNotes(true)))).toEqual(["clock"]);
+  });
+
+  test("one of a name that is there already takes its place", () => {
+    const newer = { name: "clock", description: "Newer.", input_schema };
+    const written = write(upstream, asked(addition(newer)), new DropNotes(true));
+    expect(namesIn(written)).toEqual(["clock"]);
+    expect(JSON.stringify(written["tools"])).toContain("Newer.");
+  });
+
+  test("one that is taken away is gone until it is added again", () => {
+    const more = addition({ name: "weather", input_schema });
+    const gone = [more, reference("tool_removal", "clock")];
+    expect(namesIn(write(upstream, asked(...gone), new DropNotes(true)))).toEqual(["weather"]);
+    const back = [...gone, reference("tool_addition", "clock")];
+    expect(namesIn(write(upstream, asked(...back), new DropNotes(true)))).toEqual(["clock", "weather"]);
   });
 
   test("its odd name gets the alias that its calls have, and what is lost of it is named", () => {
@@ -60,6 +71,28 @@ describe.each(["chat", "responses"] as const)("toward %s", (upstream) => {
     const [, alias] = namesIn(write(upstream, body, notes));
     expect(alias).toMatch(/^tool_of_the_middle_[0-9a-f]{16}$/);
     expect(notes.header()).toBe("messages.content.tool.definition.defer_loading");
+  });
+
+  test("an odd name is found again where a turn or a tool search only names it", () => {
+    const name = "tool of the middle";
+    const body = asked(addition({ name, input_schema }), reference("tool_removal", name));
+    expect(namesIn(write(upstream, body, new DropNotes(true)))).toEqual(["clock"]);
+    const found = {
+      ...body,
+      tools: [{ name, input_schema }],
+      messages: [
+        { role: "user", content: "Hi" },
+        { role: "assistant", content: [{ type: "tool_use", id: "t", name, input: {} }] },
+        {
+          role: "user",
+          content: [
+            { type: "tool_result", tool_use_id: "t", content: [{ type: "tool_reference", tool_name: name }] },
+          ],
+        },
+      ],
+    };
+    const written = write(upstream, found, new DropNotes(true));
+    expect(JSON.stringify(written)).toContain(`[tool ${String(namesIn(written)[0])}]`);
   });
 
   test("a typed tool is refused by its place, as among the tools", () => {

@@ -19,34 +19,40 @@ export function instructionsOf(request: MessagesRequest): string | undefined {
   return kept.length === 0 ? undefined : kept.join("\n");
 }
 
-/** The text of a system turn; blocks that change tools say nothing to a model that sees all tools (`allTools`). */
+/** The text of a system turn; blocks that change tools are in its tools (`allTools`). */
 export const systemTurnText = (content: string | readonly ContentBlockParam[]): string =>
   typeof content === "string"
     ? content
     : content.flatMap((block) => (block.type === "text" ? [block.text] : [])).join("\n");
 
-/** The tools of a request, and those that its system turns define (`tool_addition`), each name once. */
+/**
+ * The tools that a request ends with: its own, as its system turns change them. One that such a turn defines takes the
+ * place of another of its name; one that is taken away comes back when it is added again.
+ */
 export function allTools({ tools = [], messages }: MessagesRequest): (FunctionTool | JsonObject)[] {
-  const names = new Set<unknown>(tools.map(({ name }) => name));
   const all = [...tools];
-  for (const tool of messages.flatMap(definedIn)) {
-    if (names.has(tool["name"])) continue;
-    names.add(tool["name"]);
-    all.push(tool);
+  const places = new Map<unknown, number>(all.map(({ name }, place) => [name, place]));
+  const removed = new Set<unknown>();
+  for (const { type, tool } of messages.flatMap(changesIn)) {
+    const change = objectOf(tool);
+    const definition = objectOf(change?.["definition"]);
+    const name = (definition ?? change)?.["name"];
+    if (type === "tool_removal") removed.add(name);
+    else removed.delete(name);
+    if (type === "tool_removal" || definition === null) continue;
+    const place = places.get(name) ?? all.length;
+    places.set(name, place);
+    all[place] = definition;
   }
-  return all;
+  return removed.size === 0 ? all : all.filter(({ name }) => name === undefined || !removed.has(name));
 }
 
-const definedIn = ({ role, content }: MessageParam): JsonObject[] =>
+const changesIn = ({ role, content }: MessageParam): JsonObject[] =>
   role !== "system" || typeof content === "string"
     ? []
-    : content.flatMap((block) => definitionIn(block as unknown as JsonObject));
-
-/** The tool that a block brings into the conversation; none for any other block. */
-function definitionIn({ type, tool }: JsonObject): JsonObject[] {
-  const definition = type === "tool_addition" ? objectOf(objectOf(tool)?.["definition"]) : null;
-  return definition === null ? [] : [definition];
-}
+    : content
+        .map((block) => block as unknown as JsonObject)
+        .filter(({ type }) => type === "tool_addition" || type === "tool_removal");
 
 /**
  * The request with the system turns of its conversation among the leading instructions, for an upstream that

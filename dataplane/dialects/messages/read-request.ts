@@ -187,7 +187,10 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
       return { ...block.value, type, tool_use_id: id, content: readNested(content, reading) };
     }
     case "tool_addition":
-      return placed(block, reading, readAddition(block, reading));
+    case "tool_removal":
+      return placed(block, reading, readToolChange(block, reading));
+    case "tool_reference":
+      return placed(block, reading, withAlias(block, "tool_name", reading));
     case "compaction":
       return placed(block, reading, readCompaction(block, reading.sealer));
     default:
@@ -195,12 +198,22 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
   }
 }
 
-/** A block that brings a tool has it as `tools` would. */
-function readAddition(block: Cursor, reading: Reading): JsonObject {
+/** A block that changes the tools defines one as `tools` would, or names one of them. */
+function readToolChange(block: Cursor, reading: Reading): JsonObject {
   const tool = block.object("tool");
-  const definition = tool?.object("definition");
-  if (tool === undefined || definition === undefined) return block.value;
-  return { ...block.value, tool: { ...tool.value, definition: readTool(definition, reading) as JsonObject } };
+  if (tool === undefined) return block.value;
+  const definition = tool.object("definition");
+  const change =
+    definition === undefined
+      ? withAlias(tool, "name", reading)
+      : { ...tool.value, definition: readTool(definition, reading) as JsonObject };
+  return { ...block.value, tool: change };
+}
+
+/** Tools go by their aliases, also where they are only named. */
+function withAlias(named: Cursor, key: string, { aliases }: Reading): JsonObject {
+  const name = named.text(key);
+  return name === undefined ? named.value : { ...named.value, [key]: aliases.name(name) };
 }
 
 /** A document may hold content blocks of its own; nothing else nests. */

@@ -66,7 +66,7 @@ export const messagesFields = fieldTable([
     mapped,
     {
       holds: ["type", "name"],
-      note: "of `tool_addition`: a definition joins the tools; elsewhere the model has all of them all the time",
+      note: "of `tool_addition` and `tool_removal`: toward the others applied to the tools",
     },
   ],
   ["messages.content.tool.definition", mapped, mapped, mapped, { holds: toolParts }],
