@@ -5,6 +5,7 @@ import type { SecretKeyRef } from "../plan/credentials.ts";
 import { type Declared, reference } from "../plan/objects.ts";
 import { overDeclared } from "../plan/quotas.ts";
 import type { KubeApi } from "./client.ts";
+import { KeptBytes } from "./kept-bytes.ts";
 import { areListed, Informer, namespaceOf, type Scoped, type RawObject, unseenOf } from "./informer.ts";
 
 export interface CustomObject {
@@ -17,39 +18,6 @@ export interface CustomObject {
 }
 
 type Named = Pick<Declared, "kind" | "namespace" | "name">;
-
-/** Who could create objects without end would otherwise fill the memory of this process, which serves everybody. */
-class KeptBytes {
-  readonly #mostBytes: (namespace: string) => number | null;
-  /** Of each object of which something is kept. */
-  readonly #byObject = new Map<string, number>();
-  readonly #byNamespace = new Map<string, number>();
-
-  constructor(mostBytes: (namespace: string) => number | null) {
-    this.#mostBytes = mostBytes;
-  }
-
-  /** @returns null: the spec is kept; else how much of its namespace is. */
-  take(named: Named, spec: unknown): number | null {
-    const most = this.#mostBytes(named.namespace);
-    if (most === null) return null;
-    this.release(named);
-    const bytes = Buffer.byteLength(JSON.stringify(spec ?? {}));
-    const sum = bytes + (this.#byNamespace.get(named.namespace) ?? 0);
-    if (sum > most) return most;
-    this.#byObject.set(idOf(named), bytes);
-    this.#byNamespace.set(named.namespace, sum);
-    return null;
-  }
-
-  release(named: Named): void {
-    const bytes = this.#byObject.get(idOf(named)) ?? 0;
-    this.#byObject.delete(idOf(named));
-    const left = (this.#byNamespace.get(named.namespace) ?? 0) - bytes;
-    if (left > 0) this.#byNamespace.set(named.namespace, left);
-    else this.#byNamespace.delete(named.namespace);
-  }
-}
 
 const idOf = (named: Named): string => `${named.kind} ${reference(named)}`;
 
@@ -90,7 +58,8 @@ export class CustomObjects {
           read: (object, before) => readObject(kind, object, before, kept),
           isPassing: ({ isLeftOut }) => isLeftOut,
           changed: (key, before, after) => {
-            if (before !== undefined && after === undefined) kept.release(before.declared);
+            if (before !== undefined && after === undefined)
+              kept.release(before.declared.namespace, idOf(before.declared));
             if (before?.declared === after?.declared) statusChanged(kind, key);
             else specChanged(namespaceOf(key));
           },
@@ -146,7 +115,10 @@ function readObject(
   const creationTimestamp = Number.isFinite(created) ? Math.floor(created) : null;
   const spec = object["spec"];
   const named = { kind, namespace: metadata.namespace, name: metadata.name };
-  const most = kept.take(named, spec);
+  const share = kept.mostOf(named.namespace);
+  const isKept =
+    share === null || kept.take(named.namespace, idOf(named), Buffer.byteLength(JSON.stringify(spec ?? {})));
+  const most = isKept ? null : share;
   const secretRefs: SecretKeyRef[] = [];
   if (most === null) collectSecretRefs(spec, secretRefs);
   return {

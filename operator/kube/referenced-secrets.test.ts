@@ -63,6 +63,7 @@ function slowServer() {
     api,
     namespaces: [],
     mayWait: () => false,
+    mostBytes: () => null,
     changed: () => {},
     seen: () => {},
     failed: () => {},
@@ -95,6 +96,7 @@ async function wantingOne(api: KubeApi): Promise<ReferencedSecrets> {
     api,
     namespaces: [],
     mayWait: () => false,
+    mostBytes: () => null,
     changed: nothing,
     seen: nothing,
     failed: nothing,
@@ -218,6 +220,7 @@ test("of a Secret only what is named is kept, and no more of a value than a cred
     api,
     namespaces: [],
     mayWait: () => false,
+    mostBytes: () => null,
     changed: nothing,
     seen: nothing,
     failed: nothing,
@@ -234,6 +237,52 @@ test("of a Secret only what is named is kept, and no more of a value than a cred
   const both = await named("used", "long", "absent");
   expect([both?.["used"], Object.keys(both ?? {}), reads]).toEqual(["value\n", ["used", "long"], 2]);
   expect(both?.["long"]?.length).toBe(8 * 1024 + 1);
+  stop.abort();
+  await running;
+});
+
+test("of a namespace's values no more than its share is kept, others' are, and what is gone makes room", async () => {
+  const value = Buffer.from("v".repeat(400)).toString("base64");
+  const api = {
+    call: async ({ path }: Call) => {
+      const [, , , , namespace, , name] = path.split("/");
+      const metadata = { namespace, name, uid: path, resourceVersion: "1" };
+      if (name !== undefined) return { metadata, data: { k: value } };
+      const items = ["a", "b", "c"].map((each) => ({ metadata: { ...metadata, name: each, uid: each } }));
+      return { metadata: { resourceVersion: "1" }, items };
+    },
+    watch: async function* ({ signal }: { signal: AbortSignal }) {
+      yield* [];
+      await new Promise((done) => signal.addEventListener("abort", done));
+    },
+  } as unknown as KubeApi;
+  const secrets = new ReferencedSecrets({
+    api,
+    namespaces: ["evil", "good"],
+    mayWait: () => false,
+    mostBytes: (namespace) => (namespace === "evil" ? 1000 : null),
+    changed: () => {},
+    seen: () => {},
+    failed: (error) => expect.unreachable(String(error)),
+  });
+  const stop = new AbortController();
+  const running = secrets.run(stop.signal);
+  await expect.poll(() => secrets.synced).toBe(true);
+  const lengths = async (...keys: string[]) => {
+    const read = await secrets.read(new Map(keys.map((key) => [key, new Set(["k"])])));
+    return [...read.values()].map(({ k }) => k?.length);
+  };
+  const TOO_LONG = 8 * 1024 + 1;
+  expect(await lengths("evil/a", "evil/b", "evil/c", "good/a", "good/b", "good/c")).toEqual([
+    400,
+    400,
+    TOO_LONG,
+    400,
+    400,
+    400,
+  ]);
+  expect(await lengths("evil/b", "evil/c"), "the other is named no more").toEqual([400, 400]);
+  expect(await lengths("evil/a", "evil/b", "evil/c")).toEqual([TOO_LONG, 400, 400]);
   stop.abort();
   await running;
 });
@@ -270,6 +319,7 @@ test("thousands of Secrets of one namespace hold up no round: they are read in l
     api,
     namespaces: [],
     mayWait: (namespace) => namespace === "evil",
+    mostBytes: () => null,
     changed: () => (changes += 1),
     seen: () => {},
     failed: (error) => expect.unreachable(String(error)),

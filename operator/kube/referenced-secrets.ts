@@ -8,6 +8,7 @@ import { newKey } from "../new-key.ts";
 import { MAX_CREDENTIAL } from "../plan/credentials.ts";
 import type { Secrets, WantedKey } from "../plan/objects.ts";
 import { type Call, isStatus, type KubeApi, KubeError } from "./client.ts";
+import { KeptBytes } from "./kept-bytes.ts";
 import { NotLeading } from "./lease.ts";
 import { areListed, Informer, metadataSchema, namespaceOf, type Scoped, unseenOf } from "./informer.ts";
 
@@ -88,6 +89,8 @@ export interface ReferencedSecretsOptions {
   readonly namespaces: readonly string[];
   /** Whether the Secrets of the namespace may be left to later rounds when there are many to be read. */
   readonly mayWait: (namespace: string) => boolean;
+  /** Characters of values that are kept of a namespace; null: all. What is beyond counts as too long for a credential. */
+  readonly mostBytes: (namespace: string) => number | null;
   /** A Secret of the namespace that is referenced changed, appeared or went. */
   readonly changed: (namespace: string) => void;
   /** Any Secret did; its resource version, null: it is gone. Must only take a note. */
@@ -102,6 +105,9 @@ export class ReferencedSecrets {
   /** Resource versions by `namespace/name`. */
   readonly #informers: readonly Scoped<string>[];
   #values = new Map<string, Value>();
+  readonly #kept: KeptBytes;
+  /** Those of each namespace whose values were not kept. */
+  readonly #leftOut = new Map<string, Set<string>>();
   #referenced: Referenced = new Map();
   #behind = new Set<string>();
   #unread = new Set<string>();
@@ -110,8 +116,9 @@ export class ReferencedSecrets {
   /** How many Secrets of each namespace keys are being made in. */
   readonly #making = new Map<string, number>();
 
-  constructor({ api, namespaces, mayWait, changed, seen, failed }: ReferencedSecretsOptions) {
+  constructor({ api, namespaces, mayWait, mostBytes, changed, seen, failed }: ReferencedSecretsOptions) {
     this.#api = api;
+    this.#kept = new KeptBytes(mostBytes);
     this.#mayWait = mayWait;
     this.#failed = failed;
     const scopes = namespaces.length === 0 ? [null] : namespaces;
@@ -125,7 +132,7 @@ export class ReferencedSecrets {
         changed: (key, _before, after) => {
           seen(key, after ?? null);
           if (!this.#referenced.has(key) || this.#values.get(key)?.version === after) return;
-          if (after === undefined) this.#values.delete(key);
+          if (after === undefined) this.#forget(key);
           changed(namespaceOf(key));
         },
         failed,
@@ -153,7 +160,7 @@ export class ReferencedSecrets {
    */
   async read(named: Referenced): Promise<Secrets> {
     this.#referenced = named;
-    for (const key of this.#values.keys()) if (!named.has(key)) this.#values.delete(key);
+    for (const key of this.#values.keys()) if (!named.has(key)) this.#forget(key);
     const stale = [...named].filter(([key, keys]) => this.#isStale(key, keys));
     const behind = new Set<string>();
     const unread = new Set<string>();
@@ -346,7 +353,7 @@ export class ReferencedSecrets {
     if (isFresh) return !this.#hasRead(key, keys);
     if (version !== undefined) return true;
     // Gone, or never there.
-    this.#values.delete(key);
+    this.#forget(key);
     return false;
   }
 
@@ -360,8 +367,8 @@ export class ReferencedSecrets {
     const [namespace = "", name = ""] = key.split("/");
     try {
       const secret = await readSecret(this.#api, namespace, name);
-      if (secret === null) this.#values.delete(key);
-      else this.#values.set(key, valueOf(secret, keys));
+      if (secret === null) this.#forget(key);
+      else this.#keep(key, valueOf(secret, keys));
     } catch (error) {
       this.#failed(error);
       // What is forbidden is as good as missing; a silent server is not: its Secrets may be there.
@@ -371,7 +378,30 @@ export class ReferencedSecrets {
 
   /** Of a Secret in which a key was made, or found. */
   #remember(id: string, secret: Secret, key: string): void {
-    this.#values.set(id, valueOf(secret, new Set([...(this.#referenced.get(id) ?? []), key])));
+    this.#keep(id, valueOf(secret, new Set([...(this.#referenced.get(id) ?? []), key])));
+  }
+
+  #keep(id: string, value: Value): void {
+    const namespace = namespaceOf(id);
+    const texts = Object.values(value.data).filter((text) => text !== TOO_LONG);
+    const hasRoom = this.#kept.take(
+      namespace,
+      id,
+      texts.reduce((sum, { length }) => sum + length, 0),
+    );
+    const data = Object.fromEntries(Object.keys(value.data).map((key) => [key, TOO_LONG]));
+    this.#values.set(id, hasRoom ? value : { ...value, data });
+    if (hasRoom) this.#leftOut.get(namespace)?.delete(id);
+    else this.#leftOut.set(namespace, (this.#leftOut.get(namespace) ?? new Set()).add(id));
+  }
+
+  #forget(id: string): void {
+    if (!this.#values.delete(id)) return;
+    const namespace = namespaceOf(id);
+    this.#kept.release(namespace, id);
+    // There may be room for these now: they are read again.
+    for (const other of this.#leftOut.get(namespace) ?? []) this.#values.delete(other);
+    this.#leftOut.delete(namespace);
   }
 }
 

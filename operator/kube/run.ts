@@ -98,6 +98,7 @@ class Cluster {
       this.telemetry.calls.inc({ method, status: String(status) }),
     );
     this.#api = api;
+    const mostBytes = (home: string) => mostDeclared(options.tenancy, home);
     const isPaced = (home: string) => isTenant(options.tenancy, home);
     this.#pace = new ChangePace(() => this.#note("tenants"));
     const changed = (home: string) => {
@@ -108,7 +109,7 @@ class Cluster {
     this.#objects = new CustomObjects({
       api,
       namespaces,
-      mostBytes: (home) => mostDeclared(options.tenancy, home),
+      mostBytes,
       specChanged: changed,
       statusChanged: (kind, key) => this.#writer?.check(kind, key),
       failed: this.#failed("objects"),
@@ -117,6 +118,7 @@ class Cluster {
       api,
       namespaces,
       mayWait: isPaced,
+      mostBytes,
       changed,
       seen: (key, version) => {
         this.#snapshots?.note(key, version);

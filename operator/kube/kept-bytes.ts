@@ -1,0 +1,35 @@
+/**
+ * How much is kept of what each namespace declares: who could create objects without end would otherwise fill the memory of
+ * this process, which serves everybody.
+ */
+export class KeptBytes {
+  /** null: all. */
+  readonly mostOf: (namespace: string) => number | null;
+  /** Of each thing of which something is kept. */
+  readonly #byId = new Map<string, number>();
+  readonly #byNamespace = new Map<string, number>();
+
+  constructor(mostOf: (namespace: string) => number | null) {
+    this.mostOf = mostOf;
+  }
+
+  /** Instead of what was kept of it before. @returns whether there is room for so many bytes of it; else nothing is kept. */
+  take(namespace: string, id: string, bytes: number): boolean {
+    const most = this.mostOf(namespace);
+    if (most === null) return true;
+    this.release(namespace, id);
+    const sum = bytes + (this.#byNamespace.get(namespace) ?? 0);
+    if (sum > most) return false;
+    this.#byId.set(id, bytes);
+    this.#byNamespace.set(namespace, sum);
+    return true;
+  }
+
+  release(namespace: string, id: string): void {
+    const bytes = this.#byId.get(id) ?? 0;
+    this.#byId.delete(id);
+    const left = (this.#byNamespace.get(namespace) ?? 0) - bytes;
+    if (left > 0) this.#byNamespace.set(namespace, left);
+    else this.#byNamespace.delete(namespace);
+  }
+}
