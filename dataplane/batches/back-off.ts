@@ -2,7 +2,7 @@ const SHORTEST_MS = 1_000;
 const LONGEST_MS = 60_000;
 const MOST_REMEMBERED = 1_000;
 
-/** Batches whose reading or ending failed here. They rest, longer each time, so that they hold up no other. */
+/** Batches whose reading, ending or clearing failed here. They rest, longer each time, so that they hold up no other. */
 export class BatchBackOff {
   readonly #batches = new Map<string, { readonly failures: number; readonly until: number }>();
 
@@ -20,6 +20,12 @@ export class BatchBackOff {
     this.#batches.delete(id);
   }
 
+  /** All of them, also those that have rested. */
+  get known(): readonly string[] {
+    return [...this.#batches.keys()];
+  }
+
+  /** Those that rest. */
   ids(now: number): string[] {
     return [...this.#batches].flatMap(([id, { until }]) => (now < until ? [id] : []));
   }

@@ -2,10 +2,11 @@
  * Deletes what nobody can read any more: results after 29 days, rows whose lines are in files, batches whose creation
  * broke off. Also corrects batches that would never end.
  */
-import { sql } from "slonik";
+import { sql, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
 import { givingBack } from "../files/storage.ts";
 import { timestamp } from "../store/timestamp.ts";
+import { BatchBackOff } from "./back-off.ts";
 import { RETENTION_MS } from "./batch.ts";
 import { correctStuck } from "./counts.ts";
 import { discardBatch } from "./create-from-requests.ts";
@@ -15,24 +16,36 @@ import { removeItems } from "./items.ts";
 import { reachedBatchStep } from "./steps.ts";
 
 const BATCHES_AT_ONCE = 50;
+/** How long one kind of work may take in a sweep; what is left is the next one's. */
+const SWEEP_MS = 20_000;
 /** A message batch whose body nobody takes in any more is swept when it is so old: its process died, or could not clear it. */
 const CREATING_MS = 30 * 60_000;
 
-export async function sweepBatches(context: BatchContext): Promise<void> {
-  const { pool, clock } = context;
-  const now = clock.now();
+/**
+ * Any number of processes may do so at once. One kind of work that fails keeps none of the others from being done.
+ * @param backOff remembers which batches could not be cleared here: the others come before them.
+ */
+export async function sweepBatches(context: BatchContext, backOff = new BatchBackOff()): Promise<void> {
+  const failures: unknown[] = [];
+  for (const work of [archive, emptyUnreadable, discardAbandoned, correctStuck])
+    await work(context, backOff).catch((error: unknown) => failures.push(error));
+  if (failures.length > 0) throw failures[0];
+}
+
+async function archive({ pool, clock }: BatchContext): Promise<void> {
   await pool.query(sql.unsafe`
     update batches set archived_at = ended_at + ${RETENTION_MS} * interval '1 millisecond'
     where state = 'ended' and not emptied and form = 'messages' and archived_at is null
-      and ended_at <= ${timestamp(now - RETENTION_MS)}
+      and ended_at <= ${timestamp(clock.now() - RETENTION_MS)}
   `);
-  const idSchema = z.object({ id: z.string() });
-  const unreadable = await pool.anyFirst(sql.type(idSchema)`
-    select id from batches
-    where state = 'ended' and not emptied and (form = 'openai' or archived_at is not null or deleted_at is not null)
-    order by ended_at limit ${BATCHES_AT_ONCE}
-  `);
-  await eachBatch(context, unreadable, "emptied", async (id) => {
+}
+
+async function emptyUnreadable(context: BatchContext, backOff: BatchBackOff): Promise<void> {
+  const { pool } = context;
+  const unreadable = sql.fragment`
+    state = 'ended' and not emptied and (form = 'openai' or archived_at is not null or deleted_at is not null)
+  `;
+  await clearEach(context, backOff, "emptied", unreadable, async (id) => {
     await removeItems(pool, id);
     reachedBatchStep("sweep.removed");
     await pool.query(sql.unsafe`
@@ -42,13 +55,53 @@ export async function sweepBatches(context: BatchContext): Promise<void> {
       select from gone
     `);
   });
-  const abandoned = await pool.anyFirst(sql.type(idSchema)`
-    select id from batches
-    where state = 'creating' and created_at < ${timestamp(now - CREATING_MS)}
+}
+
+async function discardAbandoned(context: BatchContext, backOff: BatchBackOff): Promise<void> {
+  const { clock, workerId, creating } = context;
+  const abandoned = sql.fragment`
+    state = 'creating' and created_at < ${timestamp(clock.now() - CREATING_MS)}
       and (worker not in (select id from batch_workers)
-        or (worker = ${context.workerId} and not id = any(${sql.array([...context.creating], "text")})))
-    limit ${BATCHES_AT_ONCE}
-  `);
-  await eachBatch(context, abandoned, "discarded", (id) => discardBatch(context, id));
-  await correctStuck(context);
+        or (worker = ${workerId} and not id = any(${sql.array([...creating], "text")})))
+  `;
+  await clearEach(context, backOff, "discarded", abandoned, (id) => discardBatch(context, id));
+}
+
+/**
+ * Clears those that `condition` finds, a portion at a time. Those that could not be cleared before come last, so that however many
+ * they are the others do not wait for them.
+ */
+async function clearEach(
+  context: BatchContext,
+  backOff: BatchBackOff,
+  what: string,
+  condition: FragmentSqlToken,
+  clear: (id: string) => Promise<void>,
+): Promise<void> {
+  const { pool, clock } = context;
+  const until = performance.now() + SWEEP_MS;
+  const find = (which: FragmentSqlToken) =>
+    pool.anyFirst(sql.type(z.object({ id: z.string() }))`
+      select id from batches where ${condition} and ${which} order by ended_at limit ${BATCHES_AT_ONCE}
+    `);
+  const clearAll = (ids: readonly string[]) =>
+    eachBatch(context, ids, what, async (id) => {
+      if (performance.now() >= until) return;
+      try {
+        await clear(id);
+        backOff.wentWell(id);
+      } catch (error) {
+        backOff.failed(id, clock.now());
+        throw error;
+      }
+    });
+  let found: number;
+  do {
+    const ids = await find(sql.fragment`not id = any(${sql.array([...backOff.known], "text")})`);
+    await clearAll(ids);
+    found = ids.length;
+  } while (found === BATCHES_AT_ONCE && performance.now() < until);
+  const resting = new Set(backOff.ids(clock.now()));
+  const rested = backOff.known.filter((id) => !resting.has(id));
+  if (rested.length > 0) await clearAll(await find(sql.fragment`id = any(${sql.array(rested, "text")})`));
 }

@@ -69,6 +69,7 @@ export class BatchWorker {
   readonly #headroom: Headroom;
   readonly #settler: Settler;
   readonly #backOff = new BatchBackOff();
+  readonly #sweeping = new BatchBackOff();
   readonly #turns = new Turns();
   readonly #loops: Recurring[];
   readonly #filling: WakingLoop;
@@ -99,7 +100,7 @@ export class BatchWorker {
     this.#loops = [
       new Recurring(log, "batch heartbeat", rhythm.beatMs, () => beat(context)),
       new Recurring(log, "batch leases", rhythm.beatMs, () => this.#takeFromDead(rhythm.leaseMs)),
-      new Recurring(log, "batch sweep", rhythm.sweepMs, () => sweepBatches(context)),
+      new Recurring(log, "batch sweep", rhythm.sweepMs, () => sweepBatches(context, this.#sweeping)),
       new Recurring(log, "batch queue", rhythm.sweepMs / 2, () => measureQueue(context)),
     ];
   }

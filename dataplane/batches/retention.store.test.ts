@@ -1,0 +1,87 @@
+/** However many batches cannot be cleared, the others do not wait for them. */
+import { sql, type DatabasePool } from "slonik";
+import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
+import { engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
+import { makeOrganization } from "../../test/integration/money-world.ts";
+import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import { openPostgres } from "../store/postgres.ts";
+import { BatchBackOff } from "./back-off.ts";
+import type { BatchContext } from "./context.ts";
+import { sweepBatches } from "./retention.ts";
+
+let database: TestDatabase;
+let pool: DatabasePool;
+let context: BatchContext;
+beforeAll(async () => {
+  database = await freshDatabase();
+  pool = await openPostgres(database.url, { onError: () => {} });
+  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  context = engineOf(pool, "worker-one");
+});
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+beforeEach(async () => {
+  await pool.query(sql.unsafe`delete from batch_items`);
+  await pool.query(sql.unsafe`delete from batches`);
+  await pool.query(sql.unsafe`delete from storage`);
+});
+
+/** One that ended so many days ago. */
+async function insertEnded(days: number, items = 1): Promise<string> {
+  const id = await insertBatch(pool, items);
+  await pool.query(sql.unsafe`
+    update batches set state = 'ended', outcome = 'completed', form = 'openai', dialect = 'chat', metadata = '{}',
+      stored_bytes = 2, ended_at = now() - ${days} * interval '1 day'
+    where id = ${id}
+  `);
+  await pool.query(sql.unsafe`
+    insert into storage values (${organizationId}, 2, 0)
+    on conflict (organization_id) do update set bytes = storage.bytes + 2
+  `);
+  return id;
+}
+const count = async (query: ReturnType<typeof sql.fragment>) =>
+  (await pool.anyFirst(sql.unsafe`select 1 ${query}`)).length;
+
+test("one sweep clears more than a portion", async () => {
+  for (let n = 0; n < 120; n += 1) await insertEnded(1);
+  await sweepBatches(context);
+  expect(await count(sql.fragment`from batches where not emptied`)).toBe(0);
+});
+
+const refusals = [
+  ["that Postgres does not let be changed", "raise exception 'refused'", 55],
+  // What takes too long ends a sweep, as the store may be away.
+  ["whose statements are cancelled", "raise exception 'too long' using errcode = '57014'", 5],
+] as const;
+for (const [what, refusal, stuck] of refusals) {
+  test(`${stuck} batches ${what} do not keep the others`, async () => {
+    await pool.query(sql.unsafe`
+      create function refuse_stuck() returns trigger language plpgsql as ${sql.literalValue(`begin ${refusal}; end`)}
+    `);
+    await pool.query(sql.unsafe`
+      create trigger refuse_stuck before delete on batch_items for each row when (old.model = 'stuck')
+      execute function refuse_stuck()
+    `);
+    for (let n = 0; n < stuck; n += 1) await insertEnded(2);
+    await pool.query(sql.unsafe`update batch_items set model = 'stuck'`);
+    const other = await insertEnded(1);
+    const backOff = new BatchBackOff();
+    const sweep = async () => {
+      await sweepBatches(context, backOff).catch(() => undefined);
+      return await count(sql.fragment`from batches where id = ${other} and emptied`);
+    };
+    await expect.poll(sweep, { timeout: 20_000 }).toBe(1);
+    await pool.query(sql.unsafe`drop trigger refuse_stuck on batch_items`);
+    const left = async () => {
+      await sweep();
+      return await count(sql.fragment`from batches where not emptied`);
+    };
+    await expect.poll(left, { timeout: 20_000 }).toBe(0);
+  });
+}
+afterEach(async () => {
+  await pool.query(sql.unsafe`drop function if exists refuse_stuck() cascade`);
+});
