@@ -16,6 +16,12 @@ import { DAY_MS } from "../lib/clock.ts";
 export const WINDOW_MS = DAY_MS;
 /** Results are kept for this long after the end (service.md "Limits"). */
 export const RETENTION_MS = 29 * DAY_MS;
+/** It is shown for this long after its end, in the last part of which its results are gone already. Then its row goes. */
+export const SHOWN_MS = 60 * DAY_MS;
+/** Batches of one organization that have not ended. */
+export const MAX_OPEN_BATCHES = 2_000;
+/** All whose rows are there, ended and deleted ones too. */
+export const MAX_KEPT_BATCHES = 100_000;
 export const MAX_REQUESTS = 10_000;
 /** Its requests together, as they come: a body or a file. */
 export const MAX_BATCH_BYTES = 256 * 1024 * 1024;
@@ -65,6 +71,11 @@ export const batchSchema = z.object({
   claim: z.string().nullable(),
 });
 export type Batch = Readonly<z.infer<typeof batchSchema>>;
+
+/** Bytes of what its client attached to a batch and of what is wrong with its input: either may be some 100 KiB. */
+export const attachedBytes = sql.fragment`
+  (coalesce(octet_length(metadata), 0) + coalesce(octet_length(errors), 0))
+`;
 
 export const batchColumns = sql.fragment`
   batch.id, batch.organization_id as "organizationId", batch.project_id as "projectId", batch.key_id as "keyId",

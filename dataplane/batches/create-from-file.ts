@@ -8,6 +8,7 @@ import type { JsonObjectRead } from "../lib/json-read.ts";
 import { timestamp } from "../store/timestamp.ts";
 import { batchColumns, batchSchema, WINDOW_MS, type Batch } from "./batch.ts";
 import { requireBalance, type BatchContext } from "./context.ts";
+import { takePlace } from "./take-place.ts";
 
 const MAX_METADATA_PAIRS = 16;
 const MAX_METADATA_KEY = 64;
@@ -24,7 +25,8 @@ export interface FileBatchRequest {
 
 /**
  * The batch, in state `validating`: its input is read by a worker.
- * @throws ApiError 402 without credit; 400 `storage_limit_reached`; 400 for an unknown, foreign or deleted input file alike (rule 4.10).
+ * @throws ApiError 402 without credit; as `takePlace`; 400 `storage_limit_reached`; 400 for an unknown, foreign or deleted input
+ * file alike (rule 4.10).
  */
 export async function createFromFile(
   context: BatchContext,
@@ -46,7 +48,7 @@ export async function createFromFile(
   const now = clock.now();
   const metadata = request.metadata === null ? null : JSON.stringify(request.metadata);
   // Its requests are copied out of the file, and are no more than that.
-  const bytes = input.sizeBytes;
+  const bytes = input.sizeBytes + Buffer.byteLength(metadata ?? "");
   const batch = await pool.transaction(async (transaction) => {
     const made = await transaction.one(sql.type(batchSchema)`
       insert into batches as batch (
@@ -60,6 +62,7 @@ export async function createFromFile(
       returning ${batchColumns}
     `);
     await takeStorage(transaction, organizationId, { bytes, files: 0 }, files.limitsOf(organizationId));
+    await takePlace(transaction, organizationId);
     return made;
   });
   wake();

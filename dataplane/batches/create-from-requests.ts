@@ -13,11 +13,12 @@ import { ItemWriter, removeItems, type NewItem } from "./items.ts";
 import { readEnvelope } from "./read-envelope.ts";
 import { requestTooLarge, scanRequests } from "./scan-requests.ts";
 import { reachedBatchStep } from "./steps.ts";
+import { takePlace } from "./take-place.ts";
 
 /**
  * Stores the requests as they come; the batch is seen only once the last one is there. What waits to be stored is
  * counted in `lease`.
- * @throws ApiError 402 without credit; 400 `storage_limit_reached`; 400 and 413 for what can be judged without running
+ * @throws ApiError 402 without credit; as `takePlace`; 400 `storage_limit_reached`; 400 and 413 for what can be judged without running
  * anything (rule 4.7): shape, count, size, `custom_id`. Nothing is left then. Whatever `source` and `lease` throw.
  */
 export async function createFromRequests(
@@ -37,11 +38,14 @@ export async function createFromRequests(
   const begun = clock.now();
   creating.add(id);
   try {
-    await pool.query(sql.unsafe`
-      insert into batches (id, organization_id, project_id, key_id, form, dialect, state, headers, created_at, expires_at, worker)
-      values (${id}, ${principal.organizationId}, ${principal.projectId ?? ""}, ${principal.keyId}, 'messages', 'messages',
-        'creating', ${JSON.stringify(headers)}, ${timestamp(begun)}, ${timestamp(begun + WINDOW_MS)}, ${workerId})
-    `);
+    await pool.transaction(async (transaction) => {
+      await transaction.query(sql.unsafe`
+        insert into batches (id, organization_id, project_id, key_id, form, dialect, state, headers, created_at, expires_at, worker)
+        values (${id}, ${principal.organizationId}, ${principal.projectId ?? ""}, ${principal.keyId}, 'messages', 'messages',
+          'creating', ${JSON.stringify(headers)}, ${timestamp(begun)}, ${timestamp(begun + WINDOW_MS)}, ${workerId})
+      `);
+      await takePlace(transaction, organizationId);
+    });
     const room = new Room(pool, { kind: "batch", id, organizationId }, limits);
     const writer = new ItemWriter(pool, id, newId, begun, room);
     await storeRequests(context, principal, source, writer, lease);
@@ -158,7 +162,7 @@ export async function discardBatch({ pool }: BatchContext, id: string): Promise<
     await transaction.query(sql.unsafe`
       with gone as (
         delete from batches where id = ${id} returning organization_id, stored_bytes
-      ), ${givingBack(sql.fragment`gone`, 0)}
+      ), ${givingBack(sql.fragment`gone`, 0, 1)}
       select from gone
     `);
   });

@@ -3,7 +3,7 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import { pageFrom, type PageAsked } from "../store/list-page.ts";
-import { batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
+import { attachedBytes, batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
 
 const idPattern = { messages: /^msgbatch_[A-Za-z0-9]{1,64}$/, openai: /^batch_[A-Za-z0-9]{1,64}$/ };
 const visible = sql.fragment`batch.state <> 'creating' and batch.deleted_at is null`;
@@ -28,10 +28,8 @@ export async function findBatch(
 export const batchNotFound = (id: string): ApiError =>
   new ApiError("not_found", `No batch with the id ${JSON.stringify(id.slice(0, 100))} was found.`);
 
-/** What its client attached to a batch and what is wrong with its input: each may be some 10 or 100 KiB. */
-const bytes = sql.fragment`
-  octet_length(headers) + coalesce(octet_length(metadata), 0) + coalesce(octet_length(errors), 0)
-`;
+/** Its headers, and what it shows of what its client attached or did wrong: each may be some 10 or 100 KiB. */
+const bytes = sql.fragment`octet_length(headers) + ${attachedBytes}`;
 
 export interface BatchListQuery extends PageAsked {
   readonly organizationId: string;

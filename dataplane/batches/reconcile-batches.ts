@@ -7,6 +7,7 @@ import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { asOfOneMoment } from "../billing/reconcile-ledger.ts";
 import { firstLines } from "../billing/report-lines.ts";
+import { SHOWN_MS } from "./batch.ts";
 
 /** @returns one line for each broken invariant; none when everything agrees. */
 export async function reconcileBatches(pool: DatabasePool): Promise<readonly string[]> {
@@ -61,7 +62,10 @@ async function wrongItems(transaction: CommonQueryMethods): Promise<string[]> {
   );
 }
 
-/** A row of a batch belongs to a request of that batch, in the organization and with the key that made it. */
+/**
+ * A row of a batch belongs to a request of that batch, in the organization and with the key that made it. One that is older than
+ * batches are shown may be of one whose row has gone.
+ */
 async function strayRows(transaction: CommonQueryMethods): Promise<string[]> {
   const rows = await transaction.any(sql.type(z.object({ id: z.string(), batchId: z.string().nullable() }))`
     select usage.id, usage.batch_id as "batchId"
@@ -70,7 +74,7 @@ async function strayRows(transaction: CommonQueryMethods): Promise<string[]> {
         on item.batch_id = usage.batch_id and item.request_id = usage.id and item.accepted_at = usage.accepted_at
     where (usage.batch_id is not null) <> (usage.endpoint = 'batch')
       or (usage.batch_id is not null and (
-        batch.id is null or usage.provisional
+        (batch.id is null and usage.accepted_at > now() - ${SHOWN_MS} * interval '1 millisecond') or usage.provisional
         or (usage.organization_id, usage.project_id, usage.key_id)
           <> (batch.organization_id, batch.project_id, batch.key_id)
         or (${whole} and item.batch_id is null)))

@@ -17,7 +17,7 @@ export async function reconcileStorage(pool: DatabasePool): Promise<readonly str
         select organization_id, sum(bytes)::int8 as bytes, sum(files)::int8 as files from (
           select organization_id, stored_bytes as bytes, 1 as files from files where state <> 'removed'
           union all
-          select organization_id, stored_bytes, 0 from batches where not emptied
+          select organization_id, stored_bytes, 0 from batches
         ) as rows group by organization_id
       )
       select organization_id as id, coalesce(storage.bytes, 0) as bytes, coalesce(storage.files, 0) as files,
@@ -25,6 +25,14 @@ export async function reconcileStorage(pool: DatabasePool): Promise<readonly str
       from storage full join kept using (organization_id)
       where (coalesce(storage.bytes, 0), coalesce(storage.files, 0))
         is distinct from (coalesce(kept.bytes, 0), coalesce(kept.files, 0))
+      order by 1
+    `);
+    const batchCounts = z.object({ id: z.string(), counted: count, there: count });
+    const wrongBatches = await transaction.any(sql.type(batchCounts)`
+      with there as (select organization_id, count(*) as batches from batches group by organization_id)
+      select organization_id as id, coalesce(storage.batches, 0) as counted, coalesce(there.batches, 0) as there
+      from storage full join there using (organization_id)
+      where coalesce(storage.batches, 0) <> coalesce(there.batches, 0)
       order by 1
     `);
     const wrongFiles = await transaction.any(sql.type(z.object({ id: z.string() }))`
@@ -35,6 +43,10 @@ export async function reconcileStorage(pool: DatabasePool): Promise<readonly str
         wrongSums,
         ({ id, bytes, files, kept, keptFiles }) =>
           `${id}: keeps ${kept} bytes in ${keptFiles} files, its storage says ${bytes} in ${files}`,
+      ),
+      ...firstLines(
+        wrongBatches,
+        ({ id, counted, there }) => `${id}: has ${there} batches, its storage says ${counted}`,
       ),
       ...firstLines(wrongFiles, ({ id }) => `${id}: the room it takes is not its size`),
     ];

@@ -1,4 +1,4 @@
-/** However many batches cannot be cleared, the others do not wait for them. */
+/** Batches that are over go in the end, and however many cannot be cleared the others do not wait for them. */
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
@@ -7,6 +7,7 @@ import { freshDatabase, type TestDatabase } from "../../test/integration/stores.
 import { openPostgres } from "../store/postgres.ts";
 import { BatchBackOff } from "./back-off.ts";
 import type { BatchContext } from "./context.ts";
+import { reconcileStorage } from "./reconcile-storage.ts";
 import { sweepBatches } from "./retention.ts";
 
 let database: TestDatabase;
@@ -37,18 +38,49 @@ async function insertEnded(days: number, items = 1): Promise<string> {
     where id = ${id}
   `);
   await pool.query(sql.unsafe`
-    insert into storage values (${organizationId}, 2, 0)
-    on conflict (organization_id) do update set bytes = storage.bytes + 2
+    insert into storage values (${organizationId}, 2, 0, 1)
+    on conflict (organization_id) do update set bytes = storage.bytes + 2, batches = storage.batches + 1
   `);
   return id;
 }
 const count = async (query: ReturnType<typeof sql.fragment>) =>
   (await pool.anyFirst(sql.unsafe`select 1 ${query}`)).length;
 
+test("a batch goes sixty days after its end, also a deleted one, and gives back what it took", async () => {
+  const [old, deleted, young] = [await insertEnded(61), await insertEnded(60), await insertEnded(59)];
+  await pool.query(sql.unsafe`
+    update batches set form = 'messages', dialect = 'messages', deleted_at = now() where id = ${deleted}
+  `);
+  const archived = await insertEnded(59);
+  await pool.query(
+    sql.unsafe`update batches set form = 'messages', dialect = 'messages' where id = ${archived}`,
+  );
+  const running = await insertBatch(pool, 1);
+  await pool.query(sql.unsafe`update storage set batches = batches + 1`);
+  await sweepBatches(context);
+  for (const [id, left] of [
+    [old, 0],
+    [deleted, 0],
+    [young, 1],
+    [archived, 1],
+    [running, 1],
+  ] as const)
+    expect([id, await count(sql.fragment`from batches where id = ${id}`)]).toEqual([id, left]);
+  expect(await reconcileStorage(pool)).toEqual([]);
+  expect(await count(sql.fragment`from storage where bytes = 4 and batches = 3`)).toBe(1);
+});
+
 test("one sweep clears more than a portion", async () => {
   for (let n = 0; n < 120; n += 1) await insertEnded(1);
   await sweepBatches(context);
   expect(await count(sql.fragment`from batches where not emptied`)).toBe(0);
+});
+
+test("the headers that its requests went with are not kept with a batch that is over", async () => {
+  const id = await insertEnded(1);
+  await pool.query(sql.unsafe`update batches set headers = '{"anthropic-beta":"a"}' where id = ${id}`);
+  await sweepBatches(context);
+  expect(await count(sql.fragment`from batches where headers = '{}'`)).toBe(1);
 });
 
 const refusals = [

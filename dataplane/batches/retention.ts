@@ -1,13 +1,13 @@
 /**
  * Deletes what nobody can read any more: results after 29 days, rows whose lines are in files, batches whose creation
- * broke off. Also corrects batches that would never end.
+ * broke off, and in the end the batches themselves. Also corrects batches that would never end.
  */
 import { sql, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
 import { givingBack } from "../files/storage.ts";
 import { timestamp } from "../store/timestamp.ts";
 import { BatchBackOff } from "./back-off.ts";
-import { RETENTION_MS } from "./batch.ts";
+import { attachedBytes, RETENTION_MS, SHOWN_MS } from "./batch.ts";
 import { correctStuck } from "./counts.ts";
 import { discardBatch } from "./create-from-requests.ts";
 import type { BatchContext } from "./context.ts";
@@ -16,6 +16,8 @@ import { removeItems } from "./items.ts";
 import { reachedBatchStep } from "./steps.ts";
 
 const BATCHES_AT_ONCE = 50;
+/** Of those whose rows alone are left. */
+const ROWS_AT_ONCE = 500;
 /** How long one kind of work may take in a sweep; what is left is the next one's. */
 const SWEEP_MS = 20_000;
 /** A message batch whose body nobody takes in any more is swept when it is so old: its process died, or could not clear it. */
@@ -27,7 +29,7 @@ const CREATING_MS = 30 * 60_000;
  */
 export async function sweepBatches(context: BatchContext, backOff = new BatchBackOff()): Promise<void> {
   const failures: unknown[] = [];
-  for (const work of [archive, emptyUnreadable, discardAbandoned, correctStuck])
+  for (const work of [archive, emptyUnreadable, discardAbandoned, forgetOld, correctStuck])
     await work(context, backOff).catch((error: unknown) => failures.push(error));
   if (failures.length > 0) throw failures[0];
 }
@@ -40,6 +42,7 @@ async function archive({ pool, clock }: BatchContext): Promise<void> {
   `);
 }
 
+/** What is left of such a batch is what its object shows. */
 async function emptyUnreadable(context: BatchContext, backOff: BatchBackOff): Promise<void> {
   const { pool } = context;
   const unreadable = sql.fragment`
@@ -49,8 +52,14 @@ async function emptyUnreadable(context: BatchContext, backOff: BatchBackOff): Pr
     await removeItems(pool, id);
     reachedBatchStep("sweep.removed");
     await pool.query(sql.unsafe`
-      with gone as (
-        update batches set emptied = true where id = ${id} and not emptied returning organization_id, stored_bytes
+      with before as (
+        select id as batch_id, organization_id as owner, stored_bytes as bytes from batches
+        where id = ${id} and not emptied for update
+      ), emptied as (
+        update batches set emptied = true, headers = '{}', stored_bytes = ${attachedBytes} from before where id = batch_id
+        returning owner, bytes - stored_bytes as freed
+      ), gone as (
+        select owner as organization_id, freed as stored_bytes from emptied
       ), ${givingBack(sql.fragment`gone`, 0)}
       select from gone
     `);
@@ -65,6 +74,22 @@ async function discardAbandoned(context: BatchContext, backOff: BatchBackOff): P
         or (worker = ${workerId} and not id = any(${sql.array([...creating], "text")})))
   `;
   await clearEach(context, backOff, "discarded", abandoned, (id) => discardBatch(context, id));
+}
+
+/** From here on nobody knows of them but their usage rows. */
+async function forgetOld({ pool, clock }: BatchContext): Promise<void> {
+  const until = performance.now() + SWEEP_MS;
+  let rows = ROWS_AT_ONCE;
+  while (rows === ROWS_AT_ONCE && performance.now() < until)
+    ({ rowCount: rows } = await pool.query(sql.unsafe`
+      with gone as (
+        delete from batches where id in (
+          select id from batches where emptied and ended_at <= ${timestamp(clock.now() - SHOWN_MS)}
+          order by ended_at limit ${ROWS_AT_ONCE} for update skip locked
+        ) returning organization_id, stored_bytes
+      ), ${givingBack(sql.fragment`gone`, 0, 1)}
+      select from gone
+    `));
 }
 
 /**

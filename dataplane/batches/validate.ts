@@ -4,6 +4,7 @@
  */
 import { sql } from "slonik";
 import { z } from "zod";
+import { countStorage } from "../files/storage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT } from "../lib/body-limits.ts";
 import { timestamp } from "../store/timestamp.ts";
@@ -69,14 +70,19 @@ async function begin(
 
 async function fail(
   { pool, clock }: BatchContext,
-  { id, claim }: Batch,
+  { id, claim, organizationId }: Batch,
   errors: InputError[],
 ): Promise<void> {
-  await pool.query(sql.unsafe`
-    update batches set state = 'ended', worker = null, claim = null, ended_at = ${timestamp(clock.now())}, errors = ${JSON.stringify(errors)},
-      outcome = case when cancel_initiated_at is null then 'failed' else 'cancelled' end
-    where id = ${id} and state = 'validating' and claim = ${claim}
-  `);
+  const text = JSON.stringify(errors);
+  const bytes = Buffer.byteLength(text);
+  await pool.transaction(async (transaction) => {
+    const { rowCount } = await transaction.query(sql.unsafe`
+      update batches set state = 'ended', worker = null, claim = null, ended_at = ${timestamp(clock.now())}, errors = ${text},
+        outcome = case when cancel_initiated_at is null then 'failed' else 'cancelled' end, stored_bytes = stored_bytes + ${bytes}
+      where id = ${id} and state = 'validating' and claim = ${claim}
+    `);
+    if (rowCount > 0) await countStorage(transaction, organizationId, { bytes, files: 0 });
+  });
 }
 
 async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter): Promise<InputError[]> {

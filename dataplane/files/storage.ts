@@ -1,7 +1,7 @@
 /**
  * How much an organization keeps, and how much it may (rule 7.8): the bytes of its files (hidden ones and those that
- * are still coming in too), of its batches' requests and of its results. One row for each organization, changed in
- * the transaction that makes or takes away what it counts; `reconcileStorage` counts it again.
+ * are still coming in too), of its batches' requests and of its results; and how many batches it has. One row for each
+ * organization, changed in the transaction that makes or takes away what it counts; `reconcileStorage` counts it again.
  *
  * Locks: first the row of the file or batch, then that of the organization; several organizations' in the order of
  * their ids.
@@ -77,20 +77,39 @@ export async function takeStorage(
   throw storageFull({ bytes: used.bytes - own.bytes, files: used.files - own.files }, limits);
 }
 
+/** Counts one batch more where there are fewer than `most`. False: there are as many. */
+export async function takeBatch(
+  db: CommonQueryMethods,
+  organizationId: string,
+  most: number,
+): Promise<boolean> {
+  const { rowCount } = await db.query(sql.unsafe`
+    insert into storage (organization_id, bytes, files, batches) values (${organizationId}, 0, 0, 1)
+    on conflict (organization_id) do update set batches = storage.batches + 1 where storage.batches < ${most}::int8
+  `);
+  return rowCount > 0;
+}
+
 /**
- * Two further parts of a `with` that give back what the rows of `freed` took (`organization_id`, `stored_bytes`);
- * `files`: how many files one of them counts for.
+ * Further parts of a `with` that give back what the rows of `freed` took (`organization_id`, `stored_bytes`);
+ * `files` and `batches`: how many of these one of them counts for.
  */
-export const givingBack = (freed: FragmentSqlToken, files: 0 | 1): FragmentSqlToken => sql.fragment`
+export const givingBack = (
+  freed: FragmentSqlToken,
+  files: 0 | 1,
+  batches: 0 | 1 = 0,
+): FragmentSqlToken => sql.fragment`
   freed_room as (
-    select organization_id, sum(stored_bytes)::int8 as bytes, (count(*) * ${files})::int8 as files
+    select organization_id, sum(stored_bytes)::int8 as bytes, (count(*) * ${files})::int8 as files,
+      (count(*) * ${batches})::int8 as batches
     from ${freed} group by organization_id
   ), locked_room as (
     select organization_id from storage
     where organization_id in (select organization_id from freed_room)
     order by organization_id for update
   ), given_back as (
-    update storage set bytes = storage.bytes - freed_room.bytes, files = storage.files - freed_room.files
+    update storage set bytes = storage.bytes - freed_room.bytes, files = storage.files - freed_room.files,
+      batches = storage.batches - freed_room.batches
     from freed_room join locked_room using (organization_id)
     where storage.organization_id = freed_room.organization_id
   )

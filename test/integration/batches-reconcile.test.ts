@@ -49,6 +49,7 @@ test("nothing, before and after the results of an ended batch were taken away", 
   expect(await reconcileBatches(plane.pool)).toEqual([]);
 });
 
+const undo = new Error("undone");
 /** What breaks it, and what the line must say. */
 const faults: readonly (readonly [string, (id: string) => ReturnType<typeof sql.unsafe>, RegExp])[] = [
   [
@@ -121,6 +122,25 @@ const faults: readonly (readonly [string, (id: string) => ReturnType<typeof sql.
   ],
 ];
 
+test.each([
+  ["as long as batches are shown, a row of one that is not there", 59, 1],
+  ["later on, none: its batch has gone", 61, 0],
+] as const)("%s", async (_name, days, found) => {
+  await plane.pool
+    .transaction(async (transaction) => {
+      await transaction.query(sql.unsafe`delete from batch_items where batch_id = ${messages}`);
+      await transaction.query(sql.unsafe`delete from batches where id = ${messages}`);
+      await transaction.query(sql.unsafe`
+        update usage set accepted_at = accepted_at - ${days} * interval '1 day' where batch_id = ${messages}
+      `);
+      expect(await findFaults(transaction)).toHaveLength(found);
+      throw undo;
+    })
+    .catch((error: unknown) => {
+      if (error !== undo) throw error;
+    });
+});
+
 test.each(faults)("%s", async (_name, breakIt, words) => {
   await plane.pool
     .transaction(async (transaction) => {
@@ -134,7 +154,6 @@ test.each(faults)("%s", async (_name, breakIt, words) => {
     });
   expect(await reconcileBatches(plane.pool)).toEqual([]);
 });
-const undo = new Error("undone");
 
 test("a success without its row is noticed also when the results are gone", async () => {
   await plane.pool.query(sql.unsafe`delete from usage where batch_id = ${chat}`);

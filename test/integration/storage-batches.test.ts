@@ -146,7 +146,110 @@ describe("batches of a file", () => {
     const path = await plane.createFile("not json\n");
     await plane.ended(path);
     await swept();
-    expect((await kept()) - before).toBe("not json\n".length);
+    // What was wrong with it is shown, and counts, for as long as the batch is.
+    const { errors } = await plane.ended(path);
+    const told = JSON.stringify((errors as { data: unknown }).data);
+    expect((await kept()) - before).toBe("not json\n".length + told.length);
+  });
+
+  test("what a client attaches to a batch counts as long as the batch is kept", async () => {
+    const [metadata, input] = [{ note: "x".repeat(500) }, chatLines(1)];
+    const before = await kept();
+    const path = await plane.createFile(input, { metadata });
+    expect((await kept()) - before).toBeGreaterThanOrEqual(input.length + JSON.stringify(metadata).length);
+    const { output_file_id: id } = await plane.ended(path);
+    await swept();
+    const output = await plane.json("GET", `/v1/files/${String(id)}`);
+    expect((await kept()) - before).toBe(
+      input.length + JSON.stringify(metadata).length + Number(output.body["bytes"]),
+    );
+  });
+});
+
+describe("how many batches an organization may have", () => {
+  const create = (requests = messageRequests(1)) => plane.json("POST", "/v1/messages/batches", { requests });
+  const createFile = async (file: string) =>
+    plane.json("POST", "/v1/batches", {
+      input_file_id: file,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+    });
+  const change = async (batches: number) =>
+    await plane.pool.query(sql.unsafe`
+      update storage set batches = batches + ${batches}::int8 where organization_id = 'org_acme'
+    `);
+
+  test("no more than 2,000 that have not ended, in both forms together; one that is refused leaves nothing", async () => {
+    const file = await plane.upload(chatLines(1));
+    await plane.pool.query(sql.unsafe`
+      insert into batches (id, organization_id, project_id, key_id, form, dialect, state, total, created_at, expires_at)
+      select 'msgbatch_open' || n, 'org_acme', 'default', 'key_1', 'messages', 'messages', 'in_progress', 1, now(),
+        now() + interval '1 day'
+      from generate_series(1, 2000) as n
+    `);
+    await change(2_000);
+    const before = await plane.stored();
+    expect(await create()).toMatchObject({
+      status: 429,
+      body: {
+        type: "error",
+        error: {
+          type: "rate_limit_error",
+          message: expect.stringContaining("2000 batches that have not ended"),
+        },
+      },
+    });
+    const refused = await createFile(file);
+    expect(refused).toMatchObject({
+      status: 429,
+      body: { error: { type: "requests", code: "rate_limit_exceeded" } },
+    });
+    expect(refused.headers.get("retry-after")).toBe("60");
+    expect(await plane.stored()).toBe(before);
+    await plane.pool.query(sql.unsafe`delete from batches where id = 'msgbatch_open1'`);
+    await change(-1);
+    // Of those that come at once one has the last place.
+    const answers = await Promise.all([create(), createFile(file), create(), createFile(file)]);
+    const statuses = answers.map(({ status }) => status).toSorted((one, other) => one - other);
+    expect(statuses).toEqual([200, 429, 429, 429]);
+    await plane.pool.query(sql.unsafe`delete from batches where id like 'msgbatch_open%'`);
+    await change(-1_999);
+    for (const { status, body } of answers)
+      if (status === 200)
+        await plane.ended(
+          `/v1/${body["object"] === "batch" ? "" : "messages/"}batches/${String(body["id"])}`,
+        );
+  });
+
+  test("no more than 100,000 are kept", async () => {
+    const file = await plane.upload(chatLines(1));
+    const made = await plane.count(sql.fragment`from batches where organization_id = 'org_acme'`);
+    await change(100_000 - made);
+    const before = await plane.stored();
+    expect(await create()).toMatchObject({
+      status: 400,
+      body: { error: { details: { error_code: "storage_limit_reached" } } },
+    });
+    expect(await createFile(file)).toMatchObject({
+      status: 400,
+      body: {
+        error: {
+          code: "storage_limit_reached",
+          message:
+            "The organization has 100000 batches, as many as are kept: each goes 60 days after its end.",
+        },
+      },
+    });
+    expect(await plane.stored()).toBe(before);
+    await change(made - 100_000);
+  });
+
+  test("one whose making is refused counts no more", async () => {
+    const counted = () =>
+      plane.count(sql.fragment`from storage, generate_series(1, batches) where organization_id = 'org_acme'`);
+    const before = await counted();
+    expect((await create([])).status).toBe(400);
+    expect(await counted()).toBe(before);
   });
 });
 
@@ -157,7 +260,10 @@ test("results of a message batch are given back when nobody can read them any mo
   clock.skew = 30 * 24 * 3_600_000;
   await swept();
   await swept();
-  // Input and output files of the tests above have expired with them.
-  expect(await kept()).toBe(0);
+  // Input and output files of the tests above have expired with them. Their batches are still shown.
+  const shown = await plane.count(
+    sql.fragment`from batches, generate_series(1, octet_length(coalesce(metadata, '') || coalesce(errors, '')))`,
+  );
+  expect([await kept(), shown > 0]).toEqual([shown, true]);
   clock.skew = 0;
 });

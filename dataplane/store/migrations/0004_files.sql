@@ -49,10 +49,11 @@ create table file_chunks (
 -- Contents are mostly compressed already; trying again costs time.
 alter table file_chunks alter column bytes set storage external;
 
--- What each organization keeps (rule 7.8): files, requests of batches, results. The sums move in the statement that
--- makes or takes away what is counted, so that they are exact; `npm run reconcile` counts again.
+-- What each organization keeps (rule 7.8): files, requests of batches, results; and how many batches it has. The sums
+-- move in the statement that makes or takes away what is counted, so that they are exact; `npm run reconcile` counts again.
 create table storage (
   organization_id text primary key,
   bytes bigint not null,
-  files bigint not null
+  files bigint not null,
+  batches bigint not null default 0
 );

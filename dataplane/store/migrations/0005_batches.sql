@@ -59,8 +59,8 @@ create table batches (
   deleted_at timestamptz,
   -- Its items are gone.
   emptied boolean not null default false,
-  -- Room that its rows take: its requests until it ends, then (of a message batch) its results. It counts until the batch is
-  -- emptied.
+  -- Room that it takes: its requests until it ends, then (of a message batch) its results, until it is emptied; what its
+  -- client attached to it and what is wrong with its input for as long as its row is there.
   stored_bytes bigint not null default 0,
   -- Who creates, validates or finalizes it at the moment.
   worker text,
@@ -73,7 +73,13 @@ create index batches_list on batches (organization_id, form, position desc)
 -- What runs, for workers that look for something to do: an organization may have any number of them.
 create index batches_in_line on batches (organization_id, position) where state = 'in_progress';
 create index batches_open on batches (state, position) where state <> 'ended';
+-- Of one organization, for its limit.
+create index batches_open_of on batches (organization_id) where state <> 'ended';
+-- What the sweep looks for: results that may be too old, items that nobody can read any more, batches that are shown no longer.
 create index batches_kept on batches (ended_at) where state = 'ended' and not emptied;
+create index batches_unreadable on batches (ended_at)
+  where state = 'ended' and not emptied and (form = 'openai' or archived_at is not null or deleted_at is not null);
+create index batches_emptied on batches (ended_at) where emptied;
 
 create table batch_items (
   batch_id text not null references batches (id),
