@@ -1,6 +1,10 @@
 import { pino } from "pino";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
+import { RecordingMeter, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
+import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { sampleRouting, sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
+import { toolCall } from "../../test/fakes/upstream/script.ts";
+import { withFaults } from "../../test/fakes/upstream/server.ts";
 import { modelNotFound } from "../config/find-route.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { runItem, type RunServices } from "./run.ts";
@@ -28,6 +32,62 @@ const item: ClaimedItem = {
   dialect: "messages",
   headers: "{}",
 };
+
+/** What the tools of a test do. */
+let runTool = (): Promise<{ kind: "hits"; hits: []; posts: 0; profiles: 0 }> =>
+  Promise.reject(new Error("unset"));
+const { fake, serve } = await serveOneUpstream(() => runTool());
+
+describe("rule 4.5: a tool loop ends within the route's request time-out from the end of its batch", () => {
+  const search = toolCall("web_search", { query: "gates" });
+  const body = Buffer.from(
+    JSON.stringify({
+      model: "public-model",
+      max_tokens: 100,
+      messages: [{ role: "user", content: "Hi" }],
+      tools: [{ type: "web_search_20250305", name: "web_search" }],
+    }),
+  );
+  /** Its batch ends at once. */
+  const runLate = async () => {
+    const route = routeTo([upstreamOf(fake.url, "messages")], {
+      toolPolicy: "test/default",
+      timeouts: { connectMs: 1_000, firstByteMs: null, streamIdleMs: 2_000, requestMs: 3_000 },
+    });
+    const services: RunServices = {
+      serve,
+      meterFor: () => new RecordingMeter(),
+      snapshot: () => snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }, "org_acme"),
+      limitsOf: () => Promise.resolve({ limits: [], keyEpoch: 1 }),
+      toolRoom: new ToolRoom({ admit: () => Promise.resolve(true) }),
+      log: pino({ level: "silent" }),
+      clock: { now: () => Date.now() },
+      random: () => 0,
+      succeededSince: () => false,
+    };
+    const begun = performance.now();
+    const late = { ...item, model: "public-model", body, expiresAt: Date.now() };
+    const end = await runItem(services, late, body, { take: () => {} });
+    expect(performance.now() - begun).toBeLessThan(6_000);
+    if (end.kind !== "over") throw new Error(`it ended ${end.kind}`);
+    return JSON.parse(end.line.toString()) as { result: { type: string; message: { stop_reason: string } } };
+  };
+  const paused = { result: { type: "succeeded", message: { stop_reason: "pause_turn" } } };
+
+  test("however many calls it makes, each in its time", async () => {
+    runTool = () => Promise.resolve({ kind: "hits", hits: [], posts: 0, profiles: 0 });
+    fake.next(...Array.from({ length: 8 }, () => withFaults(search, { delayHeadersMs: 1_000 })));
+    expect(await runLate()).toMatchObject(paused);
+    expect(fake.requests.length).toBeLessThanOrEqual(4);
+  });
+
+  test("also while a call of a tool waits for room", async () => {
+    runTool = () => new Promise(() => {});
+    fake.next(search);
+    expect(await runLate()).toMatchObject(paused);
+    expect(fake.requests).toHaveLength(1);
+  });
+});
 
 test("rule 4.5: an item whose organization has just left the snapshot, or is not back in it yet, waits", async () => {
   const services: RunServices = {

@@ -3,6 +3,7 @@ import type { Logger } from "pino";
 import type { Bill, Meter } from "../billing/meter.ts";
 import type { Holds } from "../billing/holds.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
+import { findRoute } from "../config/find-route.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import { dialectPath } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
@@ -13,6 +14,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { apiErrorOf } from "../store/store-away.ts";
 import type { Clock } from "../lib/clock.ts";
 import { Cancellation } from "../lib/cancellation.ts";
+import { Shutdown } from "../lib/shutdown.ts";
 import { requestRecord, type RequestRecords } from "../telemetry/request-record.ts";
 import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
@@ -67,10 +69,14 @@ export async function runItem(
   let error: ApiError | null = null;
   let endTools = (_isWell: boolean): void => {};
   const startedAt = performance.now();
+  const waitedFor = new Shutdown();
+  let timer: NodeJS.Timeout | undefined;
   try {
     const snapshot = services.snapshot();
     // It was taken from the snapshot a moment before Postgres knew, or is back in Postgres before it is here: it waits (rule 4.5).
     if (snapshot.organization(item.organizationId) === undefined) throw organizationGone();
+    const limits = await services.limitsOf(item.keyId, item.projectId);
+    timer = setTimeout(() => waitedFor.tell(), timeLeft(snapshot, item, services.clock.now()));
     await services.serve({
       id: item.requestId,
       acceptedAt: item.acceptedAt,
@@ -85,7 +91,7 @@ export async function runItem(
         expiresAt: null,
         organizationId: item.organizationId,
         projectId: item.projectId,
-        ...(await services.limitsOf(item.keyId, item.projectId)),
+        ...limits,
       },
       snapshot,
       meter: charge.meter,
@@ -94,6 +100,7 @@ export async function runItem(
         endTools = services.toolRoom.begin(item.organizationId, limits);
       },
       sink,
+      shutdown: waitedFor,
       log,
       summary,
     });
@@ -102,6 +109,8 @@ export async function runItem(
     if (!(fault instanceof ApiError))
       log.error({ request_id: item.requestId, err: fault }, "a batch item failed unexpectedly");
     error = apiErrorOf(fault);
+  } finally {
+    clearTimeout(timer);
   }
   endTools(error === null);
   summary.errorCode = error?.code ?? summary.errorCode;
@@ -120,6 +129,19 @@ export async function runItem(
   const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
   const line = erroredLine(item.form, item, theirs ? inOwnWords(error) : error);
   return { ...over, state: "errored", answered: charge.row !== null || isUpstreamRefusal(error), line };
+}
+
+/**
+ * Milliseconds after which an item is waited for no longer, however many calls its tool loop makes: what runs at the end of its
+ * batch has the route's request time-out from there (rule 4.5).
+ */
+function timeLeft(
+  snapshot: Snapshot,
+  { organizationId, model, expiresAt }: ClaimedItem,
+  now: number,
+): number {
+  const route = model === null ? undefined : findRoute(snapshot, { organizationId, limits: [] }, model);
+  return Math.max(0, expiresAt - now + (route?.timeouts.requestMs ?? 0));
 }
 
 const judge = (services: RunServices, item: ClaimedItem, charge: ItemCharge, error: ApiError): RunVerdict =>

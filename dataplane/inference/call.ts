@@ -86,7 +86,7 @@ export interface InferenceCall {
   /** Asked before the first iteration of a tool loop. @throws ApiError when it may not begin now. */
   readonly beginTools?: (limits: ToolCallLimits) => void;
   readonly sink: AnswerSink;
-  /** When this process waits for the request no longer; absent: it is not told. */
+  /** When this process waits for the request no longer, or its batch does; absent: it is not told. */
   readonly shutdown?: Shutdown | undefined;
   /** Output items of the organization's recent Responses answers; absent where they mean nothing. */
   readonly items?: OutputItems;

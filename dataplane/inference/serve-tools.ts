@@ -168,7 +168,10 @@ class ToolServing {
     return bill;
   }
 
-  /** A tool that this process no longer waits for brought nothing; what follows is the same as of the model's next answer. */
+  /**
+   * A tool that is no longer waited for brought nothing, also one whose call still waits for room; what follows is the same as of
+   * the model's next answer.
+   */
   async #untilShutdown(
     signal: AbortSignal,
     run: (signal: AbortSignal) => Promise<RunOutcome>,
@@ -176,13 +179,18 @@ class ToolServing {
     const { shutdown } = this.#services.call;
     if (shutdown === undefined) return run(signal);
     const over = new AbortController();
-    const listener = shutdown.listen(() => over.abort());
-    if (shutdown.hasCome) over.abort();
+    const nothing = Promise.withResolvers<RunOutcome>();
+    const end = () => {
+      over.abort();
+      nothing.resolve({ kind: "error", code: "unavailable" });
+    };
+    const listener = shutdown.listen(end);
+    if (shutdown.hasCome) end();
     try {
-      return await run(AbortSignal.any([signal, over.signal]));
+      return await Promise.race([run(AbortSignal.any([signal, over.signal])), nothing.promise]);
     } catch (error) {
       if (!over.signal.aborted || signal.aborted) throw error;
-      return { kind: "error", code: "unavailable" };
+      return await nothing.promise;
     } finally {
       shutdown.forget(listener);
     }
