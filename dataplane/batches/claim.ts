@@ -72,6 +72,10 @@ const ready = sql.fragment`
 const runnable = (now: number) => sql.fragment`
   batch.state = 'in_progress' and batch.cancel_initiated_at is null and batch.expires_at > ${timestamp(now)}
 `;
+/** Items of suspended and deleted organizations wait (rule 4.5). */
+const isServed = sql.fragment`
+  not coalesce(organization.suspended or organization.deleted_at is not null, false)
+`;
 const unblocked = (
   { models, asked }: Pick<Blocked, "models" | "asked">,
   model = sql.fragment`item.model`,
@@ -126,7 +130,7 @@ export async function batchesInLine(
           order by batch.position limit ${BATCHES_EACH}
         ) as batch
       ) as line
-    where not coalesce(organization.suspended or organization.deleted_at is not null, false)
+    where ${isServed}
     order by line.place, line.position limit ${MOST_BATCHES}
   `);
 }
@@ -210,6 +214,23 @@ export async function claimItems(
       batch.created_at as "createdAt", batch.expires_at as "expiresAt", batch.form, batch.dialect, batch.headers
   `);
   return claimed.toSorted((one, other) => one.number - other.number);
+}
+
+/**
+ * Whether a claimed item that has waited for room may still begin: since then it may have been taken from this worker, or its batch
+ * been cancelled, or be overdue.
+ */
+export async function mayBegin(
+  db: CommonQueryMethods,
+  { batchId, number, claim }: Pick<ClaimedItem, "batchId" | "number" | "claim">,
+  now: number,
+): Promise<boolean> {
+  return await db.exists(sql.unsafe`
+    select from batch_items item join batches batch on batch.id = item.batch_id
+      left join organizations organization on organization.id = batch.organization_id
+    where item.batch_id = ${batchId} and item.number = ${number} and item.state = 'running' and item.claim = ${claim}
+      and ${runnable(now)} and ${isServed}
+  `);
 }
 
 /** The body of a claimed item; null when it was taken meanwhile. */

@@ -5,6 +5,7 @@
 import { RESERVED_LIMIT } from "../billing/rate-limits.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { NoAnswer } from "../upstream/failure.ts";
+import { NOT_BEGUN } from "./item-lease.ts";
 import { TOOLS_IN_USE } from "./tool-room.ts";
 
 /** What is known when a run ended. */
@@ -31,7 +32,7 @@ export type RunVerdict =
   | {
       readonly kind: "again";
       readonly waitMs: number;
-      readonly because: "credit" | "model" | "stores" | "limit" | "tools";
+      readonly because: "credit" | "model" | "stores" | "limit" | "tools" | "room";
     }
   /**
    * The upstream failed: tried again, later and later. `own`: what speaks against the item itself. `restMs`: null where
@@ -54,6 +55,9 @@ const LONGEST_AWAY_MS = 10_000;
 /** A limit may be raised before it begins anew. Few items look: their batch's room is halved when one is refused. */
 const LIMIT_LOOK_MS = 30_000;
 
+/** What it becomes is its batch's to say. */
+export const notBegun = { kind: "again", waitMs: 0, because: "room" } as const satisfies RunVerdict;
+
 /** `random`: 0 to 1, spreads items that failed together. */
 export function judgeRun(end: RunEnd, random: number): RunVerdict {
   const { error, charged, admitted } = end;
@@ -66,6 +70,7 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
       return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: reasonToWait(end) };
     case "unavailable":
     case "overloaded":
+      if (error.cause === NOT_BEGUN) return notBegun;
       if (!admitted) return { kind: "again", waitMs: Math.max(waitMs, 1_000), because: "stores" };
       return judgeFault(end, 0, random);
     case "key_limit_reached":

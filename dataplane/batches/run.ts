@@ -19,6 +19,7 @@ import { requestRecord, type RequestRecords } from "../telemetry/request-record.
 import { newRequestSummary } from "../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
+import { NOT_BEGUN } from "./item-lease.ts";
 import { isUpstreamRefusal, judgeRun, type RunVerdict } from "./outcome.ts";
 import { TOOLS_IN_USE, type ToolRoom } from "./tool-room.ts";
 import { erroredLine, succeededLine } from "./lines.ts";
@@ -117,8 +118,8 @@ export async function runItem(
   endSpan(summary.span, {}, error?.code ?? null);
   const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);
   const verdict = error === null ? null : judge(services, item, charge, error);
-  // One that may not begin yet is nothing to tell of: its record is that of the run which begins.
-  if (error?.cause !== TOOLS_IN_USE)
+  // One that may not begin is nothing to tell of: its record is that of the run which begins, if any does.
+  if (error?.cause !== TOOLS_IN_USE && error?.cause !== NOT_BEGUN)
     services.records?.add(
       requestRecord({ ...endOf(item), status, durationMs: performance.now() - startedAt }, summary),
     );

@@ -5,10 +5,18 @@
 import type { Account } from "../billing/accounts.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import { findRoute } from "../config/find-route.ts";
+import { ApiError } from "../lib/api-error.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { within } from "../lib/within.ts";
-import { claimItems, batchesInLine, readBodyOf, SMALL_BODY_BYTES, type ClaimedItem } from "./claim.ts";
+import {
+  claimItems,
+  batchesInLine,
+  mayBegin,
+  readBodyOf,
+  SMALL_BODY_BYTES,
+  type ClaimedItem,
+} from "./claim.ts";
 import type { BatchContext } from "./context.ts";
 import { expireOverdue } from "./expire.ts";
 import { closeFinished, workOnOne } from "./finish.ts";
@@ -16,7 +24,8 @@ import { Headroom, type LiveLoad } from "./headroom.ts";
 import { measureQueue } from "./queue-depth.ts";
 import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "./retention.ts";
-import { ItemLease } from "./item-lease.ts";
+import { ItemLease, NOT_BEGUN } from "./item-lease.ts";
+import { notBegun } from "./outcome.ts";
 import { runItem, type ItemEnd, type RunServices } from "./run.ts";
 import { createSettler, type Settler } from "./settle.ts";
 import { reachedBatchStep } from "./steps.ts";
@@ -187,21 +196,26 @@ export class BatchWorker {
   /** Never fails. */
   async #work(item: ClaimedItem): Promise<void> {
     // Small bodies came with their items and are not counted: all of them together are as much as one large body.
-    const lease = new ItemLease(this.#engine.bodies, item.organizationId);
-    if (item.bodyBytes > SMALL_BODY_BYTES) await lease.take(item.bodyBytes);
-    const beganAt = this.#engine.clock.now();
+    const { pool, bodies, clock } = this.#engine;
+    const lease = new ItemLease(bodies, item.organizationId, () => mayBegin(pool, item, clock.now()));
+    let beganAt = clock.now();
     let end: ItemEnd;
     try {
-      const body = item.body ?? (await readBodyOf(this.#engine.pool, item));
+      if (item.bodyBytes > SMALL_BODY_BYTES) await lease.take(item.bodyBytes);
+      beganAt = clock.now();
+      const body = item.body ?? (await readBodyOf(pool, item));
       // It was taken from this worker.
       if (body === null) return;
       end = await runItem(this.#run, item, body, lease);
     } catch (error) {
-      this.#engine.log.warn(
-        { err: error, request_id: item.requestId },
-        "the body of a batch item could not be read",
-      );
-      end = { kind: "again", waitMs: 1_000, because: "stores" };
+      if (error instanceof ApiError && error.cause === NOT_BEGUN) end = notBegun;
+      else {
+        this.#engine.log.warn(
+          { err: error, request_id: item.requestId },
+          "the body of a batch item could not be read",
+        );
+        end = { kind: "again", waitMs: 1_000, because: "stores" };
+      }
     } finally {
       lease.release();
     }

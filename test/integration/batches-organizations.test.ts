@@ -98,6 +98,39 @@ describe("what workers do with an organization", () => {
     expect(bodies.used).toBe(0);
   });
 
+  test.each([
+    ["whose file", "cancelled", { canceled: 1 }],
+    ["that is large itself", "cancelled", { canceled: 1 }],
+    ["that is large itself", "overdue", { expired: 1 }],
+  ])(
+    "rule 4.5: a request %s waits for room does not begin once its batch is %s",
+    async (what, how, counts) => {
+      upstream.model("upstream-messages", text("fine"));
+      const { bodies } = plane.context;
+      const [live, other] = [bodies.lease("org_live"), await bodies.whenRoom("org_other", 1)];
+      live.take(bodies.total / 2);
+      const waits = vi.spyOn(bodies, "whenRoom");
+      const id = await plane.upload("what the file says", "in.txt", {}, "text/plain");
+      const content = [{ type: "document", source: { type: "file", file_id: id } }];
+      const params =
+        what === "whose file"
+          ? { ...bodyOf.messages(), messages: [{ role: "user", content }] }
+          : bodyOf.messages("x".repeat(300 * 1024));
+      const { body } = await plane.json("POST", "/v1/messages/batches", {
+        requests: [{ custom_id: "a", params }],
+      });
+      const path = `/v1/messages/batches/${String(body["id"])}`;
+      await expect.poll(() => waits.mock.calls.length).toBe(1);
+      waits.mockRestore();
+      if (how === "cancelled") await plane.json("POST", `${path}/cancel`);
+      else skew = 25 * 3_600_000;
+      live.release();
+      other.release();
+      expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: 0, ...counts } });
+      expect([upstream.requests.length, bodies.used]).toEqual([0, 0]);
+    },
+  );
+
   test("rule 4.17: its own files are put into requests; others are an error of that request alone", async () => {
     upstream.model("upstream-messages", text("fine"));
     const params = (id: string) => ({
