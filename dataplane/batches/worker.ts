@@ -221,7 +221,10 @@ export class BatchWorker {
     }
     reachedBatchStep("item.answered");
     this.#learn(item, end, beganAt);
+    const answer = bodies.lease(item.organizationId);
+    if (end.kind === "over") answer.count(end.line.length);
     await this.#settler.store(item, end);
+    answer.release();
   }
 
   #learn(item: ClaimedItem, end: ItemEnd, beganAt: number): void {

@@ -133,6 +133,17 @@ test("what is admitted from the line may take more of what is left", async () =>
   expect(budget.used).toBe(201);
 });
 
+test("what is there already counts whatever room there is, and keeps the next from theirs", () => {
+  const budget = new ByteBudget(100);
+  budget.lease("a").take(90);
+  const lease = budget.lease("b");
+  lease.count(500);
+  expect([lease.bytes, budget.used]).toEqual([500, 590]);
+  expect(refusal(() => budget.lease("c").take(1))).toBe("503 1");
+  lease.release();
+  expect(refusal(() => budget.lease("c").take(1))).toBe("taken");
+});
+
 test("a page is judged as a live request is, but no request is refused for it", () => {
   const told: string[] = [];
   const budget = new ByteBudget(100, {

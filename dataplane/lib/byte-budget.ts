@@ -1,5 +1,5 @@
 /**
- * The bytes of requests' bodies and of the pages that models open, as this process holds them, counted in all and for each
+ * The bytes of requests' bodies, of the pages that models open and of answers that wait to be stored, as this process holds them, counted in all and for each
  * organization (rule 7.2). Whoever has a quarter of them gets no more while more than half is in use, so that one organization
  * never keeps the others from theirs. Live requests are refused at once, and pages are not opened; batch items wait for room.
  */
@@ -27,6 +27,8 @@ export interface ByteLease {
   readonly bytes: number;
   /** Counts so many more, which are there already or about to be. @throws ApiError 429 or 503 without room for them. */
   take(bytes: number): void;
+  /** Counts so many more that are there already, whatever room there is. */
+  count(bytes: number): void;
   /** Counts exactly so many from now on. @throws ApiError as `take`, when they are more than before. */
   hold(bytes: number): void;
   /** Whether there would be room now for so many that were only announced. @throws ApiError as `take` */
@@ -135,7 +137,7 @@ export class ByteBudget {
       if (!this.hasSpareRoom(0, first.bytes)) return;
       this.#line.shift();
       const lease = new Lease(this, first.organizationId, "patient");
-      lease.takeAdmitted(first.bytes);
+      lease.count(first.bytes);
       first.admitted(lease);
     }
   }
@@ -173,8 +175,7 @@ class Lease implements ByteLease {
     this.#add(share, bytes);
   }
 
-  /** As `take`, of what was judged before. */
-  takeAdmitted(bytes: number): void {
+  count(bytes: number): void {
     this.#add(this.#share, bytes);
   }
 

@@ -98,6 +98,25 @@ describe("what workers do with an organization", () => {
     expect(bodies.used).toBe(0);
   });
 
+  test("rule 7.2: an answer counts until it is stored, however long Postgres does not take it", async () => {
+    upstream.model("upstream-messages", text("A".repeat(100_000)));
+    const { bodies } = plane.context;
+    const held = Promise.withResolvers<void>();
+    const [begins, ends] = [Promise.withResolvers<void>(), held.promise];
+    const locking = plane.pool.transaction(async (transaction) => {
+      await transaction.query(sql.unsafe`select from accounts where organization_id = 'org_acme' for update`);
+      begins.resolve();
+      await ends;
+    });
+    await begins.promise;
+    const path = await plane.createMessages(3);
+    await expect.poll(() => bodies.used).toBeGreaterThan(200_000);
+    held.resolve();
+    await locking;
+    await plane.ended(path);
+    expect(bodies.used).toBe(0);
+  });
+
   test.each([
     ["whose file", "cancelled", { canceled: 1 }],
     ["that is large itself", "cancelled", { canceled: 1 }],
