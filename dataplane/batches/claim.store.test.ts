@@ -12,7 +12,7 @@ import { ItemWriter } from "./items.ts";
 import { beat } from "./workers.ts";
 
 const ITEMS = 5_000;
-const NOTHING: Blocked = { models: [], asked: [], batches: [] };
+const NOTHING: Blocked = { models: [], asked: [], batches: [], suspects: false };
 
 let database: TestDatabase;
 let pool: DatabasePool;

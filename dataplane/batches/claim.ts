@@ -3,6 +3,7 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { dialects } from "../dialects/dialect.ts";
 import { timestamp } from "../store/timestamp.ts";
+import { SUSPECT_LOSSES } from "./losses.ts";
 
 /** So many batches of one organization stand in line at once; the others follow as these end. */
 const BATCHES_EACH = 8;
@@ -26,6 +27,7 @@ const claimedSchema = z.object({
   bodyBytes: z.number(),
   faults: z.number(),
   ownFaults: z.number(),
+  losses: z.number(),
   firstFaultAt: z.number().nullable(),
   organizationId: z.string(),
   projectId: z.string(),
@@ -57,6 +59,8 @@ export interface Blocked {
   /** Of one organization each. */
   readonly asked: readonly ModelAsked[];
   readonly batches: readonly string[];
+  /** Items that may end their process: one runs here (losses.ts). */
+  readonly suspects: boolean;
 }
 
 /** A batch that has items to run now. */
@@ -66,8 +70,9 @@ export interface BatchInLine {
 }
 
 /** The index of waiting items has all that these conditions ask. */
-const ready = sql.fragment`
+const ready = ({ suspects }: Pick<Blocked, "suspects">) => sql.fragment`
   item.state = 'waiting' and (item.not_before is null or item.not_before <= clock_timestamp())
+  and (item.losses < ${SUSPECT_LOSSES} or not ${suspects})
 `;
 const runnable = (now: number) => sql.fragment`
   batch.state = 'in_progress' and batch.cancel_initiated_at is null and batch.expires_at > ${timestamp(now)}
@@ -124,7 +129,7 @@ export async function batchesInLine(
             and not batch.id = any(${sql.array([...blocked.batches], "text")}) and ${hasUnblocked(blocked)}
             and (
               -- An order and a limit make Postgres read the index. An exists() ignores both, and where it expects many it reads the whole table.
-              select true from batch_items item where item.batch_id = batch.id and ${ready} and ${unblocked(blocked)}
+              select true from batch_items item where item.batch_id = batch.id and ${ready(blocked)} and ${unblocked(blocked)}
               order by item.number limit 1
             )
           order by batch.position limit ${BATCHES_EACH}
@@ -139,7 +144,7 @@ export async function batchesInLine(
 export interface Claim {
   /** So many items at most of each batch. */
   readonly shares: ReadonlyMap<string, number>;
-  readonly blocked: Pick<Blocked, "models" | "asked">;
+  readonly blocked: Omit<Blocked, "batches">;
   /** So many at most of each of these models, over all batches. */
   readonly modelRooms: ReadonlyMap<string, number>;
   readonly askedRooms: readonly ModelRoom[];
@@ -158,22 +163,22 @@ export async function claimItems(
 ): Promise<readonly ClaimedItem[]> {
   const claimed = await db.any(sql.type(claimedSchema)`
     with locked as (
-      select item.batch_id, item.number, item.model
+      select item.batch_id, item.number, item.model, item.losses
       from unnest(${sql.array([...shares.keys()], "text")}, ${sql.array([...shares.values()], "int4")})
         as share (batch_id, count)
       join batches batch on batch.id = share.batch_id
       cross join lateral (
-        select item.batch_id, item.number, item.model
+        select item.batch_id, item.number, item.model, item.losses
         from (
           -- First through the index alone: where rows are locked, Postgres fetches each, also of the thousands that may not begin yet.
           select item.batch_id, item.number from batch_items item
-          where item.batch_id = share.batch_id and ${ready} and ${unblocked(blocked)}
+          where item.batch_id = share.batch_id and ${ready(blocked)} and ${unblocked(blocked)}
             and exists (select from batch_workers where id = ${workerId})
           order by item.number limit ${MOST_CANDIDATES}
         ) as candidate
         cross join lateral (
-          select item.batch_id, item.number, item.model from batch_items item
-          where item.batch_id = candidate.batch_id and item.number = candidate.number and ${ready}
+          select item.batch_id, item.number, item.model, item.losses from batch_items item
+          where item.batch_id = candidate.batch_id and item.number = candidate.number and ${ready(blocked)}
           for update skip locked
         ) as item
         order by candidate.number limit share.count
@@ -186,7 +191,8 @@ export async function claimItems(
       select *, row_number() over (partition by model, organization_id order by turn, random()) as turn_of_all
       from within_batches
     ), counted as (
-      select within_organizations.*, row_number() over (partition by model order by turn_of_all, random()) as place
+      select within_organizations.*, row_number() over (partition by model order by turn_of_all, random()) as place,
+        row_number() over (partition by losses >= ${SUSPECT_LOSSES} order by losses, random()) as place_of_suspects
       from within_organizations left join unnest(
         ${organizationsOf(askedRooms)},
         ${modelsOf(askedRooms)},
@@ -200,7 +206,8 @@ export async function claimItems(
       select counted.batch_id, counted.number
       from counted left join unnest(${sql.array([...modelRooms.keys()], "text")}, ${sql.array([...modelRooms.values()], "int4")})
         as room (model, count) on room.model = counted.model
-      where room.count is null or counted.place <= room.count
+      where (room.count is null or counted.place <= room.count)
+        and (counted.losses < ${SUSPECT_LOSSES} or counted.place_of_suspects = 1)
     )
     update batch_items item set state = 'running', worker = ${workerId}, claim = gen_random_uuid(), not_before = null
     from picked, batches batch
@@ -209,7 +216,7 @@ export async function claimItems(
     returning item.batch_id as "batchId", item.number, item.claim, item.custom_id as "customId", item.request_id as "requestId",
       item.accepted_at as "acceptedAt", item.model, octet_length(item.body) as "bodyBytes",
       case when octet_length(item.body) <= ${SMALL_BODY_BYTES} then item.body end as body,
-      item.faults, item.own_faults as "ownFaults", item.first_fault_at as "firstFaultAt",
+      item.faults, item.own_faults as "ownFaults", item.losses, item.first_fault_at as "firstFaultAt",
       batch.organization_id as "organizationId", batch.project_id as "projectId", batch.key_id as "keyId",
       batch.created_at as "createdAt", batch.expires_at as "expiresAt", batch.form, batch.dialect, batch.headers
   `);

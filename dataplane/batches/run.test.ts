@@ -22,6 +22,7 @@ const item: ClaimedItem = {
   bodyBytes: 2,
   faults: 0,
   ownFaults: 0,
+  losses: 0,
   firstFaultAt: null,
   organizationId: "org_acme",
   projectId: "default",

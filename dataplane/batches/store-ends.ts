@@ -48,16 +48,19 @@ export async function storeEnds(
   for (const { item, end } of over) if (stored.has(item.claim)) counts.add(item.batchId, end.state, end.row);
   const kept =
     stored.size === over.length ? stored : new Set([...stored, ...(await storedBefore(transaction, over))]);
-  const ended = await putBack(
-    transaction,
-    ends.filter(({ end }) => end.kind !== "over"),
-    nextStates,
-  );
+  const unfinished = ends.filter(({ end }) => end.kind !== "over");
+  const back = await putBack(transaction, unfinished, nextStates);
   let again = 0;
-  for (const [batchId, state] of ended) {
+  for (const { batchId, state } of back) {
     if (state === "waiting") again += 1;
     else counts.add(batchId, state, null);
   }
+  const isBack = (item: ClaimedItem) =>
+    back.some(({ batchId, number }) => batchId === item.batchId && number === item.number);
+  await notLost(transaction, [
+    ...over.filter(({ item }) => !kept.has(item.claim)),
+    ...(back.length === unfinished.length ? [] : unfinished.filter(({ item }) => !isBack(item))),
+  ]);
   const finished = await counts.store(transaction);
   const mine = over.filter(({ item }) => kept.has(item.claim));
   const rows = mine.flatMap(({ end }) => (end.row === null ? [] : [end.row]));
@@ -113,15 +116,30 @@ async function storedBefore(
   );
 }
 
-/** @returns the batch and the new state of each item whose claim still stood. */
+/** These runs ended after their items were taken from here: nobody's process died of them (losses.ts). */
+async function notLost(db: CommonQueryMethods, ends: readonly Ended[]): Promise<void> {
+  if (ends.length === 0) return;
+  await db.query(sql.unsafe`
+    update batch_items item set losses = item.losses - 1
+    from unnest(${keysOf(ends)}) as ended (batch_id, number, claim)
+    where item.batch_id = ended.batch_id and item.number = ended.number and item.claim is distinct from ended.claim
+      and item.state in ('waiting', 'running') and item.losses > 0
+  `);
+}
+
+/** @returns those whose claim still stood, and their new states. */
 async function putBack(
   db: CommonQueryMethods,
   again: readonly Ended[],
   nextStates: ReadonlyMap<string, NextState>,
-): Promise<(readonly [string, NextState])[]> {
+): Promise<readonly { readonly batchId: string; readonly number: number; readonly state: NextState }[]> {
   if (again.length === 0) return [];
-  const schema = z.object({ batchId: z.string(), state: z.enum(["waiting", "canceled", "expired"]) });
-  const rows = await db.any(sql.type(schema)`
+  const schema = z.object({
+    batchId: z.string(),
+    number: z.number(),
+    state: z.enum(["waiting", "canceled", "expired"]),
+  });
+  return await db.any(sql.type(schema)`
     update batch_items item
     set state = again.state, worker = null, claim = null,
       not_before = clock_timestamp() + again.wait_ms * interval '1 millisecond',
@@ -157,9 +175,8 @@ async function putBack(
       )}
     ) as again (batch_id, number, claim, state, wait_ms, fault, own, anew)
     where ${isClaimed("again")}
-    returning item.batch_id as "batchId", item.state
+    returning item.batch_id as "batchId", item.number, item.state
   `);
-  return rows.map(({ batchId, state }) => [batchId, state]);
 }
 
 /** Three columns: batch, number, claim. */

@@ -26,12 +26,13 @@ import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "./retention.ts";
 import { ItemLease, NOT_BEGUN } from "./item-lease.ts";
 import { notBegun } from "./outcome.ts";
+import { SUSPECT_LOSSES } from "./losses.ts";
 import { runItem, type ItemEnd, type RunServices } from "./run.ts";
 import { createSettler, type Settler } from "./settle.ts";
 import { reachedBatchStep } from "./steps.ts";
 import { BatchScheduler, type SchedulerLimits } from "./scheduler.ts";
 import { Turns } from "./turns.ts";
-import { beat, leave, takeFromDead, takeUnknown } from "./workers.ts";
+import { beat, handBack, leave, takeFromDead, takeUnknown } from "./workers.ts";
 
 /** Milliseconds. */
 export interface WorkerRhythm {
@@ -87,6 +88,8 @@ export class BatchWorker {
   #running = new Set<Promise<void>>();
   /** Claims of items that run here or have yet to be stored. */
   readonly #claims = new Set<string>();
+  /** Items here that may end this process. */
+  #suspects = 0;
   /** When this worker last looked for claims of its own that it does not know of, as `performance.now()`. */
   #lookedAt = Number.NEGATIVE_INFINITY;
 
@@ -139,6 +142,7 @@ export class BatchWorker {
     });
     await within(LEAVE_MS, async () => {
       await Promise.all(this.#loops.map((loop) => loop.stop()));
+      await handBack(this.#engine).catch(() => undefined);
       // Who cannot say that it leaves is taken for dead later on.
       await leave(this.#engine).catch(() => undefined);
     });
@@ -156,6 +160,7 @@ export class BatchWorker {
       models: this.#scheduler.blockedModels(now),
       asked: asked.filter(({ room }) => room <= 0),
       batches: this.#scheduler.blockedBatches(now),
+      suspects: this.#suspects > 0,
     };
     const shares = this.#scheduler.share(await batchesInLine(pool, now, blocked), now);
     if (shares.size === 0) return false;
@@ -183,7 +188,10 @@ export class BatchWorker {
     this.#scheduler.begin(item);
     this.#headroom.began();
     this.#claims.add(item.claim);
+    const isSuspect = item.losses >= SUSPECT_LOSSES;
+    if (isSuspect) this.#suspects += 1;
     const running = this.#work(item).finally(() => {
+      if (isSuspect) this.#suspects -= 1;
       this.#scheduler.end(item);
       this.#claims.delete(item.claim);
       this.#running.delete(running);

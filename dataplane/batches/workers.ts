@@ -1,9 +1,11 @@
 /** Which workers live, and what becomes of the items of one that died: they wait again (rules 4.2, 4.4). */
 import { sql, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
+import { metrics } from "../telemetry/metrics.ts";
 import { Counts } from "./counts.ts";
 import type { BatchContext } from "./context.ts";
 import { eachBatch } from "./each-batch.ts";
+import { giveUp } from "./losses.ts";
 import { nextStatesOf } from "./next-state.ts";
 import { reachedBatchStep } from "./steps.ts";
 
@@ -13,6 +15,11 @@ export async function beat({ pool, workerId }: BatchContext): Promise<void> {
     insert into batch_workers (id) values (${workerId})
     on conflict (id) do update set seen_at = clock_timestamp()
   `);
+}
+
+/** This worker ends: what it still has runs elsewhere, and was not lost. */
+export async function handBack(context: BatchContext): Promise<void> {
+  await take(context, sql.fragment`worker = ${context.workerId}`, "kept");
 }
 
 /** This worker ends: the items that it still has may be claimed by others at once. */
@@ -25,7 +32,7 @@ export async function takeFromDead(context: BatchContext, leaseMs: number): Prom
   await context.pool.query(sql.unsafe`
     delete from batch_workers where seen_at < clock_timestamp() - ${leaseMs} * interval '1 millisecond'
   `);
-  return await take(context, sql.fragment`worker not in (select id from batch_workers)`);
+  return await take(context, sql.fragment`worker not in (select id from batch_workers)`, "lost");
 }
 
 /**
@@ -34,33 +41,45 @@ export async function takeFromDead(context: BatchContext, leaseMs: number): Prom
  */
 export async function takeUnknown(context: BatchContext, known: readonly string[]): Promise<number> {
   const unknown = sql.fragment`claim is null or not claim = any(${sql.array([...known], "uuid")})`;
-  return await take(context, sql.fragment`worker = ${context.workerId} and (${unknown})`);
+  return await take(context, sql.fragment`worker = ${context.workerId} and (${unknown})`, "kept");
 }
 
-/** `condition`: of the running items that shall wait again. */
-async function take(context: BatchContext, condition: FragmentSqlToken): Promise<number> {
-  const { pool, clock } = context;
+/**
+ * `condition`: of the running items that shall wait again. `how`: whether their worker died with them, which they may be the reason
+ * of.
+ */
+async function take(
+  context: BatchContext,
+  condition: FragmentSqlToken,
+  how: "lost" | "kept",
+): Promise<number> {
+  const { pool, clock, log } = context;
   const batches = await pool.anyFirst(sql.type(z.object({ id: z.string() }))`
     select distinct batch_id as id from batch_items where state = 'running' and ${condition}
   `);
   let taken = 0;
   await eachBatch(context, batches, "taken from a worker", async (id) => {
+    let givenUp: readonly string[] = [];
     taken += await pool.transaction(async (transaction) => {
       const nextState = (await nextStatesOf(transaction, [id], clock.now())).get(id) ?? "waiting";
+      const counts = new Counts();
+      if (how === "lost") givenUp = await giveUp(transaction, id, condition);
+      if (givenUp.length > 0) counts.add(id, "errored", null, givenUp.length);
       const { rowCount } = await transaction.query(sql.unsafe`
         update batch_items
-        set state = ${nextState}, worker = null, claim = null, body = case when ${nextState} = 'waiting' then body end
-        where batch_id = ${id} and state = 'running' and ${condition}
+        set state = ${nextState}, worker = null, claim = null, losses = losses + ${how === "lost" ? 1 : 0},
+          body = case when ${nextState} = 'waiting' then body end
+        where batch_id = ${id} and state = 'running' and (${condition})
       `);
-      if (nextState !== "waiting" && rowCount > 0) {
-        const counts = new Counts();
-        counts.add(id, nextState, null, rowCount);
-        await counts.store(transaction);
-      }
+      if (nextState !== "waiting" && rowCount > 0) counts.add(id, nextState, null, rowCount);
+      await counts.store(transaction);
       reachedBatchStep("leases.written");
-      return rowCount;
+      return givenUp.length + rowCount;
     });
     reachedBatchStep("leases.done");
+    if (givenUp.length === 0) return;
+    log.error({ batch: id, requests: givenUp }, "gave up batch items whose workers died each time");
+    metrics.batchItemsDone.inc({ state: "errored" }, givenUp.length);
   });
   return taken;
 }

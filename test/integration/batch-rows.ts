@@ -47,15 +47,16 @@ export async function insertBatch(pool: DatabasePool, items: number): Promise<st
   return id;
 }
 
-/** Claims up to `most` items of one batch. */
+/** Claims up to `most` items of one batch. `suspects`: as where one that may end its process runs already. */
 export async function claim(
   context: BatchContext,
   batchId: string,
   most: number,
+  suspects = false,
 ): Promise<readonly ClaimedItem[]> {
   await beat(context);
   const now = context.clock.now();
-  const blocked = { models: [], asked: [], batches: [] };
+  const blocked = { models: [], asked: [], batches: [], suspects };
   const open = await batchesInLine(context.pool, now, blocked);
   if (!open.some(({ id }) => id === batchId)) return [];
   return await claimItems(context.pool, context.workerId, now, {

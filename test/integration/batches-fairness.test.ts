@@ -23,7 +23,7 @@ let plane: BatchPlane;
 let working: Map<string, { now: number; most: number }>;
 const THINK_MS = 40;
 /** No model is held back. */
-const nothing = { models: [], asked: [] };
+const nothing = { models: [], asked: [], suspects: false };
 const RETRY_AFTER_S = 60;
 /** Where the gateway's clock stands; null: it goes. */
 let stoppedAt: number | null;

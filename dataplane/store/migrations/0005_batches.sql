@@ -108,6 +108,8 @@ create table batch_items (
   first_fault_at timestamptz,
   -- What of them speaks against the item itself, as others of its model succeeded meanwhile, or it took all of its time.
   own_faults integer not null default 0,
+  -- How often its worker died while it ran, as far as is known: it may be the reason.
+  losses integer not null default 0,
   not_before timestamptz,
   -- Its line in the results, with the line feed; null when it never ran.
   line bytea,
@@ -115,7 +117,7 @@ create table batch_items (
 );
 -- With what says whether one may run now: every pod looks for such once a second, and must not fetch each of the thousands that
 -- wait for their next try, or for a model that refuses more.
-create index batch_items_waiting on batch_items (batch_id, number) include (model, not_before) where state = 'waiting';
+create index batch_items_waiting on batch_items (batch_id, number) include (model, not_before, losses) where state = 'waiting';
 create index batch_items_running on batch_items (worker) where state = 'running';
 -- Claimed and finished rows are rewritten where they stand.
 alter table batch_items set (fillfactor = 80);

@@ -1,0 +1,154 @@
+/** An item that ends each process that runs it is given up; what only ran beside it is not. */
+import { sql, type DatabasePool } from "slonik";
+import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { z } from "zod";
+import { answer, claim, engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
+import { makeOrganization } from "../../test/integration/money-world.ts";
+import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import { openPostgres } from "../store/postgres.ts";
+import type { ClaimedItem } from "./claim.ts";
+import type { BatchContext } from "./context.ts";
+import { closeFinished } from "./finish.ts";
+import { reconcileBatches } from "./reconcile-batches.ts";
+import { createSettler } from "./settle.ts";
+import { handBack, takeFromDead } from "./workers.ts";
+
+let database: TestDatabase;
+let pool: DatabasePool;
+let one: BatchContext;
+let other: BatchContext;
+beforeAll(async () => {
+  database = await freshDatabase();
+  pool = await openPostgres(database.url, { onError: () => {} });
+  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  one = engineOf(pool, "worker-one");
+  other = engineOf(pool, "worker-other");
+});
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+afterEach(async () => {
+  expect(await reconcileBatches(pool)).toEqual([]);
+});
+
+/** It is silent for too long, and others take what it had. */
+async function die(context: BatchContext): Promise<void> {
+  await pool.query(sql.unsafe`delete from batch_workers where id = ${context.workerId}`);
+  await takeFromDead(other, 60_000);
+}
+async function store(context: BatchContext, items: readonly ClaimedItem[]): Promise<void> {
+  const settler = createSettler(
+    context,
+    () => {},
+    () => {},
+  );
+  await Promise.all(items.map((item) => settler.store(item, answer(item, 1))));
+}
+const itemSchema = z.object({
+  number: z.number(),
+  state: z.string(),
+  losses: z.number(),
+  line: z.string().nullable(),
+});
+const itemsOf = (id: string) =>
+  pool.any(sql.type(itemSchema)`
+    select number, state, losses, convert_from(line, 'utf8') as line from batch_items where batch_id = ${id} order by number
+  `);
+
+test.each(["messages", "openai"] as const)("a batch with one such item ends (%s)", async (form) => {
+  const id = await insertBatch(pool, 6);
+  await pool.query(sql.unsafe`update batches set form = ${form} where id = ${id}`);
+  let deaths = 0;
+  for (let round = 0; round < 20; round += 1) {
+    const items = await claim(one, id, 6);
+    if (items.length === 0) break;
+    if (items.some(({ number }) => number === 2)) {
+      deaths += 1;
+      await die(one);
+    } else await store(one, items);
+  }
+  expect(deaths).toBe(5);
+  const items = await itemsOf(id);
+  expect(items.map(({ state }) => state)).toEqual([
+    "succeeded",
+    "succeeded",
+    "errored",
+    "succeeded",
+    "succeeded",
+    "succeeded",
+  ]);
+  const message = "The service failed each time it ran this request.";
+  expect(JSON.parse(items[2]?.line ?? "")).toMatchObject(
+    form === "messages"
+      ? {
+          custom_id: "i2",
+          result: {
+            type: "errored",
+            error: { error: { type: "api_error", message, code: "upstream_error" } },
+          },
+        }
+      : { custom_id: "i2", error: { code: "upstream_error", message } },
+  );
+  await closeFinished(one);
+  expect(
+    await pool.oneFirst(
+      sql.type(z.object({ state: z.string() }))`select state from batches where id = ${id}`,
+    ),
+  ).toBe("finalizing");
+  await pool.query(sql.unsafe`update batches set form = 'messages' where id = ${id}`);
+});
+
+test("of those that are suspected one runs in a worker at a time, beside all others", async () => {
+  const id = await insertBatch(pool, 6);
+  await pool.query(sql.unsafe`update batch_items set losses = 2 where batch_id = ${id} and number < 4`);
+  const first = await claim(one, id, 6);
+  expect(first.filter(({ losses }) => losses >= 2)).toHaveLength(1);
+  const second = await claim(one, id, 6, true);
+  expect([...first, ...second].filter(({ losses }) => losses < 2).map(({ number }) => number)).toEqual([
+    4, 5,
+  ]);
+  expect(second.filter(({ losses }) => losses >= 2)).toEqual([]);
+  // Another one may end its own process.
+  expect(await claim(other, id, 6)).toHaveLength(1);
+  await handBack(one);
+  await handBack(other);
+});
+
+test("the least lost of them first, whichever stands first", async () => {
+  const id = await insertBatch(pool, 3);
+  await pool.query(sql.unsafe`update batch_items set losses = 4 - number where batch_id = ${id}`);
+  expect((await claim(one, id, 3)).map(({ number }) => number)).toEqual([2]);
+  await handBack(one);
+});
+
+test("what a worker hands back as it ends was not lost", async () => {
+  const id = await insertBatch(pool, 2);
+  for (let round = 0; round < 5; round += 1) {
+    expect(await claim(one, id, 2)).toHaveLength(2);
+    await handBack(one);
+  }
+  expect(await itemsOf(id)).toMatchObject([
+    { state: "waiting", losses: 0 },
+    { state: "waiting", losses: 0 },
+  ]);
+});
+
+test("nor what a worker had that was cut off, and not dead: its run ends, if late", async () => {
+  const id = await insertBatch(pool, 1);
+  for (let round = 0; round < 6; round += 1) {
+    const items = await claim(one, id, 1);
+    expect(items).toHaveLength(1);
+    await die(one);
+    if (round % 2 === 0) await store(one, items);
+    else {
+      const settler = createSettler(
+        one,
+        () => {},
+        () => {},
+      );
+      for (const item of items) await settler.store(item, { kind: "fault", waitMs: 0, own: 1, restMs: null });
+    }
+    expect(await itemsOf(id)).toMatchObject([{ state: "waiting", losses: 0 }]);
+  }
+});
