@@ -3,6 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Account } from "../billing/accounts.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import { inBackground } from "../lib/in-background.ts";
+import { isStoreAway } from "../store/store-away.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { ClaimedItem } from "./claim.ts";
 import type { BatchContext } from "./context.ts";
@@ -15,6 +16,8 @@ const GATHER_MS = 30;
 const ITEMS_AT_ONCE = 200;
 const BYTES_AT_ONCE = 8 * 1024 * 1024;
 const LONGEST_PAUSE_MS = 5_000;
+/** What Postgres refused comes again after so long. */
+const REFUSED_PAUSE_MS = 1_000;
 
 interface Waiting extends Ended {
   readonly stored: () => void;
@@ -41,29 +44,49 @@ export function createSettler(
       while (waiting.length > 0) {
         const some = portion(waiting);
         waiting = waiting.slice(some.length);
-        const stored = await storeUntilDone(some);
-        await tell(stored).catch((error: unknown) => {
-          context.log.error({ err: error }, "what was stored of a batch was not told");
-        });
-        for (const one of some) one.stored();
+        await settle(some);
       }
     } finally {
       running = false;
     }
   }
 
-  /** A store that is away is waited for: the answers are paid for upstream. */
-  async function storeUntilDone(some: readonly Ended[]): Promise<Stored> {
+  /**
+   * A store that is away is waited for: the answers are paid for upstream. What it does not take is tried item by item, so that
+   * the others are stored, and again later.
+   */
+  async function settle(some: readonly Waiting[]): Promise<void> {
     for (let pauseMs = 100; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
+      let stored: Stored;
       try {
-        return await context.pool.transaction((transaction) =>
+        stored = await context.pool.transaction((transaction) =>
           storeEnds(transaction, some, context.clock.now()),
         );
       } catch (error) {
-        context.log.warn({ err: error, items: some.length }, "results of a batch could not be stored yet");
-        await sleep(pauseMs);
+        const ids = some.slice(0, 10).map(({ item }) => item.requestId);
+        context.log.warn(
+          { err: error, items: some.length, requests: ids },
+          "results of a batch could not be stored yet",
+        );
+        if (isStoreAway(error)) {
+          await sleep(pauseMs);
+          continue;
+        }
+        if (some.length > 1) for (const one of some) await settle([one]);
+        else setTimeout(() => enqueue(some), REFUSED_PAUSE_MS);
+        return;
       }
+      await tell(stored).catch((error: unknown) => {
+        context.log.error({ err: error }, "what was stored of a batch was not told");
+      });
+      for (const one of some) one.stored();
+      return;
     }
+  }
+
+  function enqueue(some: readonly Waiting[]): void {
+    waiting.push(...some);
+    if (!running) inBackground(run(), context.log, "storing the results of a batch");
   }
 
   /** Tells what was committed, once. If that fails, accounts and workers find out by looking at the database. */
@@ -84,8 +107,7 @@ export function createSettler(
   return {
     store: (item, end) =>
       new Promise((stored) => {
-        waiting.push({ item, end, stored });
-        if (!running) inBackground(run(), context.log, "storing the results of a batch");
+        enqueue([{ item, end, stored }]);
       }),
   };
 }

@@ -166,6 +166,27 @@ describe("one batch that Postgres does not let be changed", () => {
     expect([await left(refused), await left(other)]).toEqual([2, 0]);
   });
 
+  test("nor the storing of what others brought, and its own is stored once that can be", async () => {
+    const [refused, other] = await two();
+    const settler = createSettler(
+      context,
+      () => {},
+      () => {},
+    );
+    const [mine, others] = [await claim(context, refused, 2), await claim(context, other, 2)];
+    await refuse(refused, "update");
+    const storing = mine.map((item) => settler.store(item, answer(item, 5)));
+    await Promise.all(others.map((item) => settler.store(item, answer(item, 5))));
+    const succeeded = (id: string) =>
+      pool.oneFirst(
+        sql.type(z.object({ n: z.number() }))`select succeeded as n from batches where id = ${id}`,
+      );
+    expect([await succeeded(refused), await succeeded(other)]).toEqual([0, 2]);
+    await pool.query(sql.unsafe`drop trigger refuse on batch_items`);
+    await Promise.all(storing);
+    expect([await succeeded(refused), await succeeded(other)]).toEqual([2, 2]);
+  }, 20_000);
+
   test("nor the leases of a dead worker's others", async () => {
     const dead = engineOf(pool, "worker-dead");
     const [refused, other] = await two();
