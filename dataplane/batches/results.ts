@@ -5,6 +5,8 @@ import type { Batch } from "./batch.ts";
 import { neverRunLine } from "./lines.ts";
 
 const BYTES_AT_ONCE = 2 * 1024 * 1024;
+/** Of a line that is longer: one may be as long as an answer, and whoever takes it slowly makes it stay in memory. */
+const SLICE_BYTES = 1024 * 1024;
 const ROWS_AT_ONCE = 1_000;
 
 const lineSchema = z.object({
@@ -12,7 +14,9 @@ const lineSchema = z.object({
   customId: z.string(),
   requestId: z.string(),
   state: z.enum(["succeeded", "errored", "canceled", "expired"]),
+  /** null: it never ran, or is longer than BYTES_AT_ONCE. */
   line: z.instanceof(Buffer).nullable(),
+  lineBytes: z.number(),
 });
 
 type WithLines = Pick<Batch, "id" | "form" | "total" | "succeeded">;
@@ -35,9 +39,11 @@ export async function* resultLines(
   for (let after = -1; ;) {
     // The first row always, further ones as long as they are small: one row may be as large as an answer.
     const rows = await db.any(sql.type(lineSchema)`
-      select number, custom_id as "customId", request_id as "requestId", state, line
+      select number, custom_id as "customId", request_id as "requestId", state, "lineBytes",
+        case when "lineBytes" <= ${BYTES_AT_ONCE} then line end as line
       from (
-        select *, sum(coalesce(octet_length(line), 0)) over (order by number) as bytes,
+        select *, coalesce(octet_length(line), 0) as "lineBytes",
+          sum(coalesce(octet_length(line), 0)) over (order by number) as bytes,
           row_number() over (order by number) as place
         from (
           select * from batch_items
@@ -50,8 +56,28 @@ export async function* resultLines(
     const last = rows.at(-1);
     if (last === undefined) break;
     missing -= rows.length;
-    yield Buffer.concat(rows.map((row) => row.line ?? neverRunLine(form, row)));
+    // A long one comes alone.
+    if (last.lineBytes > BYTES_AT_ONCE) yield* slicesOf(db, id, last);
+    else yield Buffer.concat(rows.map((row) => row.line ?? neverRunLine(form, row)));
     after = last.number;
   }
-  if (missing !== 0) throw new Error(`results of ${id} were taken away while they were read`);
+  if (missing !== 0) throw takenAway(id);
 }
+
+/** @throws Error when the line is taken away meanwhile. */
+async function* slicesOf(
+  db: CommonQueryMethods,
+  id: string,
+  { number, lineBytes }: z.infer<typeof lineSchema>,
+): AsyncGenerator<Buffer> {
+  for (let from = 0; from < lineBytes; from += SLICE_BYTES) {
+    const slice = await db.maybeOneFirst(sql.type(z.object({ slice: z.instanceof(Buffer).nullable() }))`
+      select substring(line from ${from + 1} for ${SLICE_BYTES}) as slice from batch_items
+      where batch_id = ${id} and number = ${number}
+    `);
+    if (slice === null) throw takenAway(id);
+    yield slice;
+  }
+}
+
+const takenAway = (id: string) => new Error(`results of ${id} were taken away while they were read`);

@@ -1,0 +1,55 @@
+/** Results in pieces that fit into memory, however long one line of them is. */
+import { sql, type DatabasePool } from "slonik";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
+import { makeOrganization } from "../../test/integration/money-world.ts";
+import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import { openPostgres } from "../store/postgres.ts";
+import { resultLines } from "./results.ts";
+
+const MiB = 1024 * 1024;
+let database: TestDatabase;
+let pool: DatabasePool;
+let id: string;
+/** Bytes of the lines, in their order; null: it never ran. */
+const sizes = [100, 9 * MiB + 7, null, 2 * MiB, 2 * MiB + 1, 300, 3 * MiB];
+
+beforeAll(async () => {
+  database = await freshDatabase();
+  pool = await openPostgres(database.url, { onError: () => {} });
+  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  id = await insertBatch(pool, sizes.length);
+  for (const [number, size] of sizes.entries())
+    await pool.query(sql.unsafe`
+      update batch_items set state = ${size === null ? "expired" : "succeeded"},
+        line = ${size === null ? null : sql.binary(lineOf(number, size))}
+      where batch_id = ${id} and number = ${number}
+    `);
+});
+afterAll(async () => {
+  await pool.end();
+  await database.drop();
+});
+
+const lineOf = (number: number, size: number) => Buffer.from(`${String(number).repeat(size - 1)}\n`);
+const results = () => resultLines(pool, { id, form: "messages", total: sizes.length, succeeded: 0 }, "all");
+
+test("a line that is longer than what is read at once comes in slices, whole and in its place", async () => {
+  const pieces: Buffer[] = [];
+  for await (const piece of results()) pieces.push(piece);
+  expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThanOrEqual(2 * MiB + 1_000);
+  const whole = Buffer.concat(
+    sizes.map((size, number) =>
+      size === null ? Buffer.from('{"custom_id":"i2","result":{"type":"expired"}}\n') : lineOf(number, size),
+    ),
+  );
+  expect(Buffer.concat(pieces).equals(whole)).toBe(true);
+});
+
+test("one that is taken away in its middle breaks off", async () => {
+  const read = results();
+  await read.next();
+  await read.next();
+  await pool.query(sql.unsafe`delete from batch_items where batch_id = ${id} and number = 1`);
+  await expect(read.next()).rejects.toThrow("taken away");
+});
