@@ -88,6 +88,7 @@ async function fail(
 async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter): Promise<InputError[]> {
   const { files } = context;
   const errors: InputError[] = [];
+  const held = context.bodies.lease(batch.organizationId);
   const ofFile = (code: string, message: string) => [{ code, message, param: "input_file_id", line: null }];
   try {
     const file = await files.get(batch.organizationId, batch.inputFileId ?? "");
@@ -109,6 +110,9 @@ async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter
         });
         continue;
       }
+      // They are there already: what else comes in has to make do with less.
+      held.release();
+      held.count(bytes.length + writer.waitingBytes);
       const text = lineText(bytes, number);
       const line = await readEnvelope(context, batch.organizationId, text, lineFields);
       const checked = checkLine(line.bytes, number, batch.dialect, customIds, line.read);
@@ -135,5 +139,7 @@ async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter
     // Deleted or expired since the batch was made.
     if (!(error instanceof ApiError) || error.kind.status !== 404) throw error;
     return ofFile("input_file_not_found", "The input file no longer exists.");
+  } finally {
+    held.release();
   }
 }

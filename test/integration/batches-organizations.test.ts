@@ -7,7 +7,7 @@ import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { openGround, openSmallPlane, type Ground } from "./batches-ground.ts";
-import { bodyOf, type BatchPlane } from "./batches-world.ts";
+import { bodyOf, line, type BatchPlane } from "./batches-world.ts";
 
 let ground: Ground;
 let upstream: FakeUpstream;
@@ -96,6 +96,35 @@ describe("what workers do with an organization", () => {
     const path = `/v1/messages/batches/${String(body["id"])}`;
     expect(await plane.ended(path)).toMatchObject({ request_counts: { succeeded: 2 } });
     expect(bodies.used).toBe(0);
+  });
+
+  test("rule 7.2: the lines of an input count while they are read, as the requests of a body do", async () => {
+    upstream.model("upstream-chat", text("fine"));
+    const { bodies } = plane.context;
+    const [begins, held] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+    // Nothing is stored meanwhile.
+    await plane.pool.query(sql.unsafe`
+      create function wait_to_store() returns trigger language plpgsql as
+      $$ begin perform pg_advisory_xact_lock(4242); return new; end $$
+    `);
+    await plane.pool.query(sql.unsafe`
+      create trigger wait_to_store before insert on batch_items for each row execute function wait_to_store()
+    `);
+    const locking = plane.pool.transaction(async (transaction) => {
+      await transaction.query(sql.unsafe`select pg_advisory_xact_lock(4242)`);
+      begins.resolve();
+      await held.promise;
+    });
+    await begins.promise;
+    const long = bodyOf.chat("x".repeat(5 * 1024 * 1024));
+    const path = await plane.createFile([line("a", long), line("b", bodyOf.chat())].join("\n"));
+    const used = () => bodies.used;
+    await expect.poll(used).toBeGreaterThan(5 * 1024 * 1024);
+    held.resolve();
+    await locking;
+    expect(await plane.ended(path)).toMatchObject({ request_counts: { total: 2, completed: 2 } });
+    expect(used()).toBe(0);
+    await plane.pool.query(sql.unsafe`drop function wait_to_store cascade`);
   });
 
   test("rule 7.2: an answer counts until it is stored, however long Postgres does not take it", async () => {
