@@ -81,6 +81,7 @@ export class BatchWorker {
   readonly #backOff = new BatchBackOff();
   readonly #sweeping = new BatchBackOff();
   readonly #turns = new Turns();
+  readonly #heartbeat: Recurring;
   readonly #loops: Recurring[];
   readonly #filling: WakingLoop;
   readonly #ending: WakingLoop;
@@ -109,8 +110,8 @@ export class BatchWorker {
     const { log } = context;
     this.#filling = new WakingLoop(context, "batch items", rhythm.pollMs, () => this.#fill());
     this.#ending = new WakingLoop(context, "batch ends", rhythm.pollMs, () => this.#tend());
+    this.#heartbeat = new Recurring(log, "batch heartbeat", rhythm.beatMs, () => beat(context));
     this.#loops = [
-      new Recurring(log, "batch heartbeat", rhythm.beatMs, () => beat(context)),
       new Recurring(log, "batch leases", rhythm.beatMs, () => this.#takeFromDead(rhythm.leaseMs)),
       new Recurring(log, "batch sweep", rhythm.sweepMs, () => sweepBatches(context, this.#sweeping)),
       new Recurring(log, "batch queue", rhythm.sweepMs / 2, () => measureQueue(context)),
@@ -120,7 +121,7 @@ export class BatchWorker {
   async start(): Promise<void> {
     // A worker without a heartbeat is given no items, so the first one is sent now.
     await beat(this.#engine).catch(() => undefined);
-    for (const loop of this.#loops) loop.start();
+    for (const loop of [this.#heartbeat, ...this.#loops]) loop.start();
     this.#filling.start();
     this.#ending.start();
   }
@@ -140,11 +141,14 @@ export class BatchWorker {
       await Promise.all([this.#filling.stop(), this.#ending.stop()]);
       await Promise.all(this.#running);
     });
+    // A sweep may take longer than there is time.
+    const others = Promise.all(this.#loops.map((loop) => loop.stop()));
     await within(LEAVE_MS, async () => {
-      await Promise.all(this.#loops.map((loop) => loop.stop()));
+      await this.#heartbeat.stop();
       await handBack(this.#engine).catch(() => undefined);
       // Who cannot say that it leaves is taken for dead later on.
       await leave(this.#engine).catch(() => undefined);
+      await others;
     });
   }
 

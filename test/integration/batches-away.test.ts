@@ -169,3 +169,27 @@ test("an item is not given up for what others have from upstreams of their own u
   away.model("upstream-chat", text("back", { input: 10, output: 5 }));
   await expect.poll(async () => (await stateOf(mine)).state, { timeout: 20_000 }).toBe("succeeded");
 });
+
+test("a worker that ends while its sweep waits says that it leaves", async () => {
+  const plane = await open(1, { worker: { rhythm: { pollMs: 50, sweepMs: 50 } } });
+  await plane.ended(await plane.createMessages(1));
+  const worker = () => plane.count(sql.fragment`from batch_workers where id = ${plane.context.workerId}`);
+  expect(await worker()).toBe(1);
+  const [begins, held] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  const locking = plane.pool.transaction(async (transaction) => {
+    await transaction.query(sql.unsafe`select from batch_items for update`);
+    begins.resolve();
+    await held.promise;
+  });
+  await begins.promise;
+  await plane.pool.query(sql.unsafe`update batches set deleted_at = now()`);
+  const waits = () =>
+    plane.count(
+      sql.fragment`from pg_stat_activity where wait_event_type = 'Lock' and query like '%batch_items%'`,
+    );
+  await expect.poll(waits).toBeGreaterThan(0);
+  await plane.worker.stop(100);
+  expect(await worker()).toBe(0);
+  held.resolve();
+  await locking;
+});
