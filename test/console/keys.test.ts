@@ -45,8 +45,18 @@ test("a key's whole life: made, shown once, renamed, switched off and on, delete
   const secret = (await shown.locator("code").textContent()) ?? "";
   expect(secret).toMatch(/^sk-svc-[0-9A-Za-z]{40}$/);
   expect(await axe(page)).toEqual([]);
+  // It is shown once: no Escape takes it away, and what was not copied is not said to be.
+  await page.keyboard.press("Escape");
+  await page.keyboard.press("Escape");
+  expect(await shown.locator("code").textContent()).toBe(secret);
+  await page.evaluate(
+    `navigator.clipboard.writeText = () => Promise.reject(new Error("none")); document.execCommand = () => false`,
+  );
   await shown.getByRole("button", { name: "Copy" }).click();
-  await shown.getByRole("button", { name: "Copied" }).waitFor();
+  await shown.getByRole("button", { name: "Not copied" }).waitFor();
+  await page.evaluate(`delete navigator.clipboard.writeText; delete document.execCommand`);
+  await shown.getByRole("button", { name: "Not copied" }).click();
+  await shown.getByRole("button", { name: "Copied", exact: true }).waitFor();
   await shown.getByRole("button", { name: "Done" }).click();
   await row("<b>night</b> batch").waitFor();
   expect(await page.content()).not.toContain(secret);

@@ -203,45 +203,46 @@ export function Check({ label, checked, onInput, disabled }: CheckProps) {
   );
 }
 
-/** Copies a text, and says so. */
+/** Copies a text, and says whether it could. */
 export function CopyButton({ text, label }: { text: string; label?: string }) {
   const t = useTexts();
-  const [copied, setCopied] = useState(false);
+  const [outcome, setOutcome] = useState<"copied" | "notCopied" | null>(null);
   useEffect(() => {
-    if (!copied) return undefined;
-    const timer = setTimeout(() => setCopied(false), 2000);
+    if (outcome !== "copied") return undefined;
+    const timer = setTimeout(() => setOutcome(null), 2000);
     return () => clearTimeout(timer);
-  }, [copied]);
+  }, [outcome]);
   const copy = async () => {
     try {
       await navigator.clipboard.writeText(text);
+      setOutcome("copied");
     } catch {
-      copyBySelection(text);
+      setOutcome(copyBySelection(text) ? "copied" : "notCopied");
     }
-    setCopied(true);
   };
   return (
     <>
       <Button kind="quiet" onClick={() => void copy()} {...(label === undefined ? {} : { label })}>
-        {copied ? t.common.copied : t.common.copy}
+        {t.common[outcome ?? "copy"]}
       </Button>
       <span class="unseen" role="status">
-        {copied ? t.common.copied : ""}
+        {outcome === null ? "" : t.common[outcome]}
       </span>
     </>
   );
 }
 
-/** Without TLS browsers lend no clipboard, except to a selection. */
-function copyBySelection(text: string): void {
+/** Without TLS browsers lend no clipboard, except to a selection. @returns whether it was copied. */
+function copyBySelection(text: string): boolean {
   const area = document.createElement("textarea");
   area.value = text;
   area.className = "unseen";
   const home = document.querySelector("dialog[open]") ?? document.body;
   home.append(area);
   area.select();
-  document.execCommand("copy");
+  const isCopied = document.execCommand("copy");
   area.remove();
+  return isCopied;
 }
 
 /** What went wrong, in the service's own words where it has some. */

@@ -7,12 +7,12 @@ import { Button, Problem } from "./basics.tsx";
 interface DialogProps {
   readonly title: string;
   readonly onClose: () => void;
-  /** It stays, whatever is pressed. */
-  readonly busy?: boolean;
+  /** Escape does not close it. */
+  readonly stays?: boolean;
   readonly children: ComponentChildren;
 }
 
-export function Dialog({ title, onClose, busy = false, children }: DialogProps) {
+export function Dialog({ title, onClose, stays = false, children }: DialogProps) {
   const id = useId();
   const element = useRef<HTMLDialogElement>(null);
   useEffect(() => {
@@ -30,11 +30,11 @@ export function Dialog({ title, onClose, busy = false, children }: DialogProps) 
       aria-labelledby={id}
       onCancel={(event) => {
         event.preventDefault();
-        if (!busy) onClose();
+        if (!stays) onClose();
       }}
       onClose={() => {
         // A browser lets nobody be held: it closes at the second Escape whatever is said at the first.
-        if (busy) element.current?.showModal();
+        if (stays) element.current?.showModal();
         else if (element.current !== null) onClose();
       }}
     >
@@ -61,7 +61,7 @@ function giveBack(opener: HTMLElement): void {
   document.addEventListener("focusin", () => watcher.disconnect(), { once: true });
 }
 
-interface FormDialogProps extends Omit<DialogProps, "busy"> {
+interface FormDialogProps extends Omit<DialogProps, "stays"> {
   /** Of the button that does it. */
   readonly action: string;
   readonly dangerous?: boolean;
@@ -96,7 +96,7 @@ export function FormDialog({
   };
   // What is under way has something to show: a new key is told once.
   return (
-    <Dialog title={title} busy={busy} onClose={onClose}>
+    <Dialog title={title} stays={busy} onClose={onClose}>
       <form
         class="stack"
         method="post"

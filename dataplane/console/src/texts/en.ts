@@ -21,6 +21,7 @@ export const en = {
     loading: "Loading",
     copy: "Copy",
     copied: "Copied",
+    notCopied: "Not copied: select the text and copy it",
     cancel: "Cancel",
     done: "Done",
     close: "Close",

@@ -20,6 +20,7 @@ export const id: Texts = {
     loading: "Memuat",
     copy: "Salin",
     copied: "Tersalin",
+    notCopied: "Tidak tersalin: pilih teksnya lalu salin",
     cancel: "Batal",
     done: "Selesai",
     close: "Tutup",

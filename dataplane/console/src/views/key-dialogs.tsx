@@ -167,7 +167,7 @@ function ExpiryField({ value, onInput }: { value: string; onInput: (value: strin
 function NewSecret({ name, secret, onClose }: { name: string; secret: string; onClose: () => void }) {
   const t = useTexts();
   return (
-    <Dialog title={t.keys.made(name)} onClose={onClose}>
+    <Dialog title={t.keys.made(name)} stays onClose={onClose}>
       <div class="stack">
         <p>{t.keys.shownOnce}</p>
         <code class="secret">{secret}</code>
