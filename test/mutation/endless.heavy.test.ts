@@ -25,6 +25,13 @@ test("counts to an even number", () => {
   "test/mutation/table.ts": `export const suites = { "count.ts": ["count.test.ts"] };`,
 };
 
+/** What `npm run mutate` consists of. */
+const PROGRAM = [
+  ...["main.ts", "runner.ts", "mutants.ts"].map((name) => join("test/mutation", name)),
+  "hack/flags-or-end.ts",
+  "dataplane/lib/command-arguments.ts",
+];
+
 test("a change that makes a loop endless is noticed, and those after it are judged", async () => {
   const world = mkdtempSync(join(tmpdir(), "gapura-endless-"));
   onTestFinished(() => rmSync(world, { recursive: true, force: true }));
@@ -34,8 +41,7 @@ test("a change that makes a loop endless is noticed, and those after it are judg
     mkdirSync(dirname(join(folder, name)), { recursive: true });
     writeFileSync(join(folder, name), text);
   }
-  for (const name of ["main.ts", "runner.ts", "mutants.ts"])
-    cpSync(join("test/mutation", name), join(folder, "test/mutation", name));
+  for (const file of PROGRAM) cpSync(file, join(folder, file));
   symlinkSync(resolve("node_modules"), join(folder, "node_modules"));
 
   const { stdout } = await promisify(execFile)(process.execPath, ["test/mutation/main.ts"], {
