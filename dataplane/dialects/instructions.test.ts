@@ -103,12 +103,35 @@ describe.each(["chat", "responses"] as const)("toward %s", (upstream) => {
   });
 });
 
-test("where an upstream takes no system turns their tools are kept", () => {
-  const { request } = requestCodecs.messages.readRequest(
-    asked({ type: "text", text: "Be brief." }, addition({ name: "weather", input_schema })),
-    openContext,
-  );
-  const hoisted = hoistSystemTurns(request);
-  expect(hoisted?.system).toBe("Be brief.");
-  expect(hoisted?.tools?.map(({ name }) => name)).toEqual(["clock", "weather"]);
+describe("where an upstream takes no system turns", () => {
+  const hoist = (body: JsonObject) =>
+    hoistSystemTurns(requestCodecs.messages.readRequest(body, openContext).request);
+
+  test("their tools are kept", () => {
+    const hoisted = hoist(
+      asked({ type: "text", text: "Be brief." }, addition({ name: "weather", input_schema })),
+    );
+    expect(hoisted?.system).toBe("Be brief.");
+    expect(hoisted?.tools?.map(({ name }) => name)).toEqual(["clock", "weather"]);
+  });
+
+  test("no tool can be called when all were taken away", () => {
+    const gone = asked(reference("tool_removal", "clock"));
+    for (const choice of [{}, { tool_choice: { type: "auto" } }, { tool_choice: { type: "any" } }]) {
+      // Without them a server may refuse the calls that were made before.
+      const hoisted = hoist({ ...gone, ...choice });
+      expect(hoisted?.tools?.map(({ name }) => name)).toEqual(["clock"]);
+      expect(hoisted?.tool_choice).toEqual({ type: "none" });
+    }
+  });
+
+  test("a toolset, which has no name, takes the place of one of its family alone", () => {
+    const computer = { type: "computer_toolset_20260801" };
+    const newer = { ...computer, configs: { wait: {} } };
+    const browser = { type: "browser_toolset_20260801" };
+    const asking = { ...asked(addition(browser), addition(newer)), tools: [computer] };
+    expect(hoist(asking)?.tools).toEqual([newer, browser]);
+    const gone = { ...asking, messages: asked(reference("tool_removal", "computer"))["messages"] ?? [] };
+    expect(hoist({ ...gone, tools: [computer, browser] })?.tools).toEqual([browser]);
+  });
 });

@@ -25,18 +25,22 @@ export const systemTurnText = (content: string | readonly ContentBlockParam[]): 
     ? content
     : content.flatMap((block) => (block.type === "text" ? [block.text] : [])).join("\n");
 
+/** What a turn calls a tool by. A toolset has no name: it goes by its family, such as `computer`, which no other tool may. */
+const nameOf = ({ name, type }: FunctionTool | JsonObject): unknown =>
+  name ?? (typeof type === "string" ? type.replace(/_toolset_\d{8}$/, "") : undefined);
+
 /**
  * The tools that a request ends with: its own, as its system turns change them. One that such a turn defines takes the
  * place of another of its name; one that is taken away comes back when it is added again.
  */
 export function allTools({ tools = [], messages }: MessagesRequest): (FunctionTool | JsonObject)[] {
   const all = [...tools];
-  const places = new Map<unknown, number>(all.map(({ name }, place) => [name, place]));
+  const places = new Map<unknown, number>(all.map((tool, place) => [nameOf(tool), place]));
   const removed = new Set<unknown>();
   for (const { type, tool } of messages.flatMap(changesIn)) {
-    const change = objectOf(tool);
-    const definition = objectOf(change?.["definition"]);
-    const name = (definition ?? change)?.["name"];
+    const change = objectOf(tool) ?? {};
+    const definition = objectOf(change["definition"]);
+    const name = definition === null ? change["name"] : nameOf(definition);
     if (type === "tool_removal") removed.add(name);
     else removed.delete(name);
     if (type === "tool_removal" || definition === null) continue;
@@ -44,7 +48,7 @@ export function allTools({ tools = [], messages }: MessagesRequest): (FunctionTo
     places.set(name, place);
     all[place] = definition;
   }
-  return removed.size === 0 ? all : all.filter(({ name }) => name === undefined || !removed.has(name));
+  return removed.size === 0 ? all : all.filter((tool) => !removed.has(nameOf(tool)));
 }
 
 const changesIn = ({ role, content }: MessageParam): JsonObject[] =>
@@ -65,8 +69,7 @@ export function hoistSystemTurns(request: MessagesRequest): MessagesRequest | nu
     .flatMap(({ role, content }) => (role === "system" ? [systemTurnText(content)] : []))
     .filter((text) => text !== "");
   const { system } = request;
-  const tools = allTools(request);
-  const rest = { ...request, messages, ...(tools.length > 0 && { tools }) };
+  const rest = { ...request, messages, ...toolsLeft(request) };
   if (typeof system === "object")
     return {
       ...rest,
@@ -74,4 +77,11 @@ export function hoistSystemTurns(request: MessagesRequest): MessagesRequest | nu
     };
   const all = [...(system === undefined || system === "" ? [] : [system]), ...texts];
   return { ...rest, ...(all.length > 0 && { system: all.join("\n") }) };
+}
+
+/** Where all were taken away they stay, for the calls that were made before, and none may be called. */
+function toolsLeft(request: MessagesRequest): Pick<MessagesRequest, "tools" | "tool_choice"> {
+  const tools = allTools(request);
+  if (tools.length > 0) return { tools };
+  return (request.tools ?? []).length === 0 ? {} : { tool_choice: { type: "none" } };
 }
