@@ -120,3 +120,14 @@ describe("dropped, so that it is named, and refused under strict", () => {
     );
   });
 });
+
+test("a field of which only known members cross is named whole where it is something else", () => {
+  for (const value of ["24h", 5, ["24h"]])
+    for (const upstream of ["messages", "responses"] as const) {
+      const notes = new DropNotes(false);
+      const written = write("chat", upstream, { prompt_cache_options: value, reasoning: value }, notes);
+      expect(written["prompt_cache_options"]).toBeUndefined();
+      expect(notes.header()).toBe("reasoning, prompt_cache_options");
+    }
+  write("chat", "responses", { prompt_cache_options: {}, reasoning: null }, new DropNotes(true));
+});

@@ -51,9 +51,10 @@ const isServed = ({ served }: FieldRule, value: JsonValue): boolean =>
   !Array.isArray(value) ||
   value.every((element) => served.some((name) => name === element));
 
-/** Fields with a row, and what stands inside of known objects and lists without being known. */
+/** Fields with a row, and what stands in the place or inside of known objects and lists without being known. */
 function* presentIn(value: JsonValue, branch: Branch): Generator<Found> {
   if (Array.isArray(value)) for (const element of value) yield* presentIn(element, branch);
+  else if (!isObject(value) && branch.row?.holds?.length === 0) yield { name: branch.row.name, row: null };
   if (!isObject(value)) return;
   for (const [key, next] of branch.below) {
     const found = Object.hasOwn(value, key) ? value[key] : undefined;
