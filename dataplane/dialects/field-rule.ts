@@ -33,7 +33,7 @@ type Extra = Pick<
   "neutral" | "usedInRole" | "served" | "droppedWithServerTools" | "holds" | "note"
 >;
 /** A rule as the tables write it: the name, and its handling toward each dialect. */
-type FieldRow = readonly [
+export type FieldRow = readonly [
   name: string,
   messages: FieldHandling,
   chat: FieldHandling,

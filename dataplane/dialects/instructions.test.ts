@@ -73,6 +73,17 @@ describe.each(["chat", "responses"] as const)("toward %s", (upstream) => {
     expect(notes.header()).toBe("messages.content.tool.definition.defer_loading");
   });
 
+  test("members that ask for nothing are no loss, as among the tools", () => {
+    const idle = {
+      defer_loading: false,
+      eager_input_streaming: false,
+      input_examples: [],
+      allowed_callers: ["direct"],
+    };
+    const body = asked(addition({ name: "weather", input_schema, ...idle }));
+    expect(namesIn(write(upstream, body, new DropNotes(true)))).toEqual(["clock", "weather"]);
+  });
+
   test("an odd name is found again where a turn or a tool search only names it", () => {
     const name = "tool of the middle";
     const body = asked(addition({ name, input_schema }), reference("tool_removal", name));

@@ -2,6 +2,7 @@
 import {
   accountRows,
   dropped,
+  type FieldRow,
   fieldTable,
   mapped,
   ofAggregators,
@@ -27,6 +28,16 @@ const blockParts = [
 ];
 const toolParts = ["type", "name", "description", "input_schema"];
 const sourceParts = ["type", "media_type", "data", "url", "file_id", "content"];
+
+/** What else a client's tool may say, in `tools` as well as in a turn. */
+const toolRows = (at: string): FieldRow[] => [
+  [`${at}.cache_control`, mapped, dropped, dropped],
+  [`${at}.defer_loading`, mapped, dropped, dropped, { neutral: [false], note: "the tool itself is kept" }],
+  [`${at}.eager_input_streaming`, mapped, dropped, dropped, { neutral: [false] }],
+  [`${at}.input_examples`, mapped, dropped, dropped, { neutral: [[]] }],
+  [`${at}.allowed_callers`, mapped, dropped, dropped, { neutral: [["direct"]] }],
+  [`${at}.strict`, mapped, mapped, mapped],
+];
 
 export const messagesFields = fieldTable([
   ["model", mapped, mapped, mapped],
@@ -70,7 +81,7 @@ export const messagesFields = fieldTable([
     },
   ],
   ["messages.content.tool.definition", mapped, mapped, mapped, { holds: toolParts }],
-  ["messages.content.tool.definition.strict", mapped, mapped, mapped],
+  ...toolRows("messages.content.tool.definition"),
   ["messages.output_config", mapped, dropped, dropped, { note: "effort of one turn" }],
   ["messages.clear_at", mapped, dropped, dropped],
   [
@@ -92,12 +103,7 @@ export const messagesFields = fieldTable([
       note: "typed client tools (bash, text editor, …): refused toward Chat and Responses",
     },
   ],
-  ["tools.cache_control", mapped, dropped, dropped],
-  ["tools.defer_loading", mapped, dropped, dropped, { neutral: [false], note: "the tool itself is kept" }],
-  ["tools.eager_input_streaming", mapped, dropped, dropped, { neutral: [false] }],
-  ["tools.input_examples", mapped, dropped, dropped, { neutral: [[]] }],
-  ["tools.allowed_callers", mapped, dropped, dropped, { neutral: [["direct"]] }],
-  ["tools.strict", mapped, mapped, mapped],
+  ...toolRows("tools"),
   ["tool_choice", mapped, mapped, mapped, { holds: ["type", "name", "disable_parallel_tool_use"] }],
   [
     "thinking",
