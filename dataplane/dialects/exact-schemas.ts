@@ -5,9 +5,9 @@
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { isRounded, keepDigits } from "./exact-numbers.ts";
 import { arrayOf, objectOf } from "./fields.ts";
-import type { JsonObject } from "./messages/types.ts";
+import type { JsonObject, JsonValue } from "./messages/types.ts";
 
-/** Fields of a request, in all dialects, that hold schemas; `input` where it declares further tools. */
+/** Fields of a request, in all dialects, that hold schemas; `input` where it declares further tools, as `messages` may. */
 const holders = ["tools", "functions", "output_config", "output_format", "response_format", "text", "input"];
 /** What of them is the client's own data, which is handed on as it is and never read as a number. */
 const ownData = new Set(["input_schema", "parameters", "schema", "input_examples"]);
@@ -19,12 +19,13 @@ const isOwnData = (key: string): boolean => ownData.has(key);
  */
 export function keepSchemas(request: JsonObject, bytes: Buffer): void {
   const rounded = new Set(holders.filter((name) => isRounded(request[name])));
+  if (isRounded((arrayOf(request["messages"]) ?? []).filter(isSystemTurn))) rounded.add("messages");
   if (rounded.size === 0) return;
   try {
     const reader = new JsonReader(bytes);
     reader.object((key) => {
       if (!rounded.has(key)) return;
-      if (key === "input") keepAdditionalTools(request, reader);
+      if (key === "input" || key === "messages") keepToolsOfTurns(request[key], reader);
       else keepDigits(request[key], reader, isOwnData);
     });
   } catch (fault) {
@@ -33,15 +34,18 @@ export function keepSchemas(request: JsonObject, bytes: Buffer): void {
   }
 }
 
-/** Those that Codex declares in the conversation. */
-function keepAdditionalTools(request: JsonObject, reader: JsonReader): void {
-  const items = arrayOf(request["input"]);
-  if (items === null) return;
+const isSystemTurn = (turn: JsonValue): boolean => objectOf(turn)?.["role"] === "system";
+
+/** Those that stand in the conversation: Codex' `additional_tools` items, and definitions in system turns of Messages. */
+function keepToolsOfTurns(conversation: JsonValue | undefined, reader: JsonReader): void {
+  const turns = arrayOf(conversation);
+  if (turns === null) return;
   reader.array((index) => {
-    const item = objectOf(items[index]);
-    if (item?.["type"] !== "additional_tools") return;
+    const turn = objectOf(turns[index]);
+    const holder = turn?.["type"] === "additional_tools" ? "tools" : "content";
+    if (turn === null || (holder === "content" && !isSystemTurn(turn))) return;
     reader.object((key) => {
-      if (key === "tools") keepDigits(item[key], reader, isOwnData);
+      if (key === holder) keepDigits(turn[key], reader, isOwnData);
     });
   });
 }
