@@ -5,6 +5,7 @@
 import type { Upstream } from "../config/schema.ts";
 import type { CodecContext, KeepItem, Sealer } from "../dialects/codecs.ts";
 import { serverToolNames, serverToolOf } from "../dialects/find-server-tool.ts";
+import { allTools } from "../dialects/instructions.ts";
 import { serverTools } from "../dialects/server-tools.ts";
 import type {
   DocumentBlock,
@@ -136,9 +137,9 @@ export class OpenLoop implements LoopWork {
     return this.#conversion.reading(upstream, limit);
   }
 
-  /** Those of the first call. */
+  /** Those that the model may call, of turns too. */
   get tools() {
-    return this.#first.tools;
+    return allTools(this.#first);
   }
 
   write(upstream: Upstream, next: NextCall, forgotten: number): LoopWritten {

@@ -6,6 +6,7 @@
 import type { Route, Upstream } from "../../config/schema.ts";
 import type { Carry, Sealer } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
+import { allTools } from "../../dialects/instructions.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { bodyLimits } from "../../lib/body-limits.ts";
@@ -90,7 +91,7 @@ export const jobs: Run = {
   read: (facts, context) => {
     const { carry, request } = read(facts, context);
     const systemTurns = request.messages.some(({ role }) => role === "system");
-    return { carry: remoteCarry(carry, request.tools), systemTurns };
+    return { carry: remoteCarry(carry, allTools(request)), systemTurns };
   },
   convert: ({ upstream, encryptedReasoning, hoisted, ...facts }, context) => {
     const conversion = read(facts, context);

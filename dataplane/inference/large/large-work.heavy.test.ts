@@ -57,6 +57,25 @@ const bodies: Record<Dialect, Record<string, object>> = {
         { role: "user", content: [{ type: "tool_result", tool_use_id: "odd id!", content: "done" }] },
       ],
     },
+    turns: {
+      tools: [{ type: "web_search_20250305", name: "web_search" }],
+      messages: [
+        { role: "user", content: filler },
+        {
+          role: "system",
+          content: [
+            {
+              type: "tool_addition",
+              tool: {
+                type: "tool_definition",
+                definition: { name: "a turn's tool with an odd name: ✓", input_schema: { type: "object" } },
+              },
+            },
+          ],
+        },
+        { role: "user", content: "And now?" },
+      ],
+    },
     search: {
       tools: [
         { type: "web_search_20250305", name: "web_search", max_uses: 3 },
@@ -234,19 +253,27 @@ describe.each(dialects)("%s", (dialect) => {
 });
 
 test("what an answer is written with", { timeout: 60_000 }, async () => {
-  const read = async (dialect: Dialect, body: object, where: WorkerPool | null) => {
+  const prepare = async (dialect: Dialect, body: object, where: WorkerPool | null) => {
     const requestBody = await open(dialect, bytesOf(body), where);
     const call = callOf(dialect, snapshotOf([route]), "");
-    return (
-      await requestBody.read(conversionFacts(call, requestBody.inspected, route, noTiers), sealer, undefined)
-    ).carry;
+    return { requestBody, facts: conversionFacts(call, requestBody.inspected, route, noTiers) };
   };
-  for (const [dialect, name] of [
-    ["messages", "thinking"],
-    ["chat", "tools"],
+  const read = async (dialect: Dialect, body: object, where: WorkerPool | null) => {
+    const { requestBody, facts } = await prepare(dialect, body, where);
+    return (await requestBody.read(facts, sealer, undefined)).carry;
+  };
+  const openLoop = async (dialect: Dialect, body: object, where: WorkerPool | null) => {
+    const { requestBody, facts } = await prepare(dialect, body, where);
+    return (await requestBody.openLoop({ ...facts, mayOpen: true }, sealer, undefined)).carry;
+  };
+  for (const [begin, dialect, name] of [
+    [read, "messages", "thinking"],
+    [read, "messages", "turns"],
+    [openLoop, "messages", "turns"],
+    [read, "chat", "tools"],
   ] as const) {
     const body = bodies[dialect][name] ?? {};
-    const [remote, here] = await Promise.all([read(dialect, body, pool), read(dialect, body, null)]);
+    const [remote, here] = await Promise.all([begin(dialect, body, pool), begin(dialect, body, null)]);
     for (const [alias, original] of remote.aliases) expect(here.aliases.get(alias)).toBe(original);
     expect([...remote.aliases.values()].some((original) => original.length > 20)).toBe(true);
   }
