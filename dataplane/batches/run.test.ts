@@ -5,6 +5,7 @@ import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { sampleRouting, sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
 import { toolCall } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
+import type { UsageRow } from "../billing/usage-row.ts";
 import { modelNotFound } from "../config/find-route.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { runItem, type RunServices } from "./run.ts";
@@ -41,23 +42,25 @@ const { fake, serve } = await serveOneUpstream(() => runTool());
 
 describe("rule 4.5: a tool loop ends within the route's request time-out from the end of its batch", () => {
   const search = toolCall("web_search", { query: "gates" });
-  const body = Buffer.from(
-    JSON.stringify({
-      model: "public-model",
-      max_tokens: 100,
-      messages: [{ role: "user", content: "Hi" }],
-      tools: [{ type: "web_search_20250305", name: "web_search" }],
-    }),
-  );
-  /** Its batch ends at once. */
-  const runLate = async () => {
+  const asked = { model: "public-model", max_tokens: 100, messages: [{ role: "user", content: "Hi" }] };
+  const withTools = {
+    messages: { ...asked, tools: [{ type: "web_search_20250305", name: "web_search" }] },
+    chat: { ...asked, web_search_options: {} },
+  };
+  /** Its batch ends at once. @returns its line. */
+  const runLate = async (dialect: keyof typeof withTools = "messages") => {
+    const body = Buffer.from(JSON.stringify(withTools[dialect]));
     const route = routeTo([upstreamOf(fake.url, "messages")], {
       toolPolicy: "test/default",
       timeouts: { connectMs: 1_000, firstByteMs: null, streamIdleMs: 2_000, requestMs: 3_000 },
     });
     const services: RunServices = {
       serve,
-      meterFor: () => new RecordingMeter(),
+      meterFor: (_claim, onRow) => {
+        const meter = new RecordingMeter();
+        meter.onSettle = async () => onRow({} as UsageRow, async () => {});
+        return meter;
+      },
       snapshot: () => snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }, "org_acme"),
       limitsOf: () => Promise.resolve({ limits: [], keyEpoch: 1 }),
       toolRoom: new ToolRoom({ admit: () => Promise.resolve(true) }),
@@ -67,11 +70,12 @@ describe("rule 4.5: a tool loop ends within the route's request time-out from th
       succeededSince: () => false,
     };
     const begun = performance.now();
-    const late = { ...item, model: "public-model", body, expiresAt: Date.now() };
+    const form = dialect === "messages" ? "messages" : "openai";
+    const late = { ...item, model: "public-model", dialect, form, body, expiresAt: Date.now() } as const;
     const end = await runItem(services, late, body, { take: () => {} });
     expect(performance.now() - begun).toBeLessThan(6_000);
     if (end.kind !== "over") throw new Error(`it ended ${end.kind}`);
-    return JSON.parse(end.line.toString()) as { result: { type: string; message: { stop_reason: string } } };
+    return JSON.parse(end.line.toString()) as unknown;
   };
   const paused = { result: { type: "succeeded", message: { stop_reason: "pause_turn" } } };
 
@@ -87,6 +91,13 @@ describe("rule 4.5: a tool loop ends within the route's request time-out from th
     fake.next(search);
     expect(await runLate()).toMatchObject(paused);
     expect(fake.requests).toHaveLength(1);
+  });
+
+  test("where no answer can pause, the result says that the time was over", async () => {
+    runTool = () => new Promise(() => {});
+    fake.next(search);
+    const message = "The time of the batch was over before the answer was whole.";
+    expect(await runLate("chat")).toMatchObject({ error: { code: "upstream_error", message } });
   });
 });
 

@@ -128,7 +128,8 @@ export async function runItem(
     return { ...over, state: "succeeded", answered: true, line: succeededLine(item.form, item, sink.body) };
   if (verdict.kind !== "errored") return verdict;
   const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
-  const line = erroredLine(item.form, item, theirs ? inOwnWords(error) : error);
+  const isCutOff = waitedFor.hasCome && error.code === "unavailable";
+  const line = erroredLine(item.form, item, isCutOff ? timeOver() : theirs ? inOwnWords(error) : error);
   return { ...over, state: "errored", answered: charge.row !== null || isUpstreamRefusal(error), line };
 }
 
@@ -179,6 +180,10 @@ const endOf = (item: ClaimedItem) => ({
 
 const organizationGone = (): ApiError =>
   new ApiError("unavailable", "This organization is not served at the moment.", { retryAfterSeconds: 1 });
+
+/** Of a run that was cut off as its batch had ended: neither its upstream failed nor this service. */
+const timeOver = (): ApiError =>
+  new ApiError("timeout", "The time of the batch was over before the answer was whole.");
 
 /** Nothing that a provider said enters a result (service.md "What becomes of an item"). */
 function inOwnWords(error: ApiError): ApiError {
