@@ -68,10 +68,12 @@ function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
     else if (key === "citations" && reader.kind() === "array")
       readCitations(reader, facts, [...path, key], restored);
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
-    else if (key === "tool" && reader.kind() === "object") inspectToolChange(reader, facts, [...path, key]);
+    else if (key === "tool" && (reader.kind() === "object" || reader.kind() === "array"))
+      inspectToolChange(reader, facts, [...path, key]);
     // What a compaction replaced changed the tools, too.
-    else if (key === "tool_changes" && reader.kind() === "array")
-      readMessagesContent(reader, facts, [...path, key]);
+    else if (key === "tool_changes") {
+      if (readContentValue(reader, facts, [...path, key])) refuseNoList(facts, [...path, key]);
+    }
     // Inside of a block that is restored the blob is opened and judged when it is restored.
     else if (key === "encrypted_content" && path.length === OWN_DEPTH + 2)
       facts.serverToolHistory ||= isOurs(reader);

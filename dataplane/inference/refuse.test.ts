@@ -81,6 +81,23 @@ const refusals: [Dialect, object, string][] = [
   ["messages", toolInTurn([]), "invalid_type messages.1.content.0.tool.definition"],
   [
     "messages",
+    blocks({ type: "tool_addition", tool: [{ type: "web_search_20250305", name: "web_search" }] }),
+    "invalid_type messages.0.content.0.tool",
+  ],
+  [
+    "messages",
+    blocks({
+      type: "compaction",
+      content: "c",
+      tool_changes: {
+        type: "tool_addition",
+        tool: { type: "tool_definition", definition: { type: "advisor_20260301" } },
+      },
+    }),
+    "invalid_type messages.0.content.0.tool_changes",
+  ],
+  [
+    "messages",
     {
       ...toolInTurn({ name: "web_search", input_schema: {} }),
       ...tools({ type: "web_search_20250305", name: "web_search" }),
