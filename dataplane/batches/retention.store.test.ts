@@ -57,6 +57,9 @@ test("a batch goes sixty days after its end, also a deleted one, and gives back 
   );
   const running = await insertBatch(pool, 1);
   await pool.query(sql.unsafe`update storage set batches = batches + 1`);
+  await pool.query(sql.unsafe`
+    insert into usage_closed_batches select id, '2026-01-01Z', 1, 0, 0, 0, 0 from batches
+  `);
   await sweepBatches(context);
   for (const [id, left] of [
     [old, 0],
@@ -65,7 +68,11 @@ test("a batch goes sixty days after its end, also a deleted one, and gives back 
     [archived, 1],
     [running, 1],
   ] as const)
-    expect([id, await count(sql.fragment`from batches where id = ${id}`)]).toEqual([id, left]);
+    for (const rows of [
+      sql.fragment`from batches where id = ${id}`,
+      sql.fragment`from usage_closed_batches where batch_id = ${id}`,
+    ])
+      expect([id, await count(rows)]).toEqual([id, left]);
   expect(await reconcileStorage(pool)).toEqual([]);
   expect(await count(sql.fragment`from storage where bytes = 4 and batches = 3`)).toBe(1);
 });

@@ -86,7 +86,9 @@ async function forgetOld({ pool, clock }: BatchContext): Promise<void> {
         delete from batches where id in (
           select id from batches where emptied and ended_at <= ${timestamp(clock.now() - SHOWN_MS)}
           order by ended_at limit ${ROWS_AT_ONCE} for update skip locked
-        ) returning organization_id, stored_bytes
+        ) returning id, organization_id, stored_bytes
+      ), sums as (
+        delete from usage_closed_batches where batch_id in (select id from gone)
       ), ${givingBack(sql.fragment`gone`, 0, 1)}
       select from gone
     `));

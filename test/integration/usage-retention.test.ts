@@ -79,6 +79,25 @@ test.each([false, true])(
   },
 );
 
+test("a month keeps no sums of batches whose rows have gone", async () => {
+  await using world = await RetentionWorld.open();
+  const ofBatch = (batchId: string): UsageRow =>
+    usageRow(
+      request("org_one", { acceptedAt: monthsAgo(3) + 3 * DAY, endpoint: "batch", batchId }),
+      usage(100),
+    );
+  await world.charge(ofBatch("batch_gone"), ofBatch("batch_there"));
+  await world.pool.query(sql.unsafe`
+    insert into batches (id, organization_id, project_id, key_id, form, dialect, state, outcome, created_at, expires_at, ended_at)
+    values ('batch_there', 'org_one', 'p', 'k', 'openai', 'chat', 'ended', 'completed', now(), now(), now())
+  `);
+  expect(await world.retention(monthsAgo(2)).look()).toBe("done");
+  const summed = sql.type(z.object({ batchId: z.string() }))`
+    select batch_id as "batchId" from usage_closed_batches
+  `;
+  expect(await world.pool.anyFirst(summed)).toEqual(["batch_there"]);
+});
+
 test("nothing younger than 35 days is closed, whatever the caller's clock says", async () => {
   await using world = await RetentionWorld.open();
   for (let month = 3; month > 0; month -= 1) await world.charge(old(month, 5));

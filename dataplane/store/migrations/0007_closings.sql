@@ -9,7 +9,7 @@ alter table usage_closed rename column hour to day;
 alter table usage_closed
   add primary key (organization_id, day, project_id, key_id, model, context_tokens, service_tier, batch, tags);
 
--- What the closed rows of each batch sum to, for reconciliation.
+-- What the closed rows of each batch sum to, for reconciliation: of those that are there, and for as long as they are.
 create table usage_closed_batches (
   batch_id text not null,
   day timestamptz not null,
@@ -141,7 +141,7 @@ begin
       select batch_id, date_bin('1 day', accepted_at, '2000-01-01T00:00:00Z'), count(*),
         sum(input_tokens + cache_read_tokens + cache_write_5m_tokens + cache_write_1h_tokens), sum(cache_read_tokens),
         sum(output_tokens), sum(reasoning_tokens)
-      from (select * from %s) closed where batch_id is not null group by 1, 2
+      from (select * from %s) closed where batch_id in (select id from batches) group by 1, 2
       on conflict (batch_id, day) do update set requests = known.requests + excluded.requests,
         input_tokens = known.input_tokens + excluded.input_tokens,
         cached_tokens = known.cached_tokens + excluded.cached_tokens,
