@@ -44,9 +44,12 @@ export function withLiteralPercents(url: string): string {
   return path.replaceAll("%", "%25") + url.slice(path.length);
 }
 
-/** Our own wherever they stand, what has the form of other services' keys, and tokens. */
+/**
+ * Our own wherever they stand, what has the form of other services' keys, and tokens. An admin key may be base64: a slash behind
+ * it may be one of its own, so that all segments of a path that follow go with it.
+ */
 const keys =
-  /sk-(?:adm-)?svc-[^/?#\s"'\\]{8,}|(?<![A-Za-z0-9])sk-[^/?#\s"'\\]{20,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?/g;
+  /sk-adm-svc-[^?#\s"'\\]{8,}|sk-svc-[^/?#\s"'\\]{8,}|(?<![A-Za-z0-9])sk-[^/?#\s"'\\]{20,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?/g;
 
 /** A text without the keys that a client put where they do not belong: no answer and no line repeats one (rule 5.8). */
 export const withoutKeys = (text: string): string =>

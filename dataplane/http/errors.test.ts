@@ -173,14 +173,35 @@ describe("what is not there", () => {
 
   test("a key in a path is repeated by neither the answer nor the log (rule 5.8)", async () => {
     await using server = await startTestServer([modelRoutes]);
-    for (const key of [sampleKeys.inference, sampleKeys.admin]) {
+    const keys = [
+      [sampleKeys.inference, "/v1/nowhere/[key removed]/more"],
+      // What follows may be a piece of it.
+      [sampleKeys.admin, "/v1/nowhere/[key removed]"],
+    ] as const;
+    for (const [key, path] of keys) {
       const response = await server.fetch(`/v1/nowhere/${key}/more`);
       expect(response.status).toBe(404);
-      expect(await response.text()).toContain("/v1/nowhere/[key removed]/more");
+      expect(await response.text()).toContain(`${path} `);
     }
     await expect
       .poll(() => server.logged.filter(({ status }) => status === 404).map(({ path }) => path))
-      .toEqual(Array(2).fill("/v1/nowhere/[key removed]/more"));
+      .toEqual(keys.map(([, path]) => path));
+  });
+
+  test("nor any piece of one that is base64, wherever its slashes stand", async () => {
+    await using server = await startTestServer([modelRoutes]);
+    const secrets = [
+      "q+Zx0/9c1rTn4mUe2sYb7hVw8kLd5gPj6fXa3oCiQ1E=",
+      "q+Zx09c1rTn4mUe2/sYb7hVw8kL/d5gPj6fXa3oCiQ1E=",
+    ];
+    for (const secret of secrets) {
+      const response = await server.fetch(`/v1/nowhere/sk-adm-svc-${secret}`);
+      expect(response.status).toBe(404);
+      expect(await response.text()).not.toMatch(/q\+Zx0|Tn4mUe2|sYb7hVw8kL|Xa3oCiQ1E/);
+    }
+    await expect
+      .poll(() => server.logged.filter(({ status }) => status === 404).map(({ path }) => path))
+      .toEqual(Array(2).fill("/v1/nowhere/[key removed]"));
   });
 });
 
