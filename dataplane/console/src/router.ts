@@ -32,7 +32,7 @@ const here = (): Place => {
 export const place = new Store<Place>(here());
 
 /** Of a key no more than lists show: whoever looks for one pastes all of it, and an address is kept and shared. */
-const withoutKeys = (text: string): string => text.replace(/\b(sk-(?:adm-)?svc-\w{6})[-+/=\w]+/g, "$1");
+const withoutKeys = (text: string): string => text.replace(/\b(sk-(?:adm-)?svc-[-+/\w]{6})[-+/=\w]+/g, "$1");
 
 export const addressOf = (view: View, query: Readonly<Record<string, string>> = {}): string => {
   const text = new URLSearchParams(
