@@ -13,12 +13,17 @@ export class KeptBytes {
     this.mostOf = mostOf;
   }
 
+  /** How many are kept of a namespace whose share is limited. */
+  of(namespace: string): number {
+    return this.#byNamespace.get(namespace) ?? 0;
+  }
+
   /** Instead of what was kept of it before. @returns whether there is room for so many bytes of it; else nothing is kept. */
   take(namespace: string, id: string, bytes: number): boolean {
     const most = this.mostOf(namespace);
     if (most === null) return true;
     this.release(namespace, id);
-    const sum = bytes + (this.#byNamespace.get(namespace) ?? 0);
+    const sum = bytes + this.of(namespace);
     if (sum > most) return false;
     this.#byId.set(id, bytes);
     this.#byNamespace.set(namespace, sum);
@@ -28,7 +33,7 @@ export class KeptBytes {
   release(namespace: string, id: string): void {
     const bytes = this.#byId.get(id) ?? 0;
     this.#byId.delete(id);
-    const left = (this.#byNamespace.get(namespace) ?? 0) - bytes;
+    const left = this.of(namespace) - bytes;
     if (left > 0) this.#byNamespace.set(namespace, left);
     else this.#byNamespace.delete(namespace);
   }

@@ -287,6 +287,93 @@ test("of a namespace's values no more than its share is kept, others' are, and w
   await running;
 });
 
+test("what was left out of a full namespace is there all the same, and is read again once others are smaller or gone", async () => {
+  const sizes = new Map<string, Record<string, number>>(["a", "b", "c"].map((name) => [name, { k: 400 }]));
+  const versions = new Map(["a", "b", "c"].map((name) => [name, 1]));
+  const metadataOf = (name: string) => ({
+    namespace: "evil",
+    name,
+    uid: name,
+    resourceVersion: String(versions.get(name)),
+  });
+  let happened = Promise.withResolvers<string>();
+  const api = {
+    call: async ({ path }: Call) => {
+      const [, , , , , , name] = path.split("/");
+      if (name === undefined)
+        return {
+          metadata: { resourceVersion: "1" },
+          items: [...sizes.keys()].map((each) => ({ metadata: metadataOf(each) })),
+        };
+      const data = sizes.get(name);
+      if (data === undefined) throw new KubeError(404, "NotFound", "is gone");
+      const values = Object.entries(data).map(([key, size]) => [
+        key,
+        Buffer.from("v".repeat(size)).toString("base64"),
+      ]);
+      return { metadata: metadataOf(name), data: Object.fromEntries(values) };
+    },
+    watch: async function* ({ signal }: { signal: AbortSignal }) {
+      signal.addEventListener("abort", () => happened.resolve(""));
+      for (;;) {
+        const name = await happened.promise;
+        if (signal.aborted) return;
+        yield { type: "MODIFIED", object: { metadata: metadataOf(name) } };
+      }
+    },
+  } as unknown as KubeApi;
+  let changes = 0;
+  const secrets = new ReferencedSecrets({
+    api,
+    namespaces: ["evil"],
+    mayWait: () => true,
+    mostBytes: () => 1000,
+    changed: () => (changes += 1),
+    seen: () => {},
+    failed: (error) => expect.unreachable(String(error)),
+  });
+  const stop = new AbortController();
+  const running = secrets.run(stop.signal);
+  await expect.poll(() => secrets.synced).toBe(true);
+  const change = async (name: string, data: Record<string, number> | null) => {
+    if (data === null) sizes.delete(name);
+    else sizes.set(name, data);
+    versions.set(name, (versions.get(name) ?? 0) + 1);
+    const before = changes;
+    const told = happened;
+    happened = Promise.withResolvers();
+    told.resolve(name);
+    await expect.poll(() => changes).toBe(before + 1);
+  };
+  const round = async (keysOfA: readonly string[] = ["k"]) => {
+    const named = new Map(
+      ["a", "b", "c"].map((name) => [`evil/${name}`, new Set(name === "a" ? keysOfA : ["k"])]),
+    );
+    const read = await secrets.read(named);
+    const lengths = [...read].map(([key, { k }]) => [key.slice("evil/".length), k?.length]);
+    return [Object.fromEntries(lengths), secrets.behind.size];
+  };
+  const TOO_LONG = 8 * 1024 + 1;
+  expect(await round()).toEqual([{ a: 400, b: 400, c: TOO_LONG }, 0]);
+
+  // Whoever reads it finds it gone before the watch has told so.
+  await change("b", null);
+  expect(await round()).toEqual([{ a: 400, c: TOO_LONG }, 1]);
+  expect(await round()).toEqual([{ a: 400, c: 400 }, 0]);
+
+  await change("b", { k: 400 });
+  expect(await round()).toEqual([{ a: 400, b: TOO_LONG, c: 400 }, 0]);
+  await change("a", { k: 100, more: 300 });
+  expect(await round()).toEqual([{ a: 100, b: TOO_LONG, c: 400 }, 1]);
+  expect(await round()).toEqual([{ a: 100, b: 400, c: 400 }, 0]);
+
+  // What is named no more of a Secret takes no room either.
+  expect(await round(["k", "more"])).toEqual([{ a: TOO_LONG, b: 400, c: 400 }, 0]);
+  expect(await round()).toEqual([{ a: 100, b: 400, c: 400 }, 0]);
+  stop.abort();
+  await running;
+});
+
 test("thousands of Secrets of one namespace hold up no round: they are read in later ones, and keep their values meanwhile", async () => {
   const names = [...Array.from({ length: 2000 }, (_, index) => `evil/s${index}`), "good/mine"];
   let version = 1;

@@ -28,6 +28,8 @@ const MAKING_MS = 1000;
 const LATE_MS = 500;
 /** Namespaces whose keys are still being made while other rounds go on. */
 const MOST_LATE = 8;
+/** A resource version before any other: what is there has to be read. */
+const OUTDATED = "0";
 /** A key that was refused is tried again after this time, then after twice as long, and so on. */
 const FIRST_REFUSED_MS = 20_000;
 const LONGEST_REFUSED_MS = 5 * 60_000;
@@ -109,7 +111,7 @@ export class ReferencedSecrets {
   /** Those of each namespace whose values were not kept. */
   readonly #leftOut = new Map<string, Set<string>>();
   #referenced: Referenced = new Map();
-  #behind = new Set<string>();
+  readonly #behind = new Set<string>();
   #unread = new Set<string>();
   /** Keys that the API server does not let us make, by `namespace/name/key`. */
   readonly #refused = new Map<string, Refused>();
@@ -161,8 +163,8 @@ export class ReferencedSecrets {
   async read(named: Referenced): Promise<Secrets> {
     this.#referenced = named;
     for (const key of this.#values.keys()) if (!named.has(key)) this.#forget(key);
+    this.#behind.clear();
     const stale = [...named].filter(([key, keys]) => this.#isStale(key, keys));
-    const behind = new Set<string>();
     const unread = new Set<string>();
     const deadline = performance.now() + READING_MS;
     await inParallel(
@@ -171,11 +173,10 @@ export class ReferencedSecrets {
       async ([key, keys]) => {
         const namespace = namespaceOf(key);
         if (performance.now() <= deadline || !this.#mayWait(namespace)) return await this.#fetch(key, keys);
-        behind.add(namespace);
+        this.#behind.add(namespace);
         if (!this.#hasRead(key, keys)) unread.add(namespace);
       },
     );
-    this.#behind = behind;
     this.#unread = unread;
     const secrets = new Map<string, Readonly<Record<string, string>>>();
     for (const key of named.keys()) {
@@ -185,7 +186,7 @@ export class ReferencedSecrets {
     return secrets;
   }
 
-  /** Namespaces of whose Secrets some were left to a later round when they were last read. */
+  /** Namespaces of whose Secrets some were left to a later round when they were last read, or may have room since. */
   get behind(): ReadonlySet<string> {
     return this.#behind;
   }
@@ -350,7 +351,7 @@ export class ReferencedSecrets {
       value !== undefined &&
       (value.version === version ||
         (performance.now() - value.readAt < AHEAD_MS && isAhead(value.version, version)));
-    if (isFresh) return !this.#hasRead(key, keys);
+    if (isFresh) return !this.#hasRead(key, keys) || value.keys.size > keys.size;
     if (version !== undefined) return true;
     // Gone, or never there.
     this.#forget(key);
@@ -383,6 +384,7 @@ export class ReferencedSecrets {
 
   #keep(id: string, value: Value): void {
     const namespace = namespaceOf(id);
+    const before = this.#kept.of(namespace);
     const texts = Object.values(value.data).filter((text) => text !== TOO_LONG);
     const hasRoom = this.#kept.take(
       namespace,
@@ -391,6 +393,7 @@ export class ReferencedSecrets {
     );
     const data = Object.fromEntries(Object.keys(value.data).map((key) => [key, TOO_LONG]));
     this.#values.set(id, hasRoom ? value : { ...value, data });
+    if (this.#kept.of(namespace) < before) this.#readLeftOutAgain(namespace);
     if (hasRoom) this.#leftOut.get(namespace)?.delete(id);
     else this.#leftOut.set(namespace, (this.#leftOut.get(namespace) ?? new Set()).add(id));
   }
@@ -398,10 +401,22 @@ export class ReferencedSecrets {
   #forget(id: string): void {
     if (!this.#values.delete(id)) return;
     const namespace = namespaceOf(id);
+    const before = this.#kept.of(namespace);
     this.#kept.release(namespace, id);
-    // There may be room for these now: they are read again.
-    for (const other of this.#leftOut.get(namespace) ?? []) this.#values.delete(other);
+    this.#leftOut.get(namespace)?.delete(id);
+    if (this.#kept.of(namespace) < before) this.#readLeftOutAgain(namespace);
+  }
+
+  /** There may be room for their values now. Until they are read they stand for what they were: they are not missing. */
+  #readLeftOutAgain(namespace: string): void {
+    const ids = this.#leftOut.get(namespace) ?? [];
     this.#leftOut.delete(namespace);
+    for (const id of ids) {
+      const value = this.#values.get(id);
+      if (value === undefined) continue;
+      this.#values.set(id, { ...value, version: OUTDATED });
+      this.#behind.add(namespace);
+    }
   }
 }
 
