@@ -33,7 +33,8 @@ interface Acceptance {
 
 /** All that is declared for one audience of an issuer; another object as soon as any of it is declared otherwise. */
 interface Declaration {
-  readonly text: string;
+  /** One digest after another, of each organization that accepts the audience: what they declare may be long. */
+  readonly digests: string;
 }
 
 /** All that is declared for one issuer. */
@@ -200,22 +201,22 @@ function declarationsOf(
   acceptances: readonly Acceptance[],
   before: ReadonlyMap<string, Declaration> | undefined,
 ): ReadonlyMap<string, Declaration> {
-  const texts = new Map<string, string>();
+  const byAudience = new Map<string, string>();
   for (const acceptance of acceptances) {
-    const text = textOf(acceptance);
+    const digest = digestOf(acceptance);
     for (const audience of new Set(acceptance.identity.audiences))
-      texts.set(audience, `${texts.get(audience) ?? ""}${text}\n`);
+      byAudience.set(audience, `${byAudience.get(audience) ?? ""}${digest}`);
   }
   return new Map(
-    Array.from(texts, ([audience, text]) => {
+    Array.from(byAudience, ([audience, digests]) => {
       const known = before?.get(audience);
-      return [audience, known?.text === text ? known : { text }];
+      return [audience, known?.digests === digests ? known : { digests }];
     }),
   );
 }
 
-const textOf = ({ organization: { id, suspended, source }, identity }: Acceptance): string =>
-  JSON.stringify([id, suspended, source.namespace, identity]);
+const digestOf = ({ organization: { id, suspended, source }, identity }: Acceptance): string =>
+  hash("sha256", JSON.stringify([id, suspended, source.namespace, identity]));
 
 /**
  * Whether a token that a tenant's organization takes would be taken by another tenant's as well. Neither has it then: who
