@@ -257,6 +257,38 @@ test("whoever reads far down in a long list is still there when it is read again
   await page.unrouteAll();
 });
 
+test("a list that broke off is seen to grow when it is asked for again", async () => {
+  const { data } = (await api(admin, "GET", "/v1/organizations/api_keys?limit=1")) as { data: object[] };
+  const last = Promise.withResolvers<void>();
+  let isBroken = true;
+  // Three pages of sixty; the second one fails, and the third one takes its time.
+  await page.route("**/v1/organizations/api_keys?*", async (route) => {
+    const after = new URL(route.request().url()).searchParams.get("after") ?? "key-0";
+    const first = Number(after.slice("key-".length));
+    if (first === 60 && isBroken)
+      return await route.fulfill({ status: 400, json: { error: { message: "broken" } } });
+    if (first === 120) await last.promise;
+    await route.fulfill({
+      json: {
+        object: "list",
+        data: Array.from({ length: 60 }, (_, index) => ({ ...data[0], id: `key-${first + index + 1}` })),
+        has_more: first < 120,
+      },
+    });
+  });
+  await page.goto(`${url}/console/keys`);
+  await page.getByText("1–50 of 60").waitFor();
+  const problem = page.getByRole("main").getByRole("alert");
+  await problem.waitFor();
+  isBroken = false;
+  await problem.getByRole("button", { name: "Try again" }).click();
+  await page.getByText("1–50 of 120").waitFor();
+  expect(await problem.count()).toBe(0);
+  last.resolve();
+  await page.getByText("1–50 of 180").waitFor();
+  await page.unrouteAll();
+});
+
 test("a whole key that somebody looks for is found, and does not stand in the address", async () => {
   const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "found by its key" });
   const secret = String(made["key"]);

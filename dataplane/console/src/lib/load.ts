@@ -16,6 +16,8 @@ interface State<Value> extends Omit<Loaded<Value>, "again" | "isStale"> {
   readonly asked: readonly unknown[];
   /** The same of the value. */
   readonly answered: readonly unknown[];
+  /** Whether the value is what came before the whole, which is on its way or has failed. */
+  readonly isPart: boolean;
 }
 
 /** Inputs change with every letter that is typed: they are asked for once they have stood so long. */
@@ -39,6 +41,7 @@ export function useLoad<Value>(
     busy: true,
     asked,
     answered: asked,
+    isPart: false,
   });
   const again = useCallback(() => setTurn((before) => before + 1), []);
   /** What was asked for before. */
@@ -53,17 +56,17 @@ export function useLoad<Value>(
       if (stop.signal.aborted) return;
       setState((before) => {
         // Whoever reads a whole goes on reading it until the next one is whole.
-        const isWhole = before.value !== null && before.answered !== asked;
+        const isWhole = before.value !== null && !before.isPart;
         const answersThis = inputs.every((input, index) => input === before.answered[index]);
         if (isWhole && answersThis) return before;
-        return { value: part, problem: null, busy: true, asked, answered: asked };
+        return { value: part, problem: null, busy: true, asked, answered: asked, isPart: true };
       });
     };
     const ask = () =>
       load(stop.signal, show).then(
         (value) => {
           if (stop.signal.aborted) return;
-          setState({ value, problem: null, busy: false, asked, answered: asked });
+          setState({ value, problem: null, busy: false, asked, answered: asked, isPart: false });
           if (everyMs > 0) timer = setTimeout(again, everyMs);
         },
         (error: unknown) => {
