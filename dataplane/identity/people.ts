@@ -13,7 +13,7 @@ import { SharedCache } from "../lib/shared-cache.ts";
 import type { KeyDirectory } from "./directory.ts";
 import { personOf, type Person } from "./person.ts";
 import type { People, Principal } from "./principal.ts";
-import { audiencesOf, isFor, nameIn, ruleFor } from "./tokens/claims.ts";
+import { audiencesOf, nameIn, ruleFor } from "./tokens/claims.ts";
 import { furthest, issuerAway, refusedToken, type TokenFault } from "./tokens/faults.ts";
 import type { FetchJson } from "./tokens/fetch-json.ts";
 import { IssuerKeys } from "./tokens/issuer-keys.ts";
@@ -117,7 +117,10 @@ export class TokenPeople implements People {
     if (this.#snapshot === null) throw noSnapshot();
     if (accepted === undefined) throw refusedToken("issuer");
     // Whoever accepts other audiences may name an address of keys that nobody answers at: no token of these waits for it.
-    const addressed = accepted.acceptances.filter(({ identity }) => isFor(said.claims, identity.audiences));
+    const audiences = audiencesOf(said.claims);
+    const addressed = accepted.acceptances.filter(({ identity }) =>
+      identity.audiences.some((audience) => audiences.has(audience)),
+    );
     if (addressed.length === 0) throw refusedToken("audience");
     const verified = new Map<IssuerKeys, VerifiedToken | TokenFault>();
     const faults: TokenFault[] = [];
@@ -137,7 +140,8 @@ export class TokenPeople implements People {
         const principal = await this.#options.directory.person(person);
         // Their name is written now: tokens of other names that come in turn write nothing again.
         const known = { ...person, name: null };
-        const judgedBy = audiencesOf(said.claims).map(
+        const judgedBy = Array.from(
+          audiences,
           (audience) => [audience, accepted.byAudience.get(audience)] as const,
         );
         const remembered = { issuer: said.issuer, judgedBy, keys, key, until, person: known };

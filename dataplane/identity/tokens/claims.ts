@@ -41,14 +41,9 @@ export const ruleFor = (rules: readonly IdentityRule[], claims: Claims): Identit
     Object.entries(rule.claims).every(([name, wanted]) => says(claimAt(claims, name), wanted)),
   );
 
-/** Whom the token is for, each once. */
-export const audiencesOf = ({ aud }: Claims): string[] => [
-  ...new Set([aud].flat().filter((one) => typeof one === "string")),
-];
-
-/** Whether the token is for one of these. */
-export const isFor = (claims: Claims, audiences: readonly string[]): boolean =>
-  audiencesOf(claims).some((one) => audiences.includes(one));
+/** Whom the token is for: as many as its sender likes. */
+export const audiencesOf = ({ aud }: Claims): ReadonlySet<string> =>
+  new Set([aud].flat().filter((one) => typeof one === "string"));
 
 /** What its holder may be called in the console: their name, else their mail address; null: the token says neither. */
 export function nameIn(claims: Claims): string | null {
