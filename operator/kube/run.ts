@@ -403,8 +403,13 @@ class Cluster {
     };
   }
 
-  /** What is not made for want of time is made in the round that follows at once, where others' changes are published too. */
+  /**
+   * What is not made for want of time is made in the round that follows, where others' changes are published too: at once, or
+   * when the pods have what was published last, where all of it is tenants'.
+   */
   async #createKeys(wanted: readonly WantedKey[], events: Events, permit: () => void): Promise<void> {
+    const isTenants = wanted.every(({ namespace }) => isTenant(this.#options.tenancy, namespace));
+    const noteRest = () => this.#note(isTenants ? "tenants" : "specs");
     const hadTheirTurn = await this.#secrets.createKeys(wanted, permit, {
       made: ({ owner: object, secret, key }) =>
         events.tell({
@@ -415,9 +420,9 @@ class Cluster {
           note: `generated a key into Secret "${secret}", key "${key}"`,
         }),
       failed: this.#failed("keys"),
-      late: () => this.#note("specs"),
+      late: noteRest,
     });
-    if (!hadTheirTurn) this.#note("specs");
+    if (!hadTheirTurn) noteRest();
   }
 
   async #seal(permit: () => void): Promise<true> {

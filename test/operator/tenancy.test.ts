@@ -15,6 +15,7 @@ import { type Kind, KINDS } from "../../operator/api/kinds.ts";
 import { runs } from "../fakes/runs.ts";
 import type { DataPlanePod } from "./data-plane-pod.ts";
 import { DataPlaneWorld } from "./data-plane-world.ts";
+import { hostileAnswers, HostilePod } from "./hostile-pods.ts";
 import { KubeClient } from "./kube-client.ts";
 import { Objects, priceSpec, routeSpec } from "./objects.ts";
 import { programEnvironment } from "../fakes/program-environment.ts";
@@ -130,6 +131,42 @@ describe.skipIf(access === null)("under Namespaced", () => {
       });
       return (await Promise.all(shards)).flat().some((text) => text.includes(`"evil-${writes}"`));
     });
+  }, 120_000);
+
+  test("keys that take several rounds to be made are published no sooner than a namespace's other changes", async () => {
+    const silent = await HostilePod.start(world.client, platform, "silent", hostileAnswers.hangs);
+    const published = () =>
+      [...world.operatorOutput.matchAll(/"time":"([^"]+)"[^\n]*published a snapshot/g)].map(([, time = ""]) =>
+        Date.parse(time),
+      );
+    const before = published().length;
+    const ORGANIZATIONS = 3;
+    const KEYS = 200;
+    for (let n = 0; n < ORGANIZATIONS; n += 1)
+      await ofEvil.apply("Organization", `many-${n}`, {
+        apiKeys: Array.from({ length: KEYS }, (_, key) => ({
+          name: `key-${key}`,
+          secretKeyRef: { name: `many-${n}-${key}`, key: "api-key" },
+        })),
+      });
+    await ofEvil.until(
+      "all keys are made",
+      async () => {
+        const list = await world.client.must(
+          "GET",
+          `/api/v1/namespaces/${evil}/secrets?labelSelector=gapura.dev/generated-key`,
+        );
+        return (list as { items: unknown[] }).items.length === ORGANIZATIONS * KEYS;
+      },
+      90_000,
+    );
+    const times = published().slice(before);
+    expect(times.length, "rounds").toBeGreaterThan(1);
+    const pauses = times.slice(1).map((time, index) => time - (times[index] ?? 0));
+    // A pod that takes nothing is waited for five seconds.
+    expect(Math.min(...pauses), `milliseconds between ${times.length} rounds`).toBeGreaterThan(4900);
+    await silent.stop();
+    for (let n = 0; n < ORGANIZATIONS; n += 1) await ofEvil.delete("Organization", `many-${n}`);
   }, 120_000);
 
   test(`${CASES} hostile namespaces change no snapshot, no status and no answer of the others`, async () => {
