@@ -16,6 +16,7 @@ import { CustomObjects } from "./custom-objects.ts";
 import { Events } from "./events.ts";
 import { LeaseHolder, NotLeading } from "./lease.ts";
 import { findDeployment, Pods } from "./pods.ts";
+import { KeyMaker } from "./key-maker.ts";
 import { ReferencedSecrets } from "./referenced-secrets.ts";
 import { createSealKey } from "./seal-key.ts";
 import { SnapshotSecrets } from "./snapshot-secrets.ts";
@@ -77,6 +78,7 @@ class Cluster {
   readonly #api: KubeApi;
   readonly #objects: CustomObjects;
   readonly #secrets: ReferencedSecrets;
+  readonly #keys: KeyMaker;
   readonly #pods: Pods;
   readonly #lease: LeaseHolder;
   readonly #pace: ChangePace;
@@ -126,6 +128,7 @@ class Cluster {
       },
       failed: this.#failed("secrets"),
     });
+    this.#keys = new KeyMaker(api, this.#secrets);
     this.#pods = new Pods({
       api,
       namespace,
@@ -398,7 +401,7 @@ class Cluster {
       objects: objects.flatMap(({ declared }) => (unseen.has(declared.namespace) ? [] : [declared])),
       secrets,
       immutable: this.#secrets.immutable,
-      refused: this.#secrets.refused,
+      refused: this.#keys.refused,
       unseen,
     };
   }
@@ -410,7 +413,7 @@ class Cluster {
   async #createKeys(wanted: readonly WantedKey[], events: Events, permit: () => void): Promise<void> {
     const isTenants = wanted.every(({ namespace }) => isTenant(this.#options.tenancy, namespace));
     const noteRest = () => this.#note(isTenants ? "tenants" : "specs");
-    const hadTheirTurn = await this.#secrets.createKeys(wanted, permit, {
+    const hadTheirTurn = await this.#keys.make(wanted, permit, {
       made: ({ owner: object, secret, key }) =>
         events.tell({
           object,

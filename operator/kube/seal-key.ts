@@ -1,7 +1,7 @@
 /** The data plane's seal key: a Secret that is made once and never changed (design.md §7). */
 import { randomBytes } from "node:crypto";
 import { isStatus, type KubeApi } from "./client.ts";
-import { secretPath } from "./referenced-secrets.ts";
+import { secretPath } from "./secret.ts";
 
 /** Create-only: what was sealed must open again. @returns whether it was made now. */
 export async function createSealKey(

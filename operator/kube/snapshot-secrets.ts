@@ -5,7 +5,8 @@
 import { type Slot, slotSchema, CREDENTIAL_SHARDS, ROUTING_SHARDS } from "../../dataplane/config/schema.ts";
 import { indexFileName, type SnapshotFile } from "../plan/shards.ts";
 import type { KubeApi } from "./client.ts";
-import { inParallel, readSecret, type Secret, secretPath, secretSchema } from "./referenced-secrets.ts";
+import { inParallel } from "./in-parallel.ts";
+import { readSecret, type Secret, secretPath, secretSchema } from "./secret.ts";
 
 const LABEL = "gapura.dev/snapshot";
 const READS_AT_ONCE = 8;

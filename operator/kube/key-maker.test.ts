@@ -1,0 +1,214 @@
+import { setTimeout as sleep } from "node:timers/promises";
+import { expect, test } from "vitest";
+import type { Declared, WantedKey } from "../plan/objects.ts";
+import { type Call, type KubeApi, KubeError } from "./client.ts";
+import { KeyMaker } from "./key-maker.ts";
+import { NotLeading } from "./lease.ts";
+import { ReferencedSecrets } from "./referenced-secrets.ts";
+
+const CALL_MS = 10;
+const owner = { name: "acme" } as Declared;
+const wanted = (secret: string, key: string, namespace = "ml"): WantedKey => ({
+  namespace,
+  secret,
+  key,
+  form: "inference",
+  owner,
+});
+
+const makerFor = (api: KubeApi): KeyMaker =>
+  new KeyMaker(
+    api,
+    new ReferencedSecrets({
+      api,
+      namespaces: [],
+      mayWait: () => false,
+      mostBytes: () => null,
+      changed: () => {},
+      seen: () => {},
+      failed: () => {},
+    }),
+  );
+
+/** An API server that takes its time, and refuses a Secret called `refused`, as a quota does, and more in one called `full`. */
+function slowServer() {
+  const stored = new Map<string, { version: number; data: Record<string, string> }>();
+  const seen = { underWay: 0, most: 0, calls: 0 };
+  const answer = ({ method, path, body }: Call): unknown => {
+    const { metadata, data = {} } = (body ?? {}) as {
+      metadata?: { name?: string; resourceVersion?: string };
+      data?: Record<string, string>;
+    };
+    const name = metadata?.name ?? path.split("/").at(-1) ?? "";
+    const before = stored.get(name);
+    if (method === "GET" && before === undefined) throw new KubeError(404, "NotFound", "not found");
+    if (method === "POST" && name === "refused") throw new KubeError(403, "Forbidden", "exceeded quota");
+    if (method === "PATCH" && name === "full") throw new KubeError(422, "Invalid", "Too long");
+    if (method === "POST" && before !== undefined) throw new KubeError(409, "AlreadyExists", "exists");
+    if (method === "PATCH" && metadata?.resourceVersion !== String(before?.version))
+      throw new KubeError(409, "Conflict", "written since");
+    if (method !== "GET")
+      stored.set(name, { version: (before?.version ?? 0) + 1, data: { ...before?.data, ...data } });
+    const { version, data: now } = stored.get(name) ?? { version: 0, data: {} };
+    return {
+      metadata: { name, namespace: "ml", uid: name, resourceVersion: String(version) },
+      data: { ...now },
+    };
+  };
+  let held = { prefix: "-", until: Promise.resolve() };
+  /** Of Secrets whose names begin so nothing is answered until the result is called. */
+  const hold = (prefix: string): (() => void) => {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    held = { prefix, until: promise };
+    return resolve;
+  };
+  const nameIn = ({ path, body }: Call): string =>
+    (body as { metadata?: { name?: string } } | undefined)?.metadata?.name ?? path.split("/").at(-1) ?? "";
+  const api = {
+    call: async (call: Call) => {
+      call.permit?.();
+      seen.calls += 1;
+      seen.most = Math.max(seen.most, (seen.underWay += 1));
+      await (nameIn(call).startsWith(held.prefix) ? held.until : sleep(CALL_MS));
+      seen.underWay -= 1;
+      return answer(call);
+    },
+  } as unknown as KubeApi;
+  return { stored, seen, keys: makerFor(api), hold };
+}
+
+test("keys of many Secrets are made side by side, those of one Secret in a row, and a refusal stops no other", async () => {
+  const { stored, seen, keys } = slowServer();
+  const many = Array.from({ length: 40 }, (_, index) => wanted(`s${index}`, "api-key"));
+  const all = [wanted("refused", "k"), wanted("s0", "second"), ...many, wanted("s0", "third")];
+  const made: WantedKey[] = [];
+  const failures: unknown[] = [];
+  await keys.make(all, () => {}, {
+    made: (key) => made.push(key),
+    failed: (error) => failures.push(error),
+    late: () => expect.unreachable(),
+  });
+  expect(made).toHaveLength(42);
+  expect(Object.keys(stored.get("s0")?.data ?? {}).toSorted()).toEqual(["api-key", "second", "third"]);
+  expect(failures).toMatchObject([{ status: 403 }]);
+  expect([...keys.refused]).toEqual([["ml/refused/k", "exceeded quota"]]);
+  expect(seen.most, "calls at once").toBe(8);
+});
+
+/** Of somebody who wants one key of such a server. */
+async function wantingOne(api: KubeApi): Promise<KeyMaker> {
+  const nothing = () => {};
+  const keys = makerFor(api);
+  await keys.make([wanted("s", "k")], nothing, { made: nothing, failed: nothing, late: nothing });
+  return keys;
+}
+
+test.for([400, 403, 413, 422])("words of a refusal with status %i are told", async (status) => {
+  const api = {
+    call: async ({ method }: Call) => {
+      if (method === "GET") throw new KubeError(404, "NotFound", "not found");
+      // As Kyverno's webhook (400), a quota, and admission policies of the cluster's own.
+      throw new KubeError(status, "", "every Secret needs an owner");
+    },
+  } as unknown as KubeApi;
+  const keys = await wantingOne(api);
+  expect([...keys.refused]).toEqual([["ml/s/k", "every Secret needs an owner"]]);
+});
+
+test.for([401, 404, 409, 429, 500])("a failure with status %i passes and is no refusal", async (status) => {
+  const api = {
+    call: async ({ method }: Call) => {
+      throw method === "GET" ? new KubeError(404, "NotFound", "") : new KubeError(status, "", "");
+    },
+  } as unknown as KubeApi;
+  const keys = await wantingOne(api);
+  expect([...keys.refused]).toEqual([]);
+});
+
+test("a namespace whose Secrets take long to be made is waited for no longer than others' keys take, and has them in the end", async () => {
+  const { stored, seen, keys, hold } = slowServer();
+  const all = [
+    ...Array.from({ length: 20 }, (_, index) => wanted(`slow-${index}`, "k", "evil")),
+    wanted("mine", "k", "good"),
+  ];
+  const release = hold("slow-");
+  const made: string[] = [];
+  let late = 0;
+  const told = {
+    made: ({ secret }: WantedKey) => made.push(secret),
+    failed: (error: unknown) => expect.unreachable(String(error)),
+    late: () => (late += 1),
+  };
+  const left = () => all.filter(({ secret }) => !made.includes(secret));
+  const startedAt = performance.now();
+  expect(await keys.make(all, () => {}, told)).toBe(false);
+  expect(performance.now() - startedAt, "milliseconds").toBeLessThan(2500);
+  expect(made).toEqual(["mine"]);
+
+  // Rounds of others go on meanwhile, and begin nothing more of that namespace.
+  const before = seen.calls;
+  const again = performance.now();
+  all.push(wanted("another", "k", "good"));
+  expect(await keys.make(left(), () => {}, told)).toBe(true);
+  expect(performance.now() - again, "milliseconds").toBeLessThan(500);
+  expect([made, seen.calls - before]).toEqual([["mine", "another"], 2]);
+
+  expect(late).toBe(0);
+  release();
+  await expect.poll(() => late).toBe(1);
+  expect(await keys.make(left(), () => {}, told)).toBe(true);
+  expect([left(), stored.size]).toEqual([[], 22]);
+});
+
+test("a data key called like a property of every object is made too", async () => {
+  const { stored, keys } = slowServer();
+  stored.set("s", { version: 1, data: { other: "kept" } });
+  const made: string[] = [];
+  await keys.make([wanted("s", "constructor")], () => {}, {
+    made: ({ key }) => made.push(key),
+    failed: (error) => expect.unreachable(String(error)),
+    late: () => expect.unreachable(),
+  });
+  expect(made).toEqual(["constructor"]);
+  expect(Object.keys(stored.get("s")?.data ?? {})).toEqual(["other", "constructor"]);
+});
+
+test("thousands of keys of one namespace that cannot be made hold up neither a round nor another's key", async () => {
+  const { stored, seen, keys } = slowServer();
+  stored.set("full", { version: 1, data: { other: "kept" } });
+  const many = Array.from({ length: 300 }, (_, index) => wanted("full", `k${index}`, "evil"));
+  const each = Array.from({ length: 300 }, (_, index) => wanted(`many${index}`, "k", "evil"));
+  const all = [...many, ...each, wanted("mine", "api-key", "good"), ...many.slice(0, 1)];
+  const made: string[] = [];
+  const told = { made: ({ secret }: WantedKey) => made.push(secret), failed: () => {}, late: () => {} };
+  const startedAt = performance.now();
+  expect(await keys.make(all, () => {}, told)).toBe(false);
+  expect(performance.now() - startedAt, "milliseconds").toBeLessThan(2000);
+  expect(made).toContain("mine");
+  // What is left is made in rounds to come, and the refusals are not tried again in each.
+  const left = () => all.filter(({ secret }) => !made.includes(secret));
+  for (let round = 0; !(await keys.make(left(), () => {}, told)); round += 1)
+    expect(round, "rounds").toBeLessThan(30);
+  expect(made).toHaveLength(301);
+  expect(keys.refused.get("evil/full/k299")).toBe("Too long");
+  const before = seen.calls;
+  expect(await keys.make(many, () => {}, told)).toBe(true);
+  expect(seen.calls - before, "calls").toBe(0);
+  expect(keys.refused.size).toBe(300);
+}, 60_000);
+
+test("whoever leads no more makes no key", async () => {
+  const { stored, keys } = slowServer();
+  const permit = () => {
+    throw new NotLeading();
+  };
+  const failed = (error: unknown) => expect.unreachable(String(error));
+  await expect(
+    keys.make([wanted("a", "k"), wanted("b", "k")], permit, {
+      made: () => {},
+      failed,
+      late: () => {},
+    }),
+  ).rejects.toThrow(NotLeading);
+  expect(stored.size).toBe(0);
+});
