@@ -2,11 +2,8 @@
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { z } from "zod";
-import { engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
-import { makeOrganization } from "../../test/integration/money-world.ts";
-import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import { engineOf, insertBatch, organizationId, openBatchRows } from "../../test/integration/batch-rows.ts";
 import { newId } from "../lib/ids.ts";
-import { openPostgres } from "../store/postgres.ts";
 import { batchesInLine, claimItems, type Blocked, type Claim } from "./claim.ts";
 import { ItemWriter } from "./items.ts";
 import { beat } from "./workers.ts";
@@ -14,19 +11,14 @@ import { beat } from "./workers.ts";
 const ITEMS = 5_000;
 const NOTHING: Blocked = { models: [], asked: [], batches: [], suspects: false };
 
-let database: TestDatabase;
 let pool: DatabasePool;
+let close: () => Promise<void>;
 let id: string;
 beforeAll(async () => {
-  database = await freshDatabase();
-  pool = await openPostgres(database.url, { onError: () => {} });
-  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  ({ pool, close } = await openBatchRows());
   await beat(engineOf(pool, "worker_1"));
 });
-afterAll(async () => {
-  await pool.end();
-  await database.drop();
-});
+afterAll(() => close());
 beforeEach(async () => {
   await pool.query(sql.unsafe`delete from batch_items`);
   await pool.query(sql.unsafe`delete from batches`);

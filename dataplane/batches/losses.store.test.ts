@@ -2,10 +2,7 @@
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { answer, claim, engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
-import { makeOrganization } from "../../test/integration/money-world.ts";
-import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
-import { openPostgres } from "../store/postgres.ts";
+import { answer, claim, engineOf, insertBatch, openBatchRows } from "../../test/integration/batch-rows.ts";
 import type { ClaimedItem } from "./claim.ts";
 import type { BatchContext } from "./context.ts";
 import { closeFinished } from "./finish.ts";
@@ -13,21 +10,16 @@ import { reconcileBatches } from "./reconcile-batches.ts";
 import { createSettler } from "./settle.ts";
 import { handBack, takeFromDead } from "./workers.ts";
 
-let database: TestDatabase;
 let pool: DatabasePool;
+let close: () => Promise<void>;
 let one: BatchContext;
 let other: BatchContext;
 beforeAll(async () => {
-  database = await freshDatabase();
-  pool = await openPostgres(database.url, { onError: () => {} });
-  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  ({ pool, close } = await openBatchRows());
   one = engineOf(pool, "worker-one");
   other = engineOf(pool, "worker-other");
 });
-afterAll(async () => {
-  await pool.end();
-  await database.drop();
-});
+afterAll(() => close());
 afterEach(async () => {
   expect(await reconcileBatches(pool)).toEqual([]);
 });

@@ -1,23 +1,18 @@
 /** Results in pieces that fit into memory, however long one line of them is. */
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
-import { makeOrganization } from "../../test/integration/money-world.ts";
-import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
-import { openPostgres } from "../store/postgres.ts";
+import { insertBatch, openBatchRows } from "../../test/integration/batch-rows.ts";
 import { resultLines } from "./results.ts";
 
 const MiB = 1024 * 1024;
-let database: TestDatabase;
 let pool: DatabasePool;
+let close: () => Promise<void>;
 let id: string;
 /** Bytes of the lines, in their order; null: it never ran. */
 const sizes = [100, 9 * MiB + 7, null, 2 * MiB, 2 * MiB + 1, 300, 3 * MiB];
 
 beforeAll(async () => {
-  database = await freshDatabase();
-  pool = await openPostgres(database.url, { onError: () => {} });
-  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  ({ pool, close } = await openBatchRows());
   id = await insertBatch(pool, sizes.length);
   for (const [number, size] of sizes.entries())
     await pool.query(sql.unsafe`
@@ -26,10 +21,7 @@ beforeAll(async () => {
       where batch_id = ${id} and number = ${number}
     `);
 });
-afterAll(async () => {
-  await pool.end();
-  await database.drop();
-});
+afterAll(() => close());
 
 const lineOf = (number: number, size: number) => Buffer.from(`${String(number).repeat(size - 1)}\n`);
 const results = () => resultLines(pool, { id, form: "messages", total: sizes.length, succeeded: 0 }, "all");

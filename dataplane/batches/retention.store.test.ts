@@ -1,28 +1,20 @@
 /** Batches that are over go in the end, and however many cannot be cleared the others do not wait for them. */
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
-import { engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
-import { makeOrganization } from "../../test/integration/money-world.ts";
-import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
-import { openPostgres } from "../store/postgres.ts";
+import { engineOf, insertBatch, organizationId, openBatchRows } from "../../test/integration/batch-rows.ts";
 import { BatchBackOff } from "./back-off.ts";
 import type { BatchContext } from "./context.ts";
 import { reconcileStorage } from "./reconcile-storage.ts";
 import { sweepBatches } from "./retention.ts";
 
-let database: TestDatabase;
 let pool: DatabasePool;
+let close: () => Promise<void>;
 let context: BatchContext;
 beforeAll(async () => {
-  database = await freshDatabase();
-  pool = await openPostgres(database.url, { onError: () => {} });
-  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  ({ pool, close } = await openBatchRows());
   context = engineOf(pool, "worker-one");
 });
-afterAll(async () => {
-  await pool.end();
-  await database.drop();
-});
+afterAll(() => close());
 beforeEach(async () => {
   await pool.query(sql.unsafe`delete from batch_items`);
   await pool.query(sql.unsafe`delete from batches`);

@@ -2,11 +2,8 @@
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { answer, claim, engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
-import { makeOrganization } from "../../test/integration/money-world.ts";
-import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
+import { answer, claim, engineOf, insertBatch, openBatchRows } from "../../test/integration/batch-rows.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
-import { openPostgres } from "../store/postgres.ts";
 import { reconcileBatches } from "./reconcile-batches.ts";
 import type { ClaimedItem } from "./claim.ts";
 import type { BatchContext } from "./context.ts";
@@ -15,21 +12,16 @@ import type { ItemEnd } from "./run.ts";
 import { createSettler } from "./settle.ts";
 import { takeFromDead, takeUnknown } from "./workers.ts";
 
-let database: TestDatabase;
 let pool: DatabasePool;
+let close: () => Promise<void>;
 let one: BatchContext;
 let other: BatchContext;
 beforeAll(async () => {
-  database = await freshDatabase();
-  pool = await openPostgres(database.url, { onError: () => {} });
-  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  ({ pool, close } = await openBatchRows());
   one = engineOf(pool, "worker-one");
   other = engineOf(pool, "worker-other");
 });
-afterAll(async () => {
-  await pool.end();
-  await database.drop();
-});
+afterAll(() => close());
 
 /** A worker's settler, and what was told of what it stored. */
 function settlerOf(context: BatchContext) {

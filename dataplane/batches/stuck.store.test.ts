@@ -2,10 +2,7 @@
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { answer, claim, engineOf, insertBatch, organizationId } from "../../test/integration/batch-rows.ts";
-import { makeOrganization } from "../../test/integration/money-world.ts";
-import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
-import { openPostgres } from "../store/postgres.ts";
+import { answer, claim, engineOf, insertBatch, openBatchRows } from "../../test/integration/batch-rows.ts";
 import { reconcileBatches } from "./reconcile-batches.ts";
 import { discardBatch } from "./create-from-requests.ts";
 import type { BatchContext } from "./context.ts";
@@ -17,20 +14,15 @@ import { createSettler } from "./settle.ts";
 import { expireOverdue } from "./expire.ts";
 import { beat, leave, takeFromDead } from "./workers.ts";
 
-let database: TestDatabase;
 let pool: DatabasePool;
+let close: () => Promise<void>;
 let context: BatchContext;
 beforeAll(async () => {
-  database = await freshDatabase();
-  pool = await openPostgres(database.url, { onError: () => {} });
-  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  ({ pool, close } = await openBatchRows());
   context = engineOf(pool, "worker-one");
   await beat(context);
 });
-afterAll(async () => {
-  await pool.end();
-  await database.drop();
-});
+afterAll(() => close());
 
 const stateOf = (id: string) =>
   pool.oneFirst(sql.type(z.object({ state: z.string() }))`select state from batches where id = ${id}`);

@@ -8,7 +8,21 @@ import { beat } from "../../dataplane/batches/workers.ts";
 import { usageRow } from "../../dataplane/billing/usage-row.ts";
 import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
-import { observed, request, usage } from "./money-world.ts";
+import { openPostgres } from "../../dataplane/store/postgres.ts";
+import { makeOrganization, observed, request, usage } from "./money-world.ts";
+import { freshDatabase } from "./stores.ts";
+
+/** A database of a test file's own in which the organization has credit. `close` takes it away. */
+export async function openBatchRows(): Promise<{ pool: DatabasePool; close: () => Promise<void> }> {
+  const database = await freshDatabase();
+  const pool = await openPostgres(database.url, { onError: () => {} });
+  await makeOrganization(pool, organizationId, 1_000_000_000n);
+  const close = async () => {
+    await pool.end();
+    await database.drop();
+  };
+  return { pool, close };
+}
 
 /** What of an engine the workers' own steps need. */
 export function engineOf(pool: DatabasePool, workerId: string): BatchContext {
