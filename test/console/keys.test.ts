@@ -227,20 +227,23 @@ test("filters stand in the address and open again; what matches nothing says so"
   await page.getByText("No key matches these filters.").waitFor();
 });
 
-test("whoever reads far down in a long list is still there when it is read again, page after page", async () => {
+/** Three pages of sixty keys. @param before called for each with the number of keys before it; false: the page fails */
+async function routeThreePages(before: (first: number) => Promise<boolean>): Promise<void> {
   const { data } = (await api(admin, "GET", "/v1/organizations/api_keys?limit=1")) as { data: object[] };
-  // Three pages of sixty.
   await page.route("**/v1/organizations/api_keys?*", async (route) => {
     const after = new URL(route.request().url()).searchParams.get("after") ?? "key-0";
     const first = Number(after.slice("key-".length));
+    if (!(await before(first)))
+      return await route.fulfill({ status: 400, json: { error: { message: "broken" } } });
+    const keys = Array.from({ length: 60 }, (_, index) => ({ ...data[0], id: `key-${first + index + 1}` }));
+    await route.fulfill({ json: { object: "list", data: keys, has_more: first < 120 } });
+  });
+}
+
+test("whoever reads far down in a long list is still there when it is read again, page after page", async () => {
+  await routeThreePages(async () => {
     await new Promise((done) => setTimeout(done, 300));
-    await route.fulfill({
-      json: {
-        object: "list",
-        data: Array.from({ length: 60 }, (_, index) => ({ ...data[0], id: `key-${first + index + 1}` })),
-        has_more: first < 120,
-      },
-    });
+    return true;
   });
   await page.goto(`${url}/console/keys`);
   await settled(page);
@@ -258,23 +261,12 @@ test("whoever reads far down in a long list is still there when it is read again
 });
 
 test("a list that broke off is seen to grow when it is asked for again", async () => {
-  const { data } = (await api(admin, "GET", "/v1/organizations/api_keys?limit=1")) as { data: object[] };
   const last = Promise.withResolvers<void>();
   let isBroken = true;
-  // Three pages of sixty; the second one fails, and the third one takes its time.
-  await page.route("**/v1/organizations/api_keys?*", async (route) => {
-    const after = new URL(route.request().url()).searchParams.get("after") ?? "key-0";
-    const first = Number(after.slice("key-".length));
-    if (first === 60 && isBroken)
-      return await route.fulfill({ status: 400, json: { error: { message: "broken" } } });
+  // The second one fails, and the third one takes its time.
+  await routeThreePages(async (first) => {
     if (first === 120) await last.promise;
-    await route.fulfill({
-      json: {
-        object: "list",
-        data: Array.from({ length: 60 }, (_, index) => ({ ...data[0], id: `key-${first + index + 1}` })),
-        has_more: first < 120,
-      },
-    });
+    return first !== 60 || !isBroken;
   });
   await page.goto(`${url}/console/keys`);
   await page.getByText("1–50 of 60").waitFor();
