@@ -16,11 +16,11 @@ import { DAY_MS } from "../lib/clock.ts";
 export const WINDOW_MS = DAY_MS;
 /** Results are kept for this long after the end (service.md "Limits"). */
 export const RETENTION_MS = 29 * DAY_MS;
-/** It is shown for this long after its end, in the last part of which its results are gone already. Then its row goes. */
+/** A batch is shown for this long after its end, from `RETENTION_MS` on without results. Then its row is deleted. */
 export const SHOWN_MS = 60 * DAY_MS;
 /** Batches of one organization that have not ended. */
 export const MAX_OPEN_BATCHES = 2_000;
-/** All whose rows are there, ended and deleted ones too. */
+/** Batches of one organization whose rows are there, ended and deleted ones too. */
 export const MAX_KEPT_BATCHES = 100_000;
 export const MAX_REQUESTS = 10_000;
 /** Its requests together, as they come: a body or a file. */

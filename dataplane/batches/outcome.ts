@@ -55,7 +55,7 @@ const LONGEST_AWAY_MS = 10_000;
 /** A limit may be raised before it begins anew. Few items look: their batch's room is halved when one is refused. */
 const LIMIT_LOOK_MS = 30_000;
 
-/** What it becomes is its batch's to say. */
+/** Of an item that may not begin any more: it waits again, and the end of its batch decides what becomes of it. */
 export const notBegun = { kind: "again", waitMs: 0, because: "room" } as const satisfies RunVerdict;
 
 /** `random`: 0 to 1, spreads items that failed together. */

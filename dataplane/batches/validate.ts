@@ -110,7 +110,7 @@ async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter
         });
         continue;
       }
-      // They are there already: what else comes in has to make do with less.
+      // Counted, not waited for: these bytes are in memory already, and leave the less room for others.
       held.release();
       held.count(bytes.length + writer.waitingBytes);
       const text = lineText(bytes, number);

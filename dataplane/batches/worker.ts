@@ -141,7 +141,7 @@ export class BatchWorker {
       await Promise.all([this.#filling.stop(), this.#ending.stop()]);
       await Promise.all(this.#running);
     });
-    // A sweep may take longer than there is time.
+    // Not waited for before this worker has said that it leaves: a sweep may take longer than there is time.
     const others = Promise.all(this.#loops.map((loop) => loop.stop()));
     await within(LEAVE_MS, async () => {
       await this.#heartbeat.stop();

@@ -45,8 +45,9 @@ export async function takeUnknown(context: BatchContext, known: readonly string[
 }
 
 /**
- * `condition`: of the running items that shall wait again. `how`: whether their worker died with them, which they may be the reason
- * of.
+ * Lets running items wait again.
+ * @param condition which of them.
+ * @param how lost: their worker died while they ran, and one of them may be the reason (losses.ts); kept: it lives.
  */
 async function take(
   context: BatchContext,

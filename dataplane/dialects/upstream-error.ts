@@ -194,7 +194,7 @@ export interface ReportedError {
 
 interface FieldError {
   readonly type: string;
-  /** Of the request's own fields that in which the fault is. */
+  /** The field of the request that the fault is in. */
   readonly field: string;
 }
 

@@ -145,7 +145,7 @@ export class NotificationSender {
     return outcome.kind;
   }
 
-  /** Once for each useless secret, however many messages wait for a better one; null: there is a better one. */
+  /** Warns once of each secret that signs nothing, however many messages wait. @param secret null: the present one signs. */
   #tellUseless({ id, organizationId, url }: DueDelivery, secret: string | null): void {
     const receiver = `${organizationId} ${url}`;
     if (this.#told.get(receiver) === (secret ?? undefined)) return;

@@ -5,7 +5,7 @@
 export class KeptBytes {
   /** null: all. */
   readonly mostOf: (namespace: string) => number | null;
-  /** Of each thing of which something is kept. */
+  /** Bytes that are kept of each thing. */
   readonly #byId = new Map<string, number>();
   readonly #byNamespace = new Map<string, number>();
 

@@ -15,7 +15,7 @@ const ORGANIZATION = "gapura.dev/organization";
 const WRITES_AT_ONCE = 8;
 /** Everybody's changes wait while keys are made: what is not begun by then is left to the next round. */
 const MAKING_MS = 1000;
-/** And for what was begun so long: a namespace whose Secrets take longer, as a webhook looks at them, is waited for no more. */
+/** What was begun by then is waited for so much longer, unless a webhook, say, makes its namespace's Secrets take longer still. */
 const LATE_MS = 500;
 /** Namespaces whose keys are still being made while other rounds go on. */
 const MOST_LATE = 8;
@@ -191,7 +191,7 @@ export class KeyMaker {
   }
 }
 
-/** False: it goes on. @throws what it throws in time. */
+/** Whether the work ends within so many milliseconds; what does not goes on. @throws what it throws in that time. */
 async function isDoneWithin(ms: number, work: Promise<void>): Promise<boolean> {
   const over = new AbortController();
   const late = sleep(ms, false, { signal: over.signal });

@@ -20,7 +20,7 @@ interface State<Value> extends Omit<Loaded<Value>, "again" | "isStale"> {
   readonly isPart: boolean;
 }
 
-/** Inputs change with every letter that is typed: they are asked for once they have stood so long. */
+/** A typed filter changes with every letter: the server is asked once it has not changed for so many milliseconds. */
 const STANDING_MS = 250;
 
 /**
