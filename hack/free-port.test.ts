@@ -15,3 +15,8 @@ test("a port can be listened on, and no outgoing connection is given it", async 
     await once(server, "close");
   }
 });
+
+test("a port is not given twice, also where nobody has come to listen on it yet", async () => {
+  const ports = await Promise.all(Array.from({ length: 500 }, freePort));
+  expect(new Set(ports).size).toBe(500);
+});
