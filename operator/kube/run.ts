@@ -296,12 +296,13 @@ class Cluster {
     while (!ended.aborted) {
       const isTampered = this.#snapshots?.isTampered === true;
       const verifyMs = isTampered ? SUSPICION_MS : VERIFY_MS;
-      const untilVerify = verifiedAt + verifyMs - performance.now();
       // Tenants' changes wait until the pods have what was published last: who reads it while it is written over has neither.
+      // So does the next look at what is published, for its round publishes them too.
       const untilTaken = reconciler.pending ? this.#publishedAt + LONGEST_TAKING_MS - performance.now() : 0;
+      const untilVerify = Math.max(untilTaken, verifiedAt + verifyMs - performance.now());
       const isDue = news.specs || (news.tenants && untilTaken <= 0);
       if (!isDue && !news.pods && !news.answers && untilVerify > 0) {
-        await this.#wakeSignal.wait(news.tenants ? Math.min(untilTaken, untilVerify) : untilVerify);
+        await this.#wakeSignal.wait(news.tenants ? untilTaken : untilVerify);
         continue;
       }
       try {

@@ -103,7 +103,7 @@ describe.skipIf(access === null)("operator and data planes", () => {
         ]),
       );
     } finally {
-      await Promise.all(hostile.map((pod) => pod.stop()));
+      await Promise.all(hostile.map((pod) => pod[Symbol.asyncDispose]()));
     }
     await objects.untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 2\/2 pods$/);
   });

@@ -30,7 +30,7 @@ export const hostileAnswers = {
   malformed: (_request, response) => void response.end('{"serial": "many"}'),
 } satisfies Record<string, RequestListener>;
 
-export class HostilePod {
+export class HostilePod implements AsyncDisposable {
   readonly #client: KubeClient;
   readonly #path: string;
   readonly #server: Server;
@@ -62,7 +62,7 @@ export class HostilePod {
     return new HostilePod(client, `/api/v1/namespaces/${namespace}/pods/${name}`, server);
   }
 
-  async stop(): Promise<void> {
+  async [Symbol.asyncDispose](): Promise<void> {
     await this.#client.call("DELETE", `${this.#path}?gracePeriodSeconds=0`);
     this.#server.close();
     this.#server.closeAllConnections();

@@ -134,7 +134,7 @@ describe.skipIf(access === null)("under Namespaced", () => {
   }, 120_000);
 
   test("keys that take several rounds to be made are published no sooner than a namespace's other changes", async () => {
-    const silent = await HostilePod.start(world.client, platform, "silent", hostileAnswers.hangs);
+    await using _silent = await HostilePod.start(world.client, platform, "silent", hostileAnswers.hangs);
     const published = () =>
       [...world.operatorOutput.matchAll(/"time":"([^"]+)"[^\n]*published a snapshot/g)].map(([, time = ""]) =>
         Date.parse(time),
@@ -165,7 +165,6 @@ describe.skipIf(access === null)("under Namespaced", () => {
     const pauses = times.slice(1).map((time, index) => time - (times[index] ?? 0));
     // A pod that takes nothing is waited for five seconds.
     expect(Math.min(...pauses), `milliseconds between ${times.length} rounds`).toBeGreaterThan(4900);
-    await silent.stop();
     for (let n = 0; n < ORGANIZATIONS; n += 1) await ofEvil.delete("Organization", `many-${n}`);
   }, 120_000);
 
