@@ -538,6 +538,8 @@ describe("a conversation whose last turn has nothing that the upstream takes", (
   const answeredBlocks = turn("assistant", [{ type: "text", text: "b" }]);
   const blank = turn("user", [{ type: "input_text", text: "" }]);
   const reasoning = { type: "reasoning", id: "rs_1", summary: [] };
+  const call = { type: "function", id: "call_1", function: { name: "look", arguments: "{}" } };
+  const result = { role: "tool", tool_call_id: "call_1", content: "seen" };
   test.each<[string, Dialect, Dialect, object, string]>([
     [
       "an empty turn behind an answer",
@@ -549,6 +551,7 @@ describe("a conversation whose last turn has nothing that the upstream takes", (
     ["an empty turn alone", "chat", "messages", { messages: [empty] }, "messages"],
     ["an empty turn behind an answer", "responses", "messages", { input: [asked, answered, empty] }, "input"],
     ["an empty text", "responses", "messages", { input: [blank] }, "input"],
+    ["blanks alone", "chat", "messages", { messages: [asked, answered, turn("user", " \n")] }, "messages"],
     ["no content", "responses", "chat", { input: [turn("user", [])] }, "input"],
     ["no content", "messages", "chat", { messages: [turn("user", [])] }, "messages"],
     ["no content", "messages", "responses", { messages: [turn("user", [])] }, "messages"],
@@ -576,6 +579,43 @@ describe("a conversation whose last turn has nothing that the upstream takes", (
       { messages: [asked] },
     ],
     [
+      "blanks before a call go",
+      "chat",
+      "messages",
+      { messages: [asked, { ...turn("assistant", "\n\n"), tool_calls: [call] }, result] },
+      {
+        messages: [asked, turn("assistant", [{ type: "tool_use" }]), turn("user", [{ type: "tool_result" }])],
+      },
+    ],
+    [
+      "blanks alone of an assistant go",
+      "responses",
+      "messages",
+      { input: [asked, turn("assistant", " "), asked] },
+      { messages: [asked, asked] },
+    ],
+    [
+      "blanks between texts stay",
+      "chat",
+      "messages",
+      {
+        messages: [
+          turn(
+            "user",
+            ["a", " ", "", "b"].map((text) => ({ type: "text", text })),
+          ),
+        ],
+      },
+      {
+        messages: [
+          turn(
+            "user",
+            ["a", " ", "b"].map((text) => ({ type: "text", text })),
+          ),
+        ],
+      },
+    ],
+    [
       "a Chat client's own answer stays the last turn",
       "chat",
       "messages",
@@ -600,5 +640,11 @@ describe("a conversation whose last turn has nothing that the upstream takes", (
     fake.next(hello);
     await serve(callTo(client, upstream, bodyOf(client, body)));
     expect(fake.requests[0]?.json()).toMatchObject(sent);
+  });
+
+  test.each(["", " \n"])("instructions of %j are none to a Messages upstream", async (system) => {
+    fake.next(hello);
+    await serve(callTo("chat", "messages", bodyOf("chat", { messages: [turn("system", system), asked] })));
+    expect(fake.requests[0]?.json()).not.toHaveProperty("system");
   });
 });

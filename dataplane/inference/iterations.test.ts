@@ -238,3 +238,20 @@ test("before its first event nothing is sent, and the bug is told to whoever ser
   expect([error, sent.length, call.sink.text]).toEqual([new TypeError("a bug"), 1, ""]);
   expect(call.meter.released + call.meter.settled.length).toBe(1);
 });
+
+test.each([false, true])(
+  "blanks that a model writes before its calls do not go back to it (streamed: %s)",
+  async (stream) => {
+    const call = { type: "tool", name: "web_search", input: { query: "gates" } } as const;
+    fake.next({ answer: { parts: [{ type: "text", text: "\n\n" }, call] } }, text("Nothing."));
+    const { error } = await serveTools([{ role: "user", content: "Hi" }], stream);
+    expect(error).toBeNull();
+    expect(fake.requests[1]?.json()).toMatchObject({
+      messages: [
+        { role: "user" },
+        { role: "assistant", content: [{ type: "tool_use" }] },
+        { role: "user", content: [{ type: "tool_result" }] },
+      ],
+    });
+  },
+);

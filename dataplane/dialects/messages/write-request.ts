@@ -97,15 +97,21 @@ function writeConversation(
   const messages = request.messages
     .map((message) => writeMessage(message, ownAccount))
     .filter(({ role, content }) => role !== "assistant" || content.length > 0);
-  if (carry.dialect === "messages") return { messages };
-  const kept = messages.flatMap((message) => withoutEmptyText(message) ?? []);
+  // A model may say nothing but blanks before its calls, which must not come back in the next iteration.
+  if (carry.dialect === "messages")
+    return {
+      messages: messages.flatMap((message) =>
+        message.role === "assistant" ? (withoutBlankText(message) ?? []) : [message],
+      ),
+    };
+  const kept = messages.flatMap((message) => withoutBlankText(message) ?? []);
   const extra = wantsJsonObject(carry) ? [JSON_OBJECT_INSTRUCTION] : [];
   const system = [...(typeof request.system === "string" ? [request.system] : []), ...extra].join("\n");
   // Messages wants a user's turn: where there are only instructions, they are it.
-  if (kept.length === 0 && system !== "")
+  if (kept.length === 0 && !isBlank(system))
     return { messages: [{ role: "user", content: system }], system: undefined };
   refuseNothingSaid(request, carry, kept);
-  return { messages: kept, ...(system !== "" && { system }) };
+  return { messages: kept, system: isBlank(system) ? undefined : system };
 }
 
 /** Reasoning that this dialect's upstreams did not make, and unsigned reasoning, is left out (dialects.md §D2). */
@@ -126,9 +132,14 @@ function writeBlock(block: ContentBlockParam, ownAccount: boolean): ContentBlock
   return data === null ? null : { ...block, data };
 }
 
-/** Messages refuses empty text, which the other dialects allow. */
-function withoutEmptyText(message: MessageParam): MessageParam | null {
-  if (typeof message.content === "string") return message.content === "" ? null : message;
-  const content = message.content.filter((block) => block.type !== "text" || block.text !== "");
+const isBlank = (text: string): boolean => text.trim() === "";
+
+/** Messages refuses empty text, and a turn whose texts are all blank; the other dialects allow both. */
+function withoutBlankText(message: MessageParam): MessageParam | null {
+  if (typeof message.content === "string") return isBlank(message.content) ? null : message;
+  const texts = message.content.flatMap((block) => (block.type === "text" ? [block.text] : []));
+  // Between texts that say something blanks are their spacing.
+  const isGone = texts.every(isBlank) ? isBlank : (text: string) => text === "";
+  const content = message.content.filter((block) => block.type !== "text" || !isGone(block.text));
   return content.length === 0 ? null : { ...message, content };
 }
