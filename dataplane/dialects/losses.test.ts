@@ -33,6 +33,17 @@ const legacyCall = (more: JsonObject = {}): JsonObject => ({
   functions: [{ name: "a" }],
 });
 
+/** A tool with the properties `a` and `b`. */
+const closed = { type: "object", properties: { a: {}, b: {} }, additionalProperties: false };
+const strictTool = (required: string[]): JsonObject => ({
+  tools: [{ name: "t", strict: true, input_schema: { ...closed, required } }],
+});
+const strictFunction = {
+  tools: [
+    { type: "function", function: { name: "t", strict: true, parameters: { ...closed, required: ["a"] } } },
+  ],
+};
+
 test("reasoning that Codex sends without its id goes to an account of one's own without one", () => {
   const reasoning = { type: "reasoning", summary: [], encrypted_content: "gAAA==" };
   const body = { model: "m", input: [reasoning, ...user({ type: "input_text", text: "Hi" })] };
@@ -63,10 +74,21 @@ describe("kept, so that strict has nothing to refuse", () => {
       '"content":"Hi"',
     ],
     ["the name of a function's result", "chat", "messages", legacyCall(), '"type":"tool_result"'],
+    ["strict with a closed schema", "messages", "chat", strictTool(["a", "b"]), '"strict":true'],
+    ["strict with a closed schema", "messages", "responses", strictTool(["a", "b"]), '"strict":true'],
+    ["strict as an OpenAI client says it", "chat", "responses", strictFunction, '"strict":true'],
   ])("%s, from %s to %s", (_what, client, upstream, more, written) => {
     expect(JSON.stringify(write(client, upstream, more, new DropNotes(true)))).toContain(written);
   });
 });
+
+test.each(["chat", "responses"] as const)(
+  "rule 2.9: strict with an optional property is false to %s, which would refuse the schema",
+  (upstream) => {
+    const written = write("messages", upstream, strictTool(["a"]), new DropNotes(false));
+    expect(JSON.stringify(written)).toContain('"strict":false');
+  },
+);
 
 test("under strict every field that would be dropped is named, the first as `param`", () => {
   const more = {
@@ -111,6 +133,8 @@ describe("dropped, so that it is named, and refused under strict", () => {
       { tool_choice: { type: "tool", name: "a" }, tools: [] },
       "tool_choice",
     ],
+    ["strict with an optional property", "messages", "chat", strictTool(["a"]), "tools.strict"],
+    ["strict with an optional property", "messages", "responses", strictTool(["a"]), "tools.strict"],
   ])("%s, from %s to %s", (_what, client, upstream, more, field) => {
     const notes = new DropNotes(false);
     write(client, upstream, more, notes);

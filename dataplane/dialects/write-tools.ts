@@ -1,6 +1,7 @@
 /** Functions and the choice among them for Chat and Responses, which differ only in how one of them is written. */
 import type { Carry, DropListener } from "./codecs.ts";
 import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "./messages/types.ts";
+import { isClosed } from "./schemas.ts";
 import { functionTools } from "./upstream-checks.ts";
 
 export interface FunctionForms {
@@ -21,9 +22,16 @@ export function writeTools(
   if (tools.length === 0) return {};
   const { tool_choice } = request;
   return {
-    tools: tools.map((tool) => forms.tool(tool)),
+    tools: tools.map((tool) => forms.tool(withStrict(tool, carry, notes))),
     ...(tool_choice && writeChoice(tool_choice, forms)),
   };
+}
+
+/** Messages keeps `strict` for open schemas too, with which OpenAI's strict mode would refuse the request. */
+function withStrict(tool: FunctionTool, carry: Carry, notes: DropListener): FunctionTool {
+  if (carry.dialect !== "messages" || tool.strict !== true || isClosed(tool.input_schema)) return tool;
+  notes.dropped("tools.strict");
+  return { ...tool, strict: false };
 }
 
 function writeChoice(choice: ToolChoice, forms: FunctionForms): JsonObject {

@@ -36,7 +36,13 @@ const toolRows = (at: string): FieldRow[] => [
   [`${at}.eager_input_streaming`, mapped, dropped, dropped, { neutral: [false] }],
   [`${at}.input_examples`, mapped, dropped, dropped, { neutral: [[]] }],
   [`${at}.allowed_callers`, mapped, dropped, dropped, { neutral: [["direct"]] }],
-  [`${at}.strict`, mapped, mapped, mapped],
+  [
+    `${at}.strict`,
+    mapped,
+    mapped,
+    mapped,
+    { note: "toward the others only where every object is closed and requires all its properties" },
+  ],
 ];
 
 export const messagesFields = fieldTable([
