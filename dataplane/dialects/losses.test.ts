@@ -19,6 +19,12 @@ function write(client: Dialect, upstream: Dialect, more: JsonObject, notes: Drop
 const user = (...content: JsonObject[]): JsonObject[] => [{ role: "user", content }];
 const source = { type: "text", media_type: "text/plain", data: "Hello" };
 const textDocument = user({ type: "document", title: "a.txt", source });
+const pdf = (title?: string): JsonObject[] =>
+  user({
+    type: "document",
+    source: { type: "base64", media_type: "application/pdf", data: "JVBERi0=" },
+    ...(title !== undefined && { title }),
+  });
 const encrypted = "reasoning.encrypted_content";
 const logprobs = "message.output_text.logprobs";
 const file = { filename: "a.txt", file_data: "data:text/plain;base64,SGVsbG8=" };
@@ -65,6 +71,10 @@ describe("kept, so that strict has nothing to refuse", () => {
       { input: user({ type: "input_file", ...file }) },
       '"text":"a.txt"',
     ],
+    ["a PDF's title", "messages", "chat", { messages: pdf("Report") }, '"filename":"Report.pdf"'],
+    ["a PDF's title", "messages", "responses", { messages: pdf("Report.PDF") }, '"filename":"Report.PDF"'],
+    ["a PDF without a title", "messages", "chat", { messages: pdf("") }, '"filename":"document.pdf"'],
+    ["a PDF without a title", "messages", "responses", { messages: pdf() }, '"filename":"document.pdf"'],
     ["a stop sequence", "chat", "messages", { stop: ["", "END"] }, '"stop_sequences":["END"]'],
     [
       "what is included anyway",

@@ -83,8 +83,12 @@ export function withDetail(image: ImageBlock, detail: string | undefined): Image
 
 export const detailOf = (image: ImageBlock): string | undefined => details.get(image);
 
-/** The name under which a document is given to a dialect that wants one. */
-export const fileName = (block: DocumentBlock): string => block.title ?? "document.pdf";
+/** The name under which a PDF is given to a dialect that wants one, and tells by its ending what the file is. */
+export function fileName(block: DocumentBlock): string {
+  const title = block.title ?? "";
+  if (title === "") return "document.pdf";
+  return /\.pdf$/i.test(title) ? title : `${title}.pdf`;
+}
 
 /** What is said before a document: its context, and its title where no file name beside its content tells it. */
 export const textsBefore = ({ source, title, context }: DocumentBlock): string[] =>
