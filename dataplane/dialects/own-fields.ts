@@ -1,11 +1,13 @@
 /**
  * Fields that a request has by our own doing, or that it loses without a loss (rule 2.2), and that a server of its dialect
- * may refuse: an upstream that does is asked again without them (docs/dialects.md).
+ * may refuse: an upstream that does is asked again without them (docs/dialects.md). `metadata` is refused where nothing is
+ * stored, as we ask it to be, and its loss is named.
  */
+import type { DropListener } from "./codecs.ts";
 import type { JsonObject } from "./messages/types.ts";
 import type { ReportedError } from "./upstream-error.ts";
 
-const names = ["service_tier", "stream_options", "max_completion_tokens", "user"] as const;
+const names = ["service_tier", "stream_options", "max_completion_tokens", "user", "metadata"] as const;
 export type OwnField = (typeof names)[number];
 
 /** Their values are ours as well: whatever is wrong with one, the field can go. Of the others a client has to know. */
@@ -31,6 +33,7 @@ const sentences = [
   `(?:the )?(?:parameter |field |argument )?${fields} is (?:unsupported|not (?:supported|allowed|recognized|permitted))(?: (?:by|for|with|on) (?:this|the) (?:model|endpoint|provider|server|api))?\\.?`,
   `(?:invalid json payload received\\. )?unknown name ${fields}: cannot find field\\.?`,
   `unknown field ${fields}, expected .*`,
+  `the ${fields} parameter is only allowed when ${field} is enabled\\.?`,
 ].map((sentence) => new RegExp(`^${sentence}$`, "is"));
 
 /** The request's own fields in what names fields, or places in them: `'stream_options.include_usage', 'user'`. */
@@ -62,8 +65,16 @@ export function refusedFields(
  * Takes out of a Chat request what its upstream does not know; the limit goes by its older name.
  * @returns what the request has of such fields now.
  */
-export function withoutUnknown(body: JsonObject, unknown: readonly OwnField[]): OwnField[] {
+export function withoutUnknown(
+  body: JsonObject,
+  unknown: readonly OwnField[],
+  notes: DropListener,
+): OwnField[] {
   const { max_completion_tokens: limit } = body;
+  if (unknown.includes("metadata") && body["metadata"] !== undefined) {
+    delete body["metadata"];
+    notes.dropped("metadata");
+  }
   for (const name of ["stream_options", "user"] as const) if (unknown.includes(name)) delete body[name];
   if (unknown.includes("max_completion_tokens") && limit !== undefined) {
     delete body["max_completion_tokens"];

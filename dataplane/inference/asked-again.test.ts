@@ -257,3 +257,30 @@ describe("a Chat upstream that does not know a field of our own", () => {
     expect(fake.requests).toHaveLength(1);
   });
 });
+
+describe("a Chat upstream that takes metadata only with what is stored", () => {
+  const message = "The 'metadata' parameter is only allowed when 'store' is enabled.";
+  const own = ways.filter(({ upstream, client }) => upstream === "chat" && client !== "messages");
+  const named = own.map((way) => [nameOf(way), way] as const);
+  const body = { metadata: { team: "ml" }, store: true };
+
+  test.each(named)("is asked again without, which is named, and gets it no more: %s", async (_name, way) => {
+    fake.next({ error: { status: 400, message } }, hello, hello);
+    const first = callOn(fake.url, way, { body });
+    await serve(first);
+    const second = { ...callOn(fake.url, way, { body }), snapshot: first.snapshot };
+    await serve(second);
+    expect(fake.requests.map(({ text }) => text.includes('"metadata":'))).toEqual([true, false, false]);
+    for (const { sink } of [first, second]) {
+      expect(sink.text).toContain("Hello");
+      expect(sink.headers["x-gapura-dropped"]).toBe("metadata");
+    }
+  });
+
+  test.each(named)("is not asked again under strict: %s", async (_name, way) => {
+    fake.next({ error: { status: 400, message } });
+    const call = { ...callOn(fake.url, way, { body }), headers: { "x-gapura-strict": "true" } };
+    expect(await refusal(call)).toMatchObject({ code: "unsupported_parameter", param: "metadata" });
+    expect(fake.requests).toHaveLength(1);
+  });
+});

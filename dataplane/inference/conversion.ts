@@ -165,8 +165,8 @@ export class Conversion implements Converting {
       pdfInput: capabilities.pdfInput,
     };
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
+    const own = upstream.dialect === "chat" ? withoutUnknown(body, unknown, notes) : [];
     notes.judge();
-    const own = upstream.dialect === "chat" ? withoutUnknown(body, unknown) : [];
     if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"])) {
       body["service_tier"] = standardTier(upstream.dialect);
       own.push("service_tier");

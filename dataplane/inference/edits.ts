@@ -180,6 +180,8 @@ class RelayEdits {
     // Nothing of a tenant stays in a shared account (rules 1.17, 2.10).
     const store = present(fields, "store");
     if (store !== undefined && this.#text(store) !== "false") this.#set("store", "false");
+    if (unknown.includes("metadata")) this.drop(["metadata"]);
+    else if (present(fields, "metadata") !== undefined) this.#own.push("metadata");
     if (!route.capabilities.thinking) this.drop(["reasoning_effort"]);
   }
 
