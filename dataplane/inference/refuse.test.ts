@@ -429,6 +429,14 @@ test.each(harmless)("%s %j is nobody's business here", (dialect, more) => {
   expect(refusalOf(dialect, more)).toBeNull();
 });
 
+test.each([
+  [{ type: "computer_use_preview", environment: "browser" }, '"computer_use_preview" is not supported here'],
+  [{ type: "code_interpreter", container: { type: "auto" } }, '"code_interpreter" is not supported here'],
+  [{ type: "shell", environment: { type: "container_auto" } }, "hosted containers are not available"],
+])("a hosted tool is refused for what is not offered of it: %j", (tool, reason) => {
+  expect(() => refuse(lookAt("responses", tools(tool)))).toThrow(`tools[0].type: ${reason}`);
+});
+
 test("rule 2.16: `thread` gets the details on which the SDKs fall back to whole histories", () => {
   expect(() => refuse(lookAt("messages", { thread: { type: "create" } }))).toThrow(
     expect.objectContaining({ details: { unsupported: ["thread"] } }),

@@ -115,9 +115,9 @@ function refuseCallCap({ fields, maxToolCalls: value }: Facts): void {
 
 function refuseTool(look: Facts, tool: ToolEntry): void {
   if (classOf(look.dialect, tool) !== "unsupported") return;
-  const what = tool.container
-    ? "hosted containers are not available"
-    : `"${tool.type}" is not supported here`;
+  // A shell is refused for where it runs; what is never taken is refused for what it is.
+  const isTaken = classOf(look.dialect, { ...tool, container: false }) !== "unsupported";
+  const what = isTaken ? "hosted containers are not available" : `"${tool.type}" is not supported here`;
   throw bodyFieldError("unsupported_tool", look.dialect, [...tool.path, "type"], what);
 }
 
