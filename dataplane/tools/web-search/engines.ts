@@ -67,12 +67,15 @@ const searxng: HttpEngine = {
   },
   read(json) {
     const entry = z.object({ url: z.string(), title: text, content: text, publishedDate: text });
-    return hitsOf(entry, member(json, "results"), ({ url, title, content, publishedDate }) => ({
+    const hits = hitsOf(entry, member(json, "results"), ({ url, title, content, publishedDate }) => ({
       url,
       title,
       text: content,
       age: publishedDate,
     }));
+    // It asks other engines: with none of their results, while one did not answer, nobody knows whether there are any.
+    const silent = member(json, "unresponsive_engines");
+    return hits?.length === 0 && Array.isArray(silent) && silent.length > 0 ? null : hits;
   },
 };
 

@@ -81,13 +81,17 @@ const records = (value: unknown): Json[] =>
   Array.isArray(value) ? value.filter((item): item is Json => typeof item === "object" && item !== null) : [];
 const record = (value: unknown): Json => (typeof value === "object" && value !== null ? (value as Json) : {});
 
-/** The hits of a whole answer, results before citations; null when the answer is not one of its dialect. */
+/** What an answer names, and what it says about that. */
+type Named = readonly [source: Json, text: string | null];
+
+/** The hits of a whole answer, results before citations; null when it is none of its dialect, or its search failed. */
 export function modelHits(dialect: Dialect, body: unknown): readonly RawHit[] | null {
-  const answer = record(body);
+  const named = readers[dialect](record(body));
+  if (named === null) return null;
   const found = new Map<string, RawHit>();
-  const add = (source: Json, text: string | null) => {
+  for (const [source, text] of named) {
     const url = stringOf(source["url"]);
-    if (url === null) return;
+    if (url === null) continue;
     const known = found.get(url);
     found.set(url, {
       url,
@@ -95,42 +99,58 @@ export function modelHits(dialect: Dialect, body: unknown): readonly RawHit[] | 
       text: [known?.text, text].filter(Boolean).join(" "),
       age: stringOf(source["page_age"]) ?? known?.age,
     });
-  };
-  switch (dialect) {
-    case "messages": {
-      if (!Array.isArray(answer["content"])) return null;
-      for (const block of records(answer["content"])) {
-        for (const result of records(block["content"])) add(result, null);
-        for (const citation of records(block["citations"])) add(citation, stringOf(citation["cited_text"]));
-      }
-      break;
-    }
-    case "responses": {
-      if (!Array.isArray(answer["output"])) return null;
-      for (const item of records(answer["output"])) {
-        for (const source of records(record(item["action"])["sources"])) add(source, null);
-        for (const part of records(item["content"])) {
-          const text = stringOf(part["text"]) ?? "";
-          for (const note of records(part["annotations"])) add(note, sentenceAround(text, note));
-        }
-      }
-      break;
-    }
-    case "chat": {
-      const message = record(records(answer["choices"])[0]?.["message"]);
-      if (stringOf(message["content"]) === null) return null;
-      const text = stringOf(message["content"]) ?? "";
-      for (const note of records(message["annotations"])) {
-        const cited = record(note["url_citation"]);
-        add(cited, sentenceAround(text, cited));
-      }
-    }
   }
   return [...found.values()];
 }
 
+const readers: Readonly<Record<Dialect, (answer: Json) => readonly Named[] | null>> = {
+  messages: namedInMessage,
+  responses: namedInResponse,
+  chat: namedInChat,
+};
+
+function namedInMessage({ content }: Json): readonly Named[] | null {
+  if (!Array.isArray(content)) return null;
+  const blocks = records(content);
+  const results = blocks.filter(({ type }) => type === serverTools.web_search.resultBlock);
+  // One that failed holds an error in place of its list.
+  if (allOf(results, (result) => !Array.isArray(result["content"]))) return null;
+  return blocks.flatMap((block) => [
+    ...records(block["content"]).map((result): Named => [result, null]),
+    ...records(block["citations"]).map((note): Named => [note, stringOf(note["cited_text"])]),
+  ]);
+}
+
+function namedInResponse({ status, output }: Json): readonly Named[] | null {
+  if (!Array.isArray(output) || status === "failed") return null;
+  const items = records(output);
+  const searches = items.filter(({ type }) => type === serverTools.web_search.item);
+  if (allOf(searches, (search) => search["status"] === "failed")) return null;
+  return items.flatMap((item) => [
+    ...records(record(item["action"])["sources"]).map((source): Named => [source, null]),
+    ...records(item["content"]).flatMap((part) => {
+      const text = stringOf(part["text"]) ?? "";
+      return records(part["annotations"]).map((note): Named => [note, lineAround(text, note)]);
+    }),
+  ]);
+}
+
+function namedInChat({ choices }: Json): readonly Named[] | null {
+  const message = record(records(choices)[0]?.["message"]);
+  const text = stringOf(message["content"]);
+  if (text === null) return null;
+  return records(message["annotations"]).map((note): Named => {
+    const cited = record(note["url_citation"]);
+    return [cited, lineAround(text, cited)];
+  });
+}
+
+/** There are some, and it holds for each. */
+const allOf = (list: readonly Json[], holds: (entry: Json) => boolean) =>
+  list.length > 0 && list.every(holds);
+
 /** The line of the answer that a citation stands in: what the model says about that source. */
-function sentenceAround(text: string, note: Json): string | null {
+function lineAround(text: string, note: Json): string | null {
   const at = note["start_index"];
   if (typeof at !== "number" || at < 0 || at > text.length) return null;
   const from = text.lastIndexOf("\n", at - 1) + 1;

@@ -11,8 +11,9 @@ import {
   type FakeHit,
 } from "../../../test/fakes/engines/engines.ts";
 import { servedSites } from "../../../test/fakes/pages/serve-site.ts";
-import { FakeSite, type Page } from "../../../test/fakes/pages/site.ts";
+import { answer, FakeSite, type Page } from "../../../test/fakes/pages/site.ts";
 import type { SearchEngine } from "../../config/schema.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
 import type { ToolCache } from "../cache.ts";
 import type { UserLocation } from "../declaration-reader.ts";
 import { anyDomain, parseDomainLists, type DomainLists } from "../domains.ts";
@@ -229,6 +230,20 @@ describe("what engines are asked", () => {
     expect(site.asked[0]?.headers.authorization).toBe("Bearer s3cret");
   });
 
+  test("SearXNG without hits whose own engines did not answer knows nothing: unavailable, and not kept", async () => {
+    const cache = new RecordingCache();
+    const answering = (results: unknown[]) =>
+      answer(JSON.stringify({ results, unresponsive_engines: [["brave", "timeout"]] }));
+    const outcome = await search(await serve({ "/search": answering([]) }), "searxng", { cache });
+    expect(outcome).toMatchObject({ kind: "error", code: "unavailable" });
+    expect(cache.entries.size).toBe(0);
+    const some = await search(
+      await serve({ "/search": answering([{ url: "https://a.example/" }]) }),
+      "searxng",
+    );
+    expect(some).toMatchObject({ kind: "hits", hits: [{ url: "https://a.example/" }] });
+  });
+
   test("an engine that refuses the place is asked without it", async () => {
     const [[path, page] = ["", broken.nothing]] = Object.entries(brave(hits));
     const site = await serve({ [path]: placeless(page) });
@@ -383,6 +398,33 @@ describe("the Model engine", () => {
       );
     },
   );
+
+  const failedResult = {
+    type: "web_search_tool_result",
+    content: { type: "web_search_tool_result_error", error_code: "unavailable" },
+  };
+  const says = { type: "message", content: [{ type: "output_text", text: "Sorry.", annotations: [] }] };
+  test.each<[string, Dialect, object]>([
+    ["a search that failed", "messages", { content: [failedResult, { type: "text", text: "Sorry." }] }],
+    [
+      "a search that failed",
+      "responses",
+      { status: "completed", output: [{ type: "web_search_call", status: "failed" }, says] },
+    ],
+    ["an answer that failed", "responses", { status: "failed", error: { code: "server_error" }, output: [] }],
+  ])("%s in a %s answer is unavailable, and not kept as one without hits", async (_, dialect, body) => {
+    const cache = new RecordingCache();
+    const askModel: AskModel = () => Promise.resolve({ dialect, body });
+    const outcome = await search({ model: "m" }, "model", { askModel, cache });
+    expect(outcome).toMatchObject({ kind: "error", code: "unavailable" });
+    expect(cache.entries.size).toBe(0);
+  });
+
+  test("one of several searches that found nothing is no failure", async () => {
+    const body = { content: [{ type: "web_search_tool_result", content: [] }, failedResult] };
+    const askModel: AskModel = () => Promise.resolve({ dialect: "messages", body });
+    expect(await search({ model: "m" }, "model", { askModel })).toMatchObject({ kind: "hits", hits: [] });
+  });
 
   test("declares the dialect's own search with lists and place", async () => {
     const built: unknown[] = [];

@@ -149,6 +149,12 @@ describe("x_search", () => {
     expect(JSON.stringify(outcome)).not.toContain("s3cret");
   });
 
+  test("an answer that holds nothing but errors is unavailable", async () => {
+    const failing = answer(JSON.stringify({ errors: [{ title: "Operational Disconnect" }] }));
+    const outcome = await search(await serve({ "/2/tweets/search/recent": failing }));
+    expect(outcome).toMatchObject({ kind: "error", code: "unavailable" });
+  });
+
   test("a slow answer and a huge one are unavailable", async () => {
     const path = "/2/tweets/search/recent";
     expect(

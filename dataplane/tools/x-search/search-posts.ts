@@ -143,6 +143,8 @@ const answerSchema = z.object({
       }),
     )
     .optional(),
+  /** Beside posts: of what belongs to them. Without any: of the search. */
+  errors: z.array(z.unknown()).nullish().catch(null),
   includes: z
     .object({
       users: z
@@ -158,10 +160,12 @@ const answerSchema = z.object({
 function readPosts(json: unknown, options: PostOptions): SearchOutcome | null {
   const parsed = answerSchema.safeParse(json);
   if (!parsed.success) return null;
-  const authors = new Map(parsed.data.includes?.users?.map((user) => [user.id, user]));
+  const { data, errors, includes } = parsed.data;
+  if (data === undefined && (errors?.length ?? 0) > 0) return null;
+  const authors = new Map(includes?.users?.map((user) => [user.id, user]));
   const seen = new Set<string>();
   const hits: SearchHit[] = [];
-  for (const post of (parsed.data.data ?? []).slice(0, MAX_POSTS)) {
+  for (const post of (data ?? []).slice(0, MAX_POSTS)) {
     const author = authors.get(post.author_id ?? "");
     if (!handleAllowed(author?.username ?? null, options)) continue;
     if (author !== undefined) seen.add(author.id);
