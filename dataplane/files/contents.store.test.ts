@@ -1,4 +1,6 @@
+import { once } from "node:events";
 import { mkdtemp, rm } from "node:fs/promises";
+import { createServer, type Server } from "node:http";
 import { createRequire } from "node:module";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -6,8 +8,9 @@ import { join } from "node:path";
 import type { DatabasePool } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { openPostgres } from "../store/postgres.ts";
+import { isStoreAway } from "../store/store-away.ts";
 import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
-import type { FileContents } from "./contents.ts";
+import { HELD_BYTES, type FileContents } from "./contents.ts";
 import { PostgresContents } from "./postgres-contents.ts";
 import { S3Contents } from "./s3-contents.ts";
 
@@ -96,6 +99,67 @@ describe.each(["postgres", "s3"])("contents in %s", (name) => {
     await place().remove(id);
     await place().remove(id);
     await expect(collect(place().read(id, 0, 1))).rejects.toThrow(/./);
+  });
+});
+
+describe("an S3 storage", () => {
+  const refusing = (status: number) =>
+    createServer((request, response) => {
+      request.resume();
+      response.writeHead(status, { "content-type": "application/xml" }).end("<Error><Code>No</Code></Error>");
+    });
+  const cutting = () => createServer(({ socket }) => socket.destroy());
+  /** What reading, writing and removing throw. */
+  async function faultsOf(server: Server, isThere = true): Promise<unknown[]> {
+    server.listen(0, "127.0.0.1");
+    await once(server, "listening");
+    const { port } = server.address() as AddressInfo;
+    const place = new S3Contents(`http://KEY:SECRET@127.0.0.1:${port}/files`);
+    if (!isThere) server.close();
+    const acts = [
+      () => place.write("file_a", inChunks(bytes(3), 3), async () => {}),
+      () => place.write("file_a", inChunks(Buffer.alloc(HELD_BYTES + 1), 65_536), async () => {}),
+      () => collect(place.read("file_a", 0, 3)),
+      () => place.remove("file_a"),
+    ];
+    const faults = await Promise.all(
+      acts.map((act) =>
+        act().then(
+          () => null,
+          (error: unknown) => error,
+        ),
+      ),
+    );
+    server.close();
+    return faults;
+  }
+
+  test.each<[string, () => Server, isThere?: boolean]>([
+    ["cannot be reached", createServer, false],
+    ["cuts connections", cutting],
+    ["fails", () => refusing(500)],
+    ["has no room for requests", () => refusing(503)],
+    ["asks to slow down", () => refusing(429)],
+  ])("that %s is away, as any store", async (_, start, isThere) => {
+    const faults = await faultsOf(start(), isThere);
+    expect(faults.map(isStoreAway)).toEqual([true, true, true, true]);
+  });
+
+  test("that refuses what it is asked is not", async () => {
+    const faults = await faultsOf(refusing(403));
+    expect(faults.map(isStoreAway)).toEqual([false, false, false, false]);
+  });
+
+  test("says nothing of whoever sends", async () => {
+    const place = places["s3"] as FileContents;
+    async function* leaving(): AsyncIterable<Buffer> {
+      yield bytes(3);
+      throw new TypeError("terminated", { cause: new Error("gone") });
+    }
+    const fault: unknown = await place
+      .write("file_b", leaving(), async () => {})
+      .catch((error: unknown) => error);
+    expect(isStoreAway(fault)).toBe(false);
   });
 });
 

@@ -2,8 +2,9 @@
  * File contents in S3-compatible storage, one object for each file.
  * `FILES_S3_URL`: `https://ACCESS_KEY:SECRET_KEY@HOST/BUCKET?region=REGION` (path style; region default `auto`).
  */
-import { S3mini, S3ServiceError } from "s3mini";
+import { S3mini, S3NetworkError, S3ServiceError } from "s3mini";
 import { countMoved } from "../lib/garbage.ts";
+import { StoreAway } from "../store/store-away.ts";
 import { HELD_BYTES, piecesOf, type FileContents } from "./contents.ts";
 
 const READ_BYTES = 4 * 1024 * 1024;
@@ -35,19 +36,19 @@ export class S3Contents implements FileContents {
     const first = await pieces.next();
     if (first.done === true || first.value.length < HELD_BYTES) {
       const whole = first.done === true ? Buffer.alloc(0) : first.value;
-      await this.#s3.putObject(id, whole, TYPE);
+      await answered(this.#s3.putObject(id, whole, TYPE));
       return whole.length;
     }
-    const upload = await this.#s3.getMultipartUploadId(id, TYPE);
+    const upload = await answered(this.#s3.getMultipartUploadId(id, TYPE));
     try {
       const parts = [];
       let size = 0;
       for (let next: IteratorResult<Buffer> = first; next.done !== true; next = await pieces.next()) {
-        parts.push(await this.#s3.uploadPart(id, upload, next.value, parts.length + 1));
+        parts.push(await answered(this.#s3.uploadPart(id, upload, next.value, parts.length + 1)));
         size += next.value.length;
         await onProgress();
       }
-      await this.#s3.completeMultipartUpload(id, upload, parts);
+      await answered(this.#s3.completeMultipartUpload(id, upload, parts));
       return size;
     } catch (error) {
       await this.#s3.abortMultipartUpload(id, upload).catch(() => undefined);
@@ -58,8 +59,8 @@ export class S3Contents implements FileContents {
   async *read(id: string, start: number, end: number): AsyncIterable<Buffer> {
     for (let at = start; at < end; at += READ_BYTES) {
       const to = Math.min(end, at + READ_BYTES);
-      const answer = await this.#s3.getObjectRaw(id, false, at, to);
-      const body = Buffer.from(await answer.arrayBuffer());
+      const answer = await answered(this.#s3.getObjectRaw(id, false, at, to));
+      const body = Buffer.from(await answered(answer.arrayBuffer()));
       // A server may answer a range with the whole object; s3rver does so for the first byte alone, saying 206.
       const bytes = body.length === to - at ? body : body.subarray(at, to);
       if (bytes.length !== to - at)
@@ -71,13 +72,31 @@ export class S3Contents implements FileContents {
 
   async remove(id: string): Promise<void> {
     // A part-wise upload that a killed process left; servers that cannot list them clear them by a lifecycle rule.
-    const pending = await this.#s3.listMultipartUploads("/", id).catch((error: unknown) => {
+    const listing = this.#s3.listMultipartUploads("/", id).catch((error: unknown) => {
       if (error instanceof S3ServiceError && error.status === 501) return null;
       throw error;
     });
-    for (const upload of uploadIdsOf(pending, id)) await this.#s3.abortMultipartUpload(id, upload);
-    await this.#s3.deleteObject(id);
+    for (const upload of uploadIdsOf(await answered(listing), id))
+      await answered(this.#s3.abortMultipartUpload(id, upload));
+    await answered(this.#s3.deleteObject(id));
   }
+}
+
+/** What the storage answers. @throws StoreAway where that is nothing, or that it cannot now; else what `asking` throws. */
+async function answered<Answer>(asking: Promise<Answer>): Promise<Answer> {
+  try {
+    return await asking;
+  } catch (error) {
+    throw isAway(error) ? new StoreAway("the storage of files is away", { cause: error }) : error;
+  }
+}
+
+/** Fetch says of a connection that failed no more than that it is a TypeError with a cause. */
+function isAway(error: unknown): boolean {
+  if (error instanceof S3ServiceError) return (error.status >= 500 && error.status !== 501) || error.status === 429;
+  if (error instanceof S3NetworkError) return true;
+  if (error instanceof DOMException) return error.name === "TimeoutError";
+  return error instanceof TypeError && error.cause instanceof Error;
 }
 
 /** The answer's shape follows the server's XML: one upload is an object, several are a list. */

@@ -10,7 +10,13 @@ import {
 import { ApiError } from "../lib/api-error.ts";
 import { causesOf, sqlStateOf } from "../lib/causes.ts";
 
+/** Of a store whose client has no error of its own for it. */
+export class StoreAway extends Error {
+  override readonly name = "StoreAway";
+}
+
 const away = [
+  StoreAway,
   BackendTerminatedError,
   BackendTerminatedUnexpectedlyError,
   ConnectionError,
