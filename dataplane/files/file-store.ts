@@ -162,9 +162,14 @@ export class FileStore {
     return listFiles(this.#postgres, query, this.#clock.now());
   }
 
-  /** Bytes from `start` to `end` (exclusive). */
-  read(file: StoredFile, start = 0, end = file.sizeBytes): AsyncIterable<Buffer> {
-    return this.#placeOf(file.storage).read(file.id, start, end);
+  /** Bytes from `start` to `end` (exclusive). @throws ApiError 404 once somebody has deleted the file, or it expired. */
+  async *read(file: StoredFile, start = 0, end = file.sizeBytes): AsyncIterable<Buffer> {
+    try {
+      yield* this.#placeOf(file.storage).read(file.id, start, end);
+    } catch (error) {
+      await this.get(file.organizationId, file.id);
+      throw error;
+    }
   }
 
   /** Once this returns nobody sees the file. @throws ApiError 404 */

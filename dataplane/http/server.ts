@@ -120,6 +120,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     // The rest of a body that is too slow is not waited for, nor one that was not asked for.
     if (status === 408 || isUninvited(request.raw)) reply.header("connection", "close");
     else dropRest(request.raw);
+    for (const name of HEADERS_OF_CONTENTS) reply.removeHeader(name);
     reply
       .code(status)
       .headers({ ...ownHeaders(request, performance.now()), ...errorHeaders(apiError) })
@@ -224,6 +225,9 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     },
   };
 }
+
+/** What an answer says of contents that it was to have: an error in their place has none of it. */
+const HEADERS_OF_CONTENTS = ["accept-ranges", "content-disposition", "content-range"];
 
 function allowedMethods(known: ReadonlyMap<string, ReadonlySet<string>>, path: string): string[] {
   const found = new Set<string>();

@@ -1,12 +1,24 @@
 /** Files through the official SDKs and by hand: contents, lists, whose they are, how they expire. */
 import Anthropic, { toFile as anthropicFile } from "@anthropic-ai/sdk";
+import { buffer } from "node:stream/consumers";
 import OpenAI, { toFile } from "openai";
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
-import { sampleKeys } from "../fakes/sample-snapshot.ts";
+import { FileStore, type FileReader } from "../../dataplane/files/file-store.ts";
+import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
+import { S3Contents } from "../../dataplane/files/s3-contents.ts";
+import { fileRoutes } from "../../dataplane/http/routes/files.ts";
+import { inlineFiles } from "../../dataplane/inference/file-references.ts";
+import { openBody } from "../../dataplane/inference/request-body.ts";
+import { Cancellation } from "../../dataplane/lib/cancellation.ts";
+import { newId } from "../../dataplane/lib/ids.ts";
+import { sampleKeys, sampleStorage } from "../fakes/sample-snapshot.ts";
+import { startTestServer } from "../fakes/test-server.ts";
 import { openFilesWorld, type FilesWorld } from "./files-world.ts";
 
 const DAY = 24 * 3_600_000;
+/** Whose key the world's uploads come with. */
+const organization = "org_acme";
 let world: FilesWorld;
 beforeAll(async () => {
   world = await openFilesWorld();
@@ -118,6 +130,76 @@ test.each(['"abc"', 'W/"abc"', "Wed, 21 Oct 2015 07:28:00 GMT", "*", ""])(
     }
   },
 );
+
+describe("a file that is deleted while it is read", () => {
+  test("is gone, and no fault of ours", async () => {
+    const id = await world.idOf("0123456789");
+    const file = await world.store.get(organization, id);
+    await world.store.delete(organization, id);
+    await expect(buffer(world.store.read(file))).rejects.toMatchObject({ code: "not_found" });
+  });
+
+  test("is so for a request that names it, too", async () => {
+    const id = await world.idOf("%PDF", "a.pdf", {}, "application/pdf");
+    const files: FileReader = {
+      find: (...asked) => world.store.find(...asked),
+      read: (file) => {
+        const deleted = world.store.delete(organization, id);
+        return (async function* () {
+          await deleted;
+          yield* world.store.read(file);
+        })();
+      },
+    };
+    const source = { type: "file", file_id: id };
+    const body = Buffer.from(
+      JSON.stringify({
+        model: "m",
+        max_tokens: 9,
+        messages: [{ role: "user", content: [{ type: "document", source }] }],
+      }),
+    );
+    const opened = await openBody("messages", body, {
+      pool: null,
+      organizationId: organization,
+      closed: new Cancellation(),
+    });
+    await expect(inlineFiles(opened, organization, files, () => undefined)).rejects.toMatchObject({
+      code: "not_found",
+    });
+  });
+
+  test("its download is 404 before its first byte, in the words of an error", async () => {
+    const id = await world.idOf("<p>", "a.html", {}, "text/html");
+    await world.postgres.query(sql.unsafe`delete from file_chunks where file_id = ${id}`);
+    const read = vi.spyOn(world.store, "read").mockImplementation(async function* (file) {
+      await world.store.delete(organization, id);
+      yield* FileStore.prototype.read.call(world.store, file);
+    });
+    const answer = await world.server.fetch(`/v1/files/${id}/content`);
+    read.mockRestore();
+    expect([answer.status, answer.headers.get("content-disposition")]).toEqual([404, null]);
+    expect(await answer.json()).toMatchObject({ error: { message: expect.stringContaining(id) as string } });
+  });
+});
+
+test("contents in a storage that is away are 503, to be asked for again", async () => {
+  const away = new FileStore({
+    postgres: world.postgres,
+    contents: new PostgresContents(world.postgres),
+    others: [new S3Contents("http://KEY:SECRET@127.0.0.1:1/files")],
+    clock: world.clock,
+    newId,
+    limitsOf: () => sampleStorage,
+  });
+  await using server = await startTestServer([fileRoutes(away)]);
+  const id = await world.idOf("0123456789");
+  await world.postgres.query(sql.unsafe`update files set storage = 's3' where id = ${id}`);
+  const answer = await server.fetch(`/v1/files/${id}/content`);
+  await world.postgres.query(sql.unsafe`update files set storage = 'postgres' where id = ${id}`);
+  expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "1"]);
+  expect(await answer.json()).toMatchObject({ error: { code: "server_is_overloaded" } });
+});
 
 test("HEAD of a file's content tells its length without reading it", async () => {
   const id = await world.idOf("0123456789");
