@@ -39,6 +39,10 @@ describe("rule 3.11: domain lists match subdomains; host case and a trailing dot
     ["example.com/%c3%bcber", "https://example.com/über", true],
     ["bücher.example", "https://xn--bcher-kva.example/", true],
     ["xn--bcher-kva.example", "https://shop.bücher.example/", true],
+    ["example.com/x/../blog", "https://example.com/blog", true],
+    ["example.com/%2e/blog", "https://example.com/blog/post", true],
+    ["example.com//blog", "https://example.com//blog", true],
+    ["example.com//blog", "https://example.com/", false],
     ["com", "https://example.com/", true],
     ["93.184.216.34", "http://93.184.216.34/", true],
   ])("%s allows %s: %s", (rule, url, expected) => {
@@ -79,6 +83,7 @@ describe("domain lists of declarations (service.md, Declarations in Messages)", 
     ["/path", "not a domain"],
     [".example.com", "not a domain"],
     ["example..com", "not a domain"],
+    ["example.com..", "not a domain"],
     ["exa%mple.com", "not a domain"],
   ])("%j is refused", (entry, reason) => {
     expect(parseDomainRule(entry)).toBe(reason);

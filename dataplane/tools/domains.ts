@@ -67,10 +67,12 @@ export function parseDomainRule(entry: unknown): DomainRule | string {
   const host = slash < 0 ? entry : entry.slice(0, slash);
   if (host.includes("*")) return "* is allowed only in the path";
   if (host.includes(":")) return "a domain must be given without a port";
-  const domain = domainToASCII(host).replace(/\.$/, "");
-  if (domain === "" || !isHostName(domain)) return "not a domain";
-  const path = slash < 0 ? "" : entry.slice(slash);
-  return { domain, path: path === "" || path === "/" ? [] : path.split("*").map(plainPath) };
+  const name = domainToASCII(host);
+  if (!isHostName(name)) return "not a domain";
+  const domain = name.replace(/\.$/, "");
+  // As a URL's path is read: dots in it go up.
+  const path = slash < 0 ? "/" : new URL(`http://${domain}${entry.slice(slash)}`).pathname;
+  return { domain, path: path === "/" ? [] : path.split("*").map(plainPath) };
 }
 
 /** True when the lists let the URL pass. */
