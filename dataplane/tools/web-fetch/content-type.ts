@@ -7,7 +7,9 @@ export interface ContentType {
 
 export function readContentType(header: string | undefined): ContentType {
   if (header === undefined || header.trim() === "") return { kind: null, charset: null };
-  const [essence = "", ...parameters] = header.split(";");
+  // A server that says it several times means the last (Fetch, "extract a MIME type").
+  const last = header.split(",").findLast((type) => type.includes("/")) ?? header;
+  const [essence = "", ...parameters] = last.split(";");
   const charset = parameters
     .map((parameter) => /^\s*charset\s*=\s*"?([^"\s]{1,40})"?\s*$/i.exec(parameter)?.[1])
     .find((label) => label !== undefined);

@@ -180,6 +180,20 @@ describe("what is passed on", () => {
     expect(codeOf(await open(site, local(site, "/binary")))).toBe("unsupported_content_type");
   });
 
+  test.each([["text/plain", "text/html"], ["text/html, text/html; charset=utf-8"]])(
+    "a type that is told several times (%s) is the last",
+    async (...types) => {
+      const site = await serve({
+        "/": (_, response) => {
+          response.setHeader("content-type", types);
+          response.end("<p>A <b>word</b></p>");
+        },
+      });
+      // On a busy machine it is read without a DOM.
+      expect(textOf(await open(site, local(site)))).toMatch(/^A (?:\*\*)?word/);
+    },
+  );
+
   test("text is cut at about 4 characters a token, never inside a character", async () => {
     const site = await serve({ "/": answer("abc😀defg", { "content-type": "text/plain" }) });
     expect(textOf(await open(site, local(site), { maxContentTokens: 1 }))).toBe("abc");
