@@ -54,6 +54,41 @@ test.each<[string, Dialect, JsonObject]>([
       ],
     }),
   ],
+  [
+    "a user's document",
+    "messages",
+    messages({
+      role: "user",
+      content: [{ type: "document", source: { type: "text", media_type: "text/plain", data: text } }],
+    }),
+  ],
+  [
+    "a user's document of blocks",
+    "messages",
+    messages({
+      role: "user",
+      content: [{ type: "document", source: { type: "content", content: [{ type: "text", text }] } }],
+    }),
+  ],
+  [
+    "a user's document of one text",
+    "messages",
+    messages({ role: "user", content: [{ type: "document", source: { type: "content", content: text } }] }),
+  ],
+  [
+    "a document that a client tool brings",
+    "messages",
+    messages({
+      role: "user",
+      content: [
+        {
+          type: "tool_result",
+          tool_use_id: "t",
+          content: [{ type: "document", source: { type: "text", media_type: "text/plain", data: text } }],
+        },
+      ],
+    }),
+  ],
   ["a user's text", "chat", messages({ role: "user", content: text })],
   ["a client tool's result", "chat", messages({ role: "tool", tool_call_id: "t", content: text })],
   [

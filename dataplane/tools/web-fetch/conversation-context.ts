@@ -39,7 +39,7 @@ function addSearch(prior: PriorContext, { status, action }: JsonObject): void {
     if (typeof source["url"] === "string") prior.addFound(source["url"], "");
 }
 
-/** Every text of a turn's content, tool results and what a search of the client's own found included. */
+/** Every text of a turn's content: documents of text, tool results and what a search of the client's own found included. */
 function addTexts(prior: PriorContext, content: JsonValue | undefined, depth: number): void {
   if (depth > MAX_DEPTH) return;
   if (typeof content === "string") prior.addText(content);
@@ -48,6 +48,10 @@ function addTexts(prior: PriorContext, content: JsonValue | undefined, depth: nu
     if (typeof text === "string") prior.addText(text);
     if (type === "search_result" && typeof source === "string") prior.addText(source);
     if (type === "tool_result" || type === "search_result") addTexts(prior, part["content"], depth + 1);
+    if (type === "document" && isObject(source)) {
+      if (source["type"] === "text") addTexts(prior, source["data"], depth + 1);
+      else if (source["type"] === "content") addTexts(prior, source["content"], depth + 1);
+    }
   }
 }
 
