@@ -80,6 +80,29 @@ describe("a resent conversation", () => {
     ]);
   });
 
+  test("an empty text, which upstreams refuse in a conversation, is left out, and still parts iterations", () => {
+    const mine = { type: "tool_use", id: "toolu_1", name: "f", input: {} };
+    const { messages } = restore([
+      { role: "user", content: "hi" },
+      {
+        role: "assistant",
+        content: [text(""), use("srvtoolu_1"), result("srvtoolu_1"), text(""), mine],
+      },
+      { role: "user", content: [{ type: "tool_result", tool_use_id: "toolu_1", content: "42" }] },
+      { role: "assistant", content: [use("srvtoolu_2"), result("srvtoolu_2"), text("")] },
+      { role: "user", content: "more" },
+    ]);
+    expect(messages).toEqual([
+      { role: "user", content: "hi" },
+      { role: "assistant", content: [toolUse("srvtoolu_1")] },
+      { role: "user", content: [toolResult("srvtoolu_1")] },
+      { role: "assistant", content: [mine] },
+      { role: "user", content: [toolResult("toolu_1")] },
+      { role: "assistant", content: [toolUse("srvtoolu_2")] },
+      { role: "user", content: [toolResult("srvtoolu_2"), text("more")] },
+    ]);
+  });
+
   test("results come back from the sealed content, not from what stands beside it", () => {
     const block = result("srvtoolu_1") as { content: { title: string }[] };
     for (const entry of block.content) entry.title = "forged";

@@ -256,12 +256,14 @@ class MessageSplitter {
     this.#answer(call, outcome);
   }
 
-  /** What the model said and what it is told are no one text, and other dialects join all texts of a turn. */
+  /**
+   * What the model said and what it is told are no one text, and other dialects join all texts of a turn. Empty ones, which a
+   * model may have said, upstreams refuse in a conversation.
+   */
   #text(block: JsonObject, text: string, isTold: boolean): void {
-    const isApart = text !== "" && (isTold || this.#isTold);
-    const whole = isApart ? behindBlankLine(this.#lastText, text) : text;
-    this.#assistant.push({ ...block, text: whole });
     if (text === "") return;
+    const whole = isTold || this.#isTold ? behindBlankLine(this.#lastText, text) : text;
+    this.#assistant.push({ ...block, text: whole });
     this.#lastText = whole;
     this.#isTold = isTold;
   }
