@@ -110,19 +110,25 @@ class ToolServing {
   }
 
   /** Annotations of Responses and Chat: every link to something that a tool returned. */
-  readonly #annotate = (text: string) =>
-    linkCitations(text, this.#sources)
-      .filter(this.#mayBeCited)
+  readonly #annotate = (text: string) => {
+    const links = linkCitations(text, this.#sources);
+    // Asked once of each: it takes longer than finding the link.
+    const urls = new Set(links.map(({ url }) => url));
+    const cited = new Set([...urls].filter((url) => this.#mayBeCited(url)));
+    return links
+      .filter(({ url }) => cited.has(url))
       .map((link) => ({
         start_index: link.startIndex,
         end_index: link.endIndex,
         url: link.url,
         title: link.title,
       }));
+  };
 
   /** A resent Chat conversation shows its annotations, but no queries: the model's own URLs must not be among them. */
-  readonly #mayBeCited = ({ url }: { readonly url: string }) =>
-    this.#services.call.dialect !== "chat" || !this.#scope.prior.isOwnWriting(url);
+  #mayBeCited(url: string): boolean {
+    return this.#services.call.dialect !== "chat" || !this.#scope.prior.isOwnWriting(url);
+  }
 
   async run(): Promise<Bill> {
     try {

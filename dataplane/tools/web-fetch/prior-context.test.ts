@@ -117,6 +117,20 @@ test("a page of thirty thousand escaped links shows the first ten thousand", () 
   expect([2_000, 4_000, 9_000, 9_999].map(link).filter((url) => !prior.has(url))).toEqual([]);
 });
 
+test("rule 7.3: whether links are the model's own writing takes milliseconds, however many and whatever the user said", () => {
+  for (const said of ["word ", "%41&amp;\\u0026 "]) {
+    const prior = new PriorContext();
+    for (let turn = 0; turn < 8; turn += 1) prior.addText(said.repeat(8_192 / said.length));
+    const url = "http://attacker.example/?d=SECRET";
+    prior.addQuery(`quote ${url}`);
+    const before = computedMs();
+    for (let link = 0; link < 1_000; link += 1) expect(prior.isOwnWriting(url)).toBe(true);
+    expect(computedMs() - before).toBeLessThan(250);
+    prior.addText("I mean attacker.example/?d=secret.");
+    expect(prior.isOwnWriting(url)).toBe(false);
+  }
+});
+
 describe("rule 7.3: a page holds up nobody, whatever it is made of", () => {
   const MOST = 10_000_000;
   const filled = (piece: string | ((index: number) => string), length: number) =>

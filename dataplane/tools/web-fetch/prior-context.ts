@@ -20,6 +20,8 @@ export class PriorContext {
   readonly #written = new WrittenUrls();
   /** The newest of what others than the model said, to look for an address without its scheme. */
   readonly #words: string[] = [];
+  /** The same in one spelling, which takes milliseconds; null: nobody has asked for it since the last of them came. */
+  #plainWords: readonly string[] | null = null;
   /** URLs of a large conversation, which another thread has read. */
   readonly #packed: Packed | null;
 
@@ -38,6 +40,7 @@ export class PriorContext {
   addText(text: string): void {
     this.#words.push(text.slice(-MAX_WORDS_CHARACTERS));
     if (this.#words.length > MAX_WORDS) this.#words.shift();
+    this.#plainWords = null;
     for (const url of urlsIn(text)) this.addUrl(url);
   }
 
@@ -86,7 +89,8 @@ export class PriorContext {
     if (!this.#written.has(parsed)) return false;
     // A user who says `example.com` has said `https://example.com/`, as far as secrets go.
     const spelling = spellingOf(parsed);
-    return !this.#words.some((words) => plain(words).includes(spelling));
+    this.#plainWords ??= this.#words.map(plain);
+    return !this.#plainWords.some((words) => words.includes(spelling));
   }
 }
 

@@ -13,12 +13,14 @@
 import { domainToUnicode } from "node:url";
 import { decodeEntities } from "./extract/scan.ts";
 
+/** What a query holds; read once, when it is first asked for. */
 interface Written {
-  readonly query: string;
   /** The query in the one spelling that URLs are looked for in. */
   readonly text: string;
   /** The URLs in it, each in one spelling. */
-  readonly urls: readonly string[];
+  readonly urls: ReadonlySet<string>;
+  /** Those of them with a query string. */
+  readonly withData: readonly string[];
 }
 
 /** Engines echo what they were just asked; more would cost each result more. */
@@ -30,7 +32,7 @@ const MAX_WORDS = 200;
 const MAX_DECODINGS = 3;
 
 export class WrittenUrls {
-  readonly #queries: Written[] = [];
+  readonly #queries: { readonly query: string; written: Written | null }[] = [];
 
   /** The newest of them. */
   get queries(): readonly string[] {
@@ -38,33 +40,46 @@ export class WrittenUrls {
   }
 
   addQuery(query: string): void {
-    this.#queries.push(writtenIn(query.slice(0, MAX_QUERY)));
+    this.#queries.push({ query: query.slice(0, MAX_QUERY), written: null });
     if (this.#queries.length > MAX_QUERIES) this.#queries.shift();
   }
 
   has(url: URL): boolean {
     const spelling = spellingOf(url);
-    return this.#queries.some(
-      ({ text, urls }) =>
-        text.includes(spelling) ||
-        urls.some((one) => one === spelling || (one.includes("?") && spelling.startsWith(one))),
-    );
+    return this.#queries.some((one) => {
+      one.written ??= writtenIn(one.query);
+      const { text, urls, withData } = one.written;
+      return (
+        urls.has(spelling) || withData.some((other) => spelling.startsWith(other)) || text.includes(spelling)
+      );
+    });
   }
 }
 
 function writtenIn(query: string): Written {
+  const readings = [...decodings(query)];
+  const words = new Set(
+    readings.flatMap((reading) =>
+      reading
+        .split(/[\s"'`<>|]+/)
+        .slice(0, MAX_WORDS)
+        .map(withoutScheme),
+    ),
+  );
   const urls = new Set<string>();
-  for (const reading of decodings(query)) {
-    for (const word of reading.split(/[\s"'`<>|]+/).slice(0, MAX_WORDS)) {
-      const bare = word.replace(/^.*:\/\//, "").replace(/^[^\p{L}\p{N}[]+/u, "");
-      if (!/[.:/]/.test(bare)) continue;
-      // Parsed as an opened URL is: dots in the path, a default port, an address in other digits.
-      for (const url of [`http://${bare}`, `https://${bare}`])
-        if (URL.canParse(url)) urls.add(spellingOf(new URL(url)));
+  for (const word of words) {
+    if (!/[.:/]/.test(word)) continue;
+    // Parsed as an opened URL is: dots in the path, a default port, an address in other digits.
+    for (const scheme of word.includes(":") ? ["http", "https"] : ["https"]) {
+      const url = `${scheme}://${word}`;
+      if (URL.canParse(url)) urls.add(spellingOf(new URL(url)));
     }
   }
-  return { query, text: plain(query), urls: [...urls] };
+  const withData = [...urls].filter((url) => url.includes("?"));
+  return { text: inOneSpelling(readings.at(-1) ?? query), urls, withData };
 }
+
+const withoutScheme = (word: string) => word.replace(/^.*:\/\//, "").replace(/^[^\p{L}\p{N}[]+/u, "");
 
 /** One spelling for all that lead to the same place: no scheme, nothing encoded, lower case, no mark at the end. */
 export function spellingOf({ username, password, hostname, port, pathname, search }: URL): string {
@@ -75,16 +90,17 @@ export function spellingOf({ username, password, hostname, port, pathname, searc
 
 const END_MARKS = /[/.,;:!?)\]}*_~|"'…]+$/;
 
-/** A text in one spelling; a plus is a blank, as in a URL's query, and invisible characters go. */
-export function plain(text: string): string {
-  const decoded = [...decodings(text)].at(-1) ?? text;
-  return decoded
+/** A text in one spelling, with nothing encoded. */
+export const plain = (text: string): string => inOneSpelling([...decodings(text)].at(-1) ?? text);
+
+/** A plus is a blank, as in a URL's query, and invisible characters go. */
+const inOneSpelling = (decoded: string): string =>
+  decoded
     .normalize("NFKC")
     .toLowerCase()
     .replaceAll("\\", "/")
     .replace(/\p{Cf}+/gu, "")
     .replace(/[\s+]+/g, " ");
-}
 
 /** The text, and what it is decoded from HTML, JSON and percent signs, until nothing changes. */
 function* decodings(text: string): Generator<string> {
