@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { computedMs } from "../../test/fakes/computed.ts";
 import { CitedSources, codePoints, linkCitations } from "./links.ts";
 
 function sources(...urls: string[]): CitedSources {
@@ -50,6 +51,15 @@ describe("links to tool results become citations", () => {
     expect(spans(`[1](${url})[2](${url}) [3](${url})`, sources(url))).toHaveLength(3);
   });
 
+  test("the label of a link begins behind the link before it, and has at most 4,096 characters", () => {
+    const known = sources("https://a.example/");
+    const link = "[a](https://a.example/)";
+    expect(spans(`[b ${link} c](https://a.example/)`, known)).toEqual([link]);
+    expect(spans("[b [c](https://b.example/) c](https://a.example/)", known)).toHaveLength(1);
+    expect(spans(`[${"a".repeat(4_095)}](https://a.example/)`, known)).toHaveLength(1);
+    expect(spans(`[${"a".repeat(4_096)}](https://a.example/)`, known)).toEqual([]);
+  });
+
   test("brackets within the label balance", () => {
     const url = "https://a.example/";
     expect(spans(`[a [b] c](${url})`, sources(url))).toEqual([`[a [b] c](${url})`]);
@@ -62,7 +72,10 @@ describe("links to tool results become citations", () => {
 
   test("unclosed and hostile text is read in linear time", () => {
     const known = sources("https://a.example/");
-    expect(linkCitations("[".repeat(100_000) + "](".repeat(50_000), known)).toEqual([]);
+    const before = computedMs();
+    expect(linkCitations("](https://a.example/) ".repeat(100_000), known)).toEqual([]);
+    expect(computedMs() - before).toBeLessThan(400);
+    expect(linkCitations("[".repeat(100_000) + "](".repeat(100_000), known)).toEqual([]);
     expect(linkCitations("[a](https://a.example/", known)).toEqual([]);
     expect(linkCitations("[a](https://a.example/\n)", known)).toEqual([]);
   });

@@ -77,11 +77,14 @@ function comparable(url: string): string | null {
 
 /** Longest link target that is looked at; beyond it, it is no link to a result. */
 const MAX_TARGET = 4_096;
+/** The same of its label, the bracket included. */
+const MAX_LABEL = 4_096;
 
 /** Every link to a source, in the order of the text. Linear in the text's length. */
 export function linkCitations(text: string, sources: CitedSources): LinkCitation[] {
   if (sources.size === 0) return [];
   const found: LinkCitation[] = [];
+  const labels = new Labels(text);
   let points = 0;
   let counted = 0;
   let from = 0;
@@ -95,13 +98,14 @@ export function linkCitations(text: string, sources: CitedSources): LinkCitation
     const url =
       target.startsWith("<") && target.endsWith(">") ? target.slice(1, -1) : (target.split(/\s/, 1)[0] ?? "");
     const source = sources.find(url);
-    const start = source === undefined ? null : labelStart(text, middle, counted);
+    const start = source === undefined ? null : labels.startOf(middle);
     if (source === undefined || start === null) continue;
     points += codePoints(text, counted, start);
     const startIndex = points;
     points += codePoints(text, start, end + 1);
     counted = end + 1;
     from = end + 1;
+    labels.passLink(end + 1);
     const label = text.slice(start + 1, middle);
     const title = source.title === null || source.title === "" ? label : source.title;
     found.push({ startIndex, endIndex: points, url: source.url, title, source });
@@ -126,19 +130,33 @@ function targetEnd(text: string, start: number): number | null {
   return null;
 }
 
-/** Index of the `[` that opens the label ending at `close`; brackets within it balance. */
-function labelStart(text: string, close: number, floor: number): number | null {
-  let depth = 0;
-  const limit = Math.max(floor, close - MAX_TARGET);
-  for (let index = close - 1; index >= limit; index -= 1) {
-    const char = text.charCodeAt(index);
-    if (char === 0x5d) depth += 1;
-    else if (char === 0x5b) {
-      if (depth === 0) return index;
-      depth -= 1;
-    }
+/** Finds where labels begin: reads a text once, from its start to its end, however many labels it seems to have. */
+class Labels {
+  readonly #text: string;
+  /** Brackets that are open at `#at`, the innermost last. */
+  #open: number[] = [];
+  #at = 0;
+
+  constructor(text: string) {
+    this.#text = text;
   }
-  return null;
+
+  /** Index of the `[` that opens the label ending at `close`, which lies behind all that were asked for; brackets within it balance. */
+  startOf(close: number): number | null {
+    for (; this.#at < close; this.#at += 1) {
+      const char = this.#text.charCodeAt(this.#at);
+      if (char === 0x5b) this.#open.push(this.#at);
+      else if (char === 0x5d) this.#open.pop();
+    }
+    const start = this.#open.at(-1);
+    return start !== undefined && start >= close - MAX_LABEL ? start : null;
+  }
+
+  /** What stands before the end of a link opens no label behind it. */
+  passLink(end: number): void {
+    this.#open = [];
+    this.#at = end;
+  }
 }
 
 /** Code points of a slice; a lone surrogate counts as one. */
