@@ -68,6 +68,18 @@ describe("rule 3.11: domain lists match subdomains; host case and a trailing dot
   });
 });
 
+test("rule 7.3: judging a URL by a list takes a millisecond, whatever both are made of", () => {
+  const parsed = parseDomainLists(
+    null,
+    Array.from({ length: 1_000 }, (_, index) => `example.com/*a${index}`),
+  );
+  if (parsed.kind === "invalid") throw new Error(parsed.message);
+  const url = new URL(`https://example.com/${"%41".repeat(1_300)}`);
+  const started = computedMs();
+  for (let hop = 0; hop < 10; hop += 1) expect(domainAllowed(url, parsed.lists)).toBe(true);
+  expect(computedMs() - started).toBeLessThan(100);
+});
+
 describe("domain lists of declarations (service.md, Declarations in Messages)", () => {
   test.each([
     ["https://example.com", "a domain must be given without a scheme"],
@@ -106,6 +118,11 @@ describe("domain lists of declarations (service.md, Declarations in Messages)", 
       param: "allowed_domains[1]",
     });
     expect(parseDomainLists(null, "a.example")).toMatchObject({ kind: "invalid", param: "blocked_domains" });
+    expect(parseDomainLists(["a.example", "b.example/**", `c.example/${"*".repeat(999)}`], null)).toEqual({
+      kind: "invalid",
+      param: "allowed_domains[2]",
+      message: "allowed_domains may hold at most 1000 * in all",
+    });
     expect(parseDomainLists(Array(101).fill("a.example"), null, 100)).toMatchObject({
       kind: "invalid",
       param: "allowed_domains",

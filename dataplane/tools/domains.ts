@@ -27,9 +27,10 @@ export type ParsedDomains =
   /** `param` is relative to the tool, such as `allowed_domains[2]`; `message` is for the client. */
   | { readonly kind: "invalid"; readonly param: string; readonly message: string };
 
-/** Keeps judging a URL cheap where the caller has no limit of its own. */
+/** These keep judging a URL cheap; the caller may have a lower limit of domains. */
 const MAX_DOMAINS = 1_000;
 const MAX_RULE_LENGTH = 2_048;
+const MAX_STARS = 1_000;
 
 /** Reads the two lists of a declaration; null and absent lists are no lists, and so is an empty one. */
 export function parseDomainLists(allowed: unknown, blocked: unknown, limit = MAX_DOMAINS): ParsedDomains {
@@ -40,6 +41,7 @@ export function parseDomainLists(allowed: unknown, blocked: unknown, limit = MAX
     return { kind: "invalid", param: "blocked_domains", message };
   }
   const rules: DomainRule[] = [];
+  let stars = 0;
   const [param, list] = given(allowed)
     ? ["allowed_domains", allowed]
     : ["blocked_domains", given(blocked) ? blocked : []];
@@ -48,7 +50,11 @@ export function parseDomainLists(allowed: unknown, blocked: unknown, limit = MAX
     return { kind: "invalid", param, message: `${param} may hold at most ${limit} domains` };
   for (const [index, entry] of list.entries()) {
     const rule = parseDomainRule(entry);
-    if (typeof rule === "string") return { kind: "invalid", param: `${param}[${index}]`, message: rule };
+    const place = `${param}[${index}]`;
+    if (typeof rule === "string") return { kind: "invalid", param: place, message: rule };
+    stars += Math.max(0, rule.path.length - 1);
+    if (stars > MAX_STARS)
+      return { kind: "invalid", param: place, message: `${param} may hold at most ${MAX_STARS} * in all` };
     rules.push(rule);
   }
   return {
@@ -77,14 +83,11 @@ export function parseDomainRule(entry: unknown): DomainRule | string {
 
 /** True when the lists let the URL pass. */
 export function domainAllowed(url: URL, lists: DomainLists): boolean {
-  const matches = (rule: DomainRule) => matchesDomain(url, rule);
-  return (lists.allowed === null || lists.allowed.some(matches)) && !lists.blocked.some(matches);
-}
-
-function matchesDomain(url: URL, rule: DomainRule): boolean {
   const host = url.hostname.replace(/\.$/, "");
-  if (host !== rule.domain && !host.endsWith(`.${rule.domain}`)) return false;
-  return matchesPath(plainPath(url.pathname + url.search), rule.path);
+  const path = plainPath(url.pathname + url.search);
+  const matches = (rule: DomainRule) =>
+    (host === rule.domain || host.endsWith(`.${rule.domain}`)) && matchesPath(path, rule.path);
+  return (lists.allowed === null || lists.allowed.some(matches)) && !lists.blocked.some(matches);
 }
 
 /** The first piece is a prefix, the others follow somewhere in order: leftmost matches suffice, in linear time. */
