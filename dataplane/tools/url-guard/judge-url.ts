@@ -18,7 +18,7 @@ export type UrlVerdict =
   | { readonly allowed: false; readonly malformed: boolean; readonly reason: string };
 
 /** Longest URL that is looked at; redirects may be longer than what a model may ask for. */
-const MAX_URL_LENGTH = 4096;
+export const MAX_URL_LENGTH = 4096;
 const MAX_NAME_LENGTH = 253;
 
 const refuse = (reason: string, malformed = false): UrlVerdict => ({ allowed: false, malformed, reason });

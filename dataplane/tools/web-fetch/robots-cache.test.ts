@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
 import { RobotsCache } from "./robots-cache.ts";
-import { parseRobots } from "./robots.ts";
+import type { Robots } from "./robots.ts";
 
-const withRules = (rules: number) =>
-  parseRobots(`user-agent: *\n${"disallow: /x\n".repeat(rules)}`, "svcfetch");
+const withRules = (rules: number): Robots =>
+  Array.from({ length: rules }, () => ({ allow: false, pieces: ["/x"], anchored: false, length: 2 }));
 
 test("rule 7.14: what one organization has read is unknown to another", () => {
   const cache = new RobotsCache();

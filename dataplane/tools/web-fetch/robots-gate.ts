@@ -82,7 +82,7 @@ async function readRobots(start: string, options: GateOptions, signal: AbortSign
         maxBytes: MAX_ROBOTS_BYTES,
         cut: true,
       });
-      return read.kind === "bytes" ? parseRobots(read.bytes.toString("utf8"), AGENT_TOKEN) : null;
+      return read.kind === "bytes" ? await parseRobots(read.bytes.toString("utf8"), AGENT_TOKEN) : null;
     }
     discardBody(body);
     if (statusCode >= 400 && statusCode <= 499) return allowAll;

@@ -1,8 +1,10 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { parseRobots, robotsAllow } from "./robots.ts";
+import { LoopTurns } from "../../../test/fakes/loop-turns.ts";
+import { MAX_ROBOTS_BYTES, parseRobots, robotsAllow } from "./robots.ts";
 
-const allows = (text: string, path: string) =>
-  robotsAllow(parseRobots(text, "svcfetch"), new URL(path, "https://example.com"));
+const allows = async (text: string, path: string) =>
+  robotsAllow(await parseRobots(text, "svcfetch"), new URL(path, "https://example.com"));
 
 const group = (agent: string, ...rules: string[]) => `User-agent: ${agent}\n${rules.join("\n")}\n`;
 
@@ -65,15 +67,30 @@ describe("rule 3.14: robots.txt per RFC 9309", () => {
     ["robots.txt itself is free", group("*", "Disallow: /"), "/robots.txt", true],
     ["rules before any group are nobody's", "Disallow: /\nUser-agent: x\nDisallow: /", "/a", true],
     ["HTML instead of rules allows", "<html><body>404: not found</body></html>", "/a", true],
-  ])("%s", (_, text, path, expected) => {
-    expect(allows(text, path)).toBe(expected);
+  ])("%s", async (_, text, path, expected) => {
+    expect(await allows(text, path)).toBe(expected);
   });
 
-  test("a hostile file of the largest size costs milliseconds", () => {
+  test("a hostile file of the largest size costs milliseconds", async () => {
     const agents =
       "User-agent: a\n".repeat(18_000) + "User-agent: *\n" + "Disallow: /*a*a*a*b\n".repeat(12_000);
     const started = performance.now();
-    expect(allows(agents, `/${"a".repeat(2_000)}`)).toBe(true);
+    expect(await allows(agents, `/${"a".repeat(2_000)}`)).toBe(true);
     expect(performance.now() - started).toBeLessThan(2_000);
+  });
+
+  test.each([
+    ["short rules", (index: number) => `Allow: /${index}\n`],
+    ["letters beyond ASCII", () => "Disallow: /üüüüü\n"],
+    ["escapes", () => `Disallow: /${"%61".repeat(300)}\n`],
+    ["one rule", (index: number) => (index === 0 ? "Disallow: /" : "%C3%BC".repeat(1_000))],
+  ])("rule 7.3: one of %s holds up nobody", async (_, line) => {
+    let text = "User-agent: *\n";
+    for (let index = 0; text.length < MAX_ROBOTS_BYTES; index += 1) text += line(index);
+    await parseRobots(text, "svcfetch");
+    const turns = new LoopTurns();
+    await parseRobots(text, "svcfetch");
+    await sleep(10);
+    expect(turns.stop()).toBeLessThan(25);
   });
 });

@@ -1,9 +1,12 @@
 /**
  * robots.txt by RFC 9309: the groups that name us replace the group of `*`, the longest matching rule wins and
  * `allow` wins a tie, `*` and a final `$` are special. Own code: the parser on npm copies each rule into each agent
- * of a group (a small file can take all memory) and lets an unrelated line end a group. Pure.
+ * of a group (a small file can take all memory) and lets an unrelated line end a group. Pure, but for the pauses of
+ * `parseRobots`.
  */
+import { Slices } from "../../lib/slices.ts";
 import { plainPath } from "../plain-path.ts";
+import { MAX_URL_LENGTH } from "../url-guard/judge-url.ts";
 
 export const USER_AGENT = "SvcFetch/1.0";
 /** How robots.txt files name us. */
@@ -11,6 +14,10 @@ export const AGENT_TOKEN = "svcfetch";
 
 /** Parsed only as far; RFC 9309 §2.5 asks for at least 500 KiB. */
 export const MAX_ROBOTS_BYTES = 500 * 1024;
+
+const SLICE_MS = 5;
+/** As long as a URL is with nine characters for each of its own: one beyond ASCII takes three octets, each of them escaped. */
+const MAX_RULE_LENGTH = 9 * MAX_URL_LENGTH;
 
 interface Rule {
   readonly allow: boolean;
@@ -25,14 +32,16 @@ export type Robots = readonly Rule[];
 
 export const allowAll: Robots = [];
 
-/** The rules for `agent`, a bare product token in lower case such as `svcfetch`. */
-export function parseRobots(text: string, agent: string): Robots {
+/** The rules for `agent`, a bare product token in lower case such as `svcfetch`; a large file is read in slices. */
+export async function parseRobots(text: string, agent: string): Promise<Robots> {
+  const slices = new Slices(SLICE_MS);
   const own: Rule[] = [];
   const everybody: Rule[] = [];
   let named = false;
   /** Whom the group at hand is for, and whether its rules have begun. */
   let group = { own: false, everybody: false, begun: true };
   for (const line of text.replace(/^\ufeff/, "").split(/[\r\n]+/)) {
+    if (slices.usedUp) await slices.pause();
     const { key, value } = field(line);
     if (key === "user-agent") {
       if (group.begun) group = { own: false, everybody: false, begun: false };
@@ -73,9 +82,9 @@ function field(line: string): { key: string; value: string } {
 /** `SvcFetch/1.0` and `svcfetch` name the same crawler. */
 const productToken = (value: string) => /^[a-z_-]*/.exec(value.toLowerCase())?.[0] ?? "";
 
-/** An empty `disallow` allows everything, which is what no rule does. */
+/** An empty `disallow` allows everything, which is what no rule does; one that is longer than any URL matches none. */
 function parseRule(allow: boolean, value: string): Rule | null {
-  if (value === "") return null;
+  if (value === "" || value.length > MAX_RULE_LENGTH) return null;
   const anchored = value.endsWith("$");
   const pattern = plainPath(anchored ? value.slice(0, -1) : value);
   return { allow, pieces: pattern.split(/\*+/), anchored, length: pattern.length };
