@@ -131,6 +131,14 @@ test("rule 7.3: whether links are the model's own writing takes milliseconds, ho
   }
 });
 
+test("rule 7.3: whether a found address was written takes microseconds also where it is made of marks", () => {
+  const prior = new PriorContext();
+  prior.addQuery("gates");
+  const before = computedMs();
+  for (let hit = 0; hit < 100; hit += 1) prior.addFound(`https://a.example/?${hit}${".".repeat(2_000)}x`, "");
+  expect(computedMs() - before).toBeLessThan(150);
+});
+
 describe("rule 7.3: a page holds up nobody, whatever it is made of", () => {
   const MOST = 10_000_000;
   const filled = (piece: string | ((index: number) => string), length: number) =>

@@ -85,10 +85,17 @@ const withoutScheme = (word: string) => word.replace(/^.*:\/\//, "").replace(/^[
 export function spellingOf({ username, password, hostname, port, pathname, search }: URL): string {
   const user = username === "" && password === "" ? "" : `${username}:${password}@`;
   const host = domainToUnicode(hostname) || hostname;
-  return plain(`${user}${host}${port === "" ? "" : `:${port}`}${pathname}${search}`).replace(END_MARKS, "");
+  return withoutEndMarks(plain(`${user}${host}${port === "" ? "" : `:${port}`}${pathname}${search}`));
 }
 
-const END_MARKS = /[/.,;:!?)\]}*_~|"'…]+$/;
+const END_MARKS: ReadonlySet<string | undefined> = new Set("/.,;:!?)]}*_~|\"'…");
+
+/** A regular expression for it would begin anew at each of many marks in the middle. */
+function withoutEndMarks(text: string): string {
+  let end = text.length;
+  while (END_MARKS.has(text[end - 1])) end -= 1;
+  return text.slice(0, end);
+}
 
 /** A text in one spelling, with nothing encoded. */
 export const plain = (text: string): string => inOneSpelling([...decodings(text)].at(-1) ?? text);
