@@ -8,6 +8,7 @@ import type { WorkerPool } from "../lib/worker-pool.ts";
 import type { Reads } from "../store/reads.ts";
 import type { Serve } from "../inference/serve.ts";
 import type { ConfigStatus, Source } from "../config/schema.ts";
+import { AnswerTurns } from "./admin/answer-turns.ts";
 import { configurationRoutes } from "./admin/configuration.ts";
 import { organizationKeyRoutes } from "./admin/organization-keys.ts";
 import { projectRoutes } from "./admin/projects.ts";
@@ -54,6 +55,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const { pool, reads, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } =
     parts;
   const { requestRetentionMs, acknowledged, consoleFiles, upstreams } = parts;
+  const turns = new AnswerTurns(pool.configuration.maxPoolSize ?? 1);
   return [
     modelRoutes,
     keyRoutes(keys, { pool, holds }),
@@ -62,12 +64,12 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
     fileRoutes(files),
     messageBatchRoutes(context, publicUrl),
     batchRoutes(context),
-    organizationKeyRoutes({ pool, reads, keys, holds }),
-    projectRoutes({ pool, reads, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
-    userRoutes({ pool, reads, holds }),
+    organizationKeyRoutes({ pool, reads, turns, keys, holds }),
+    projectRoutes({ pool, reads, turns, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
+    userRoutes({ pool, reads, turns, holds }),
     consoleSignInRoutes,
-    reportRoutes(reads),
-    requestRecordRoutes({ reads, retentionMs: requestRetentionMs }),
+    reportRoutes(reads, turns),
+    requestRecordRoutes({ reads, turns, retentionMs: requestRetentionMs }),
     configurationRoutes(acknowledged),
     openApiRoutes,
     ...(consoleFiles === undefined ? [] : [consoleRoutes(consoleFiles)]),

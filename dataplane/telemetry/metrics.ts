@@ -235,7 +235,7 @@ export const metrics = {
   }),
   /**
    * `reason`: credit, limit (the organization's of rate or number), free (that of free endpoints), text (that of
-   * counted text), address (too many unknown keys), organization_bytes, process_bytes.
+   * counted text), reports (too many wait, lists too), address (too many unknown keys), organization_bytes, process_bytes.
    */
   refused: new Counter({
     name: "gapura_refused_requests_total",

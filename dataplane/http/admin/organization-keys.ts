@@ -18,6 +18,7 @@ import {
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { actorOf } from "./actor.ts";
+import type { AnswerTurns } from "./answer-turns.ts";
 import { readKeyChange, readNewKey } from "./key-bodies.ts";
 import { limitsObject, showKeys, type StandingNeeds } from "./limits.ts";
 import { pathId, readChoice, readOne } from "./parameters.ts";
@@ -28,10 +29,11 @@ export interface AdminNeeds {
   readonly keys: Keys;
   readonly holds: StandingNeeds["holds"];
   readonly reads: Reads;
+  readonly turns: AnswerTurns;
 }
 
 export const organizationKeyRoutes =
-  ({ pool, keys, holds, reads }: AdminNeeds): Routes =>
+  ({ pool, keys, holds, reads, turns }: AdminNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
     const { shown, shownOne } = showKeys({ pool, holds }, (key, organizationId) =>
@@ -47,7 +49,7 @@ export const organizationKeyRoutes =
       };
     });
 
-    app.get("/v1/organizations/api_keys", access, async (request) => {
+    const list = turns.json(async (request) => {
       const asked = request.query as Query;
       const query = readFilteredList(asked, MAX_SHORT_LIMIT, [
         "status",
@@ -80,6 +82,7 @@ export const organizationKeyRoutes =
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
       return listEnvelope(await shown(organizationId, page.keys, from), page.hasMore);
     });
+    app.get("/v1/organizations/api_keys", access, list);
 
     app.post("/v1/organizations/api_keys", access, async (request) => {
       const asked = await readNewKey(request, services.clock.now());

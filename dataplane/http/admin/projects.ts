@@ -26,6 +26,7 @@ import {
 import { callerOf, type Routes } from "../route.ts";
 import { changeProjectLimits } from "../../identity/project-limits.ts";
 import { actorOf } from "./actor.ts";
+import type { AnswerTurns } from "./answer-turns.ts";
 import { readFields } from "./bodies.ts";
 import { readKeyChange, readNewKey } from "./key-bodies.ts";
 import { limitsObject, readLimits, showKeys, standingsOfProjects } from "./limits.ts";
@@ -34,6 +35,7 @@ import { pathId, readChoice } from "./parameters.ts";
 export interface ProjectNeeds {
   readonly pool: DatabasePool;
   readonly reads: Reads;
+  readonly turns: AnswerTurns;
   readonly keys: Keys;
   readonly holds: Pick<Holds, "standing" | "refresh">;
   /** How much an organization may keep. */
@@ -48,7 +50,7 @@ interface OfKey {
 }
 
 export const projectRoutes =
-  ({ pool, reads, keys, holds, limitsOf }: ProjectNeeds): Routes =>
+  ({ pool, reads, turns, keys, holds, limitsOf }: ProjectNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
     const { shown, shownOne } = showKeys({ pool, holds }, (key, organizationId) =>
@@ -90,7 +92,7 @@ export const projectRoutes =
       };
     });
 
-    app.get("/v1/organization/projects", access, async (request) => {
+    const listProjects = turns.json(async (request) => {
       const asked = request.query as Query;
       const query = readFilteredList(asked, MAX_LIMIT, ["include_archived"]);
       const archivedToo = readChoice(asked, "include_archived", ["true", "false"]) === "true";
@@ -106,6 +108,7 @@ export const projectRoutes =
       }));
       return listEnvelope(objects, hasMore);
     });
+    app.get("/v1/organization/projects", access, listProjects);
 
     app.post<OfProject>("/v1/organization/projects/:project", access, async (request) => {
       const change = readLimits((await readFields(request, ["limits"])).limits);
@@ -127,7 +130,7 @@ export const projectRoutes =
       return { ...projectObject(changed, organizationId, services.snapshot()), standing };
     });
 
-    app.get<OfProject>(projectKeys, access, async (request) => {
+    const listKeys = turns.json<OfProject>(async (request) => {
       const asked = request.query as Query;
       const query = readFilteredList(asked, MAX_LIMIT, ["owner_project_access"]);
       const owners = readChoice(asked, "owner_project_access", ["active", "inactive", "any"]);
@@ -154,6 +157,7 @@ export const projectRoutes =
       if (owners === "inactive") return listEnvelope([], false);
       return listEnvelope(await shown(organizationId, page.keys, from), page.hasMore);
     });
+    app.get<OfProject>(projectKeys, access, listKeys);
 
     app.post<OfProject>(projectKeys, access, async (request) => {
       const asked = await readNewKey(request, services.clock.now());

@@ -6,11 +6,10 @@ import { costs } from "../../reports/costs.ts";
 import { exportCosts } from "../../reports/focus/export.ts";
 import { messagesUsage } from "../../reports/messages-usage.ts";
 import type { ReportQuery } from "../../reports/parameters.ts";
-import { REPORT_SLICE_MS } from "../../reports/sums.ts";
-import { jsonInSlices } from "../../lib/json-slices.ts";
 import type { Reads } from "../../store/reads.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
 import { streamed } from "../streamed.ts";
+import type { AnswerTurns } from "./answer-turns.ts";
 
 const reports = {
   "/v1/organizations/usage_report/messages": messagesUsage,
@@ -20,20 +19,25 @@ const reports = {
 } as const;
 
 export const reportRoutes =
-  (reads: Reads): Routes =>
+  (reads: Reads, turns: AnswerTurns): Routes =>
   (app: FastifyInstance, { clock }: HttpServices) => {
     for (const [path, report] of Object.entries(reports)) {
-      app.get(path, { config: { access: "admin" } }, async (request, reply) => {
+      const answer = turns.json(async (request) => {
         const { organizationId } = callerOf(request);
         const from = await reads.of(organizationId);
-        const shown = await report(from, organizationId, request.query as ReportQuery, clock.now());
-        return reply.type("application/json; charset=utf-8").send(await jsonInSlices(shown, REPORT_SLICE_MS));
+        return await report(from, organizationId, request.query as ReportQuery, clock.now());
       });
+      app.get(path, { config: { access: "admin" } }, answer);
     }
     app.get("/v1/organization/costs/export", { config: { access: "admin" } }, async (request, reply) => {
       const { organizationId } = callerOf(request);
       const from = await reads.of(organizationId);
-      const { type, name, contents } = exportCosts(from, organizationId, request.query as ReportQuery);
+      const { type, name, contents } = exportCosts(
+        from,
+        organizationId,
+        request.query as ReportQuery,
+        turns.parts(request, reply),
+      );
       return reply
         .headers({
           "content-type": type,

@@ -18,23 +18,25 @@ import {
   USUAL_LIMIT,
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
+import type { AnswerTurns } from "./answer-turns.ts";
 import { pathId, readOne } from "./parameters.ts";
 
 const REQUEST_FILTERS = ["api_key_id", "model", "project_id", "code", "status", "from", "to"];
 
 export interface RecordNeeds {
   readonly reads: Reads;
+  readonly turns: AnswerTurns;
   /** 0: none are kept. */
   readonly retentionMs: number;
 }
 
 export const requestRecordRoutes =
-  ({ reads, retentionMs }: RecordNeeds): Routes =>
+  ({ reads, turns, retentionMs }: RecordNeeds): Routes =>
   (app, { clock }) => {
     const access = { config: { access: "admin" } } as const;
     const oldest = () => clock.now() - retentionMs;
 
-    app.get("/v1/organization/requests", access, async (request) => {
+    const list = turns.json(async (request) => {
       const { organizationId } = callerOf(request);
       const asked = request.query as Query;
       const { limit, order, cursor } = readFilteredList(asked, MAX_SHORT_LIMIT, REQUEST_FILTERS);
@@ -69,6 +71,7 @@ export const requestRecordRoutes =
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
       return listEnvelope(page.items.map(shown), page.hasMore);
     });
+    app.get("/v1/organization/requests", access, list);
 
     app.get<{ Params: { id: string } }>("/v1/organization/requests/:id", access, async (request) => {
       const id = pathId(request.params.id);

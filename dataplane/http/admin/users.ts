@@ -14,6 +14,7 @@ import {
   USUAL_LIMIT,
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
+import type { AnswerTurns } from "./answer-turns.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
 import { pathId } from "./parameters.ts";
 
@@ -23,11 +24,12 @@ const ME = "me";
 export interface UserNeeds {
   readonly pool: CommonQueryMethods;
   readonly reads: Reads;
+  readonly turns: AnswerTurns;
   readonly holds: StandingNeeds["holds"];
 }
 
 export const userRoutes =
-  ({ pool: primary, reads, holds }: UserNeeds): Routes =>
+  ({ pool: primary, reads, turns, holds }: UserNeeds): Routes =>
   (app) => {
     const access = { config: { access: "admin" } } as const;
     const shown = async (
@@ -40,7 +42,7 @@ export const userRoutes =
       return people.map((person) => ({ ...userObject(person), standing: standings(person.id) }));
     };
 
-    app.get("/v1/organization/users", access, async (request) => {
+    const list = turns.json(async (request) => {
       const { organizationId } = callerOf(request);
       const { limit, order, cursor } = readFilteredList(request.query as Query, MAX_SHORT_LIMIT, []);
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
@@ -49,6 +51,7 @@ export const userRoutes =
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
       return listEnvelope(await shown(pool, organizationId, page.items), page.hasMore);
     });
+    app.get("/v1/organization/users", access, list);
 
     app.get<{ Params: { id: string } }>("/v1/organization/users/:id", access, async (request) => {
       const caller = callerOf(request);

@@ -4,7 +4,7 @@ import { requireKnownNames } from "../../lib/query.ts";
 import { invalidParameter } from "../../lib/query.ts";
 import type { ReportQuery } from "../parameters.ts";
 import { focusCsv, focusParquet } from "./files.ts";
-import { monthPages } from "./pages.ts";
+import { monthPages, type ReadInTurn } from "./pages.ts";
 
 const files = {
   "focus-csv": { type: "text/csv", ending: "csv", write: focusCsv },
@@ -19,8 +19,13 @@ export interface Export {
   readonly contents: AsyncIterable<string | Uint8Array>;
 }
 
-/** @throws ApiError 400 naming the parameter. */
-export function exportCosts(pool: CommonQueryMethods, organizationId: string, query: ReportQuery): Export {
+/** @param inTurn reads one page. @throws ApiError 400 naming the parameter. */
+export function exportCosts(
+  pool: CommonQueryMethods,
+  organizationId: string,
+  query: ReportQuery,
+  inTurn?: ReadInTurn,
+): Export {
   requireKnownNames(query, ["format", "month"]);
   const format = exportFormats.find((known) => known === query["format"]);
   if (format === undefined) throw invalidParameter("format", `format must be ${exportFormats.join(" or ")}.`);
@@ -30,6 +35,6 @@ export function exportCosts(pool: CommonQueryMethods, organizationId: string, qu
   const bounds = [Number(month) - 1, Number(month)].map((index) => Date.UTC(Number(year), index));
   const [from = 0, to = 0] = bounds;
   const { type, ending, write } = files[format];
-  const pages = monthPages(pool, organizationId, { from, to });
+  const pages = monthPages(pool, organizationId, { from, to }, inTurn);
   return { type, name: `focus-${text}.${ending}`, contents: write({ organizationId, from, to }, pages) };
 }

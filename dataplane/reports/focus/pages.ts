@@ -36,16 +36,21 @@ export type DayGroup = z.output<typeof groupSchema> & {
   readonly day: number;
 };
 
+/** Reads a page when it is its turn. */
+export type ReadInTurn = <Page>(read: () => Promise<Page>) => Promise<Page>;
+const atOnce: ReadInTurn = (read) => read();
+
 /** @param month Unix milliseconds of its start and of its end. */
 export async function* monthPages(
   pool: CommonQueryMethods,
   organizationId: string,
   month: { readonly from: number; readonly to: number },
+  inTurn = atOnce,
 ): AsyncGenerator<readonly DayGroup[]> {
   for (let day = month.from; day < month.to; day += DAY_MS) {
     let after: DayGroup | null = null;
     do {
-      const page: readonly DayGroup[] = await dayPage(pool, organizationId, day, after);
+      const page: readonly DayGroup[] = await inTurn(() => dayPage(pool, organizationId, day, after));
       if (page.length > 0) yield page;
       after = page.length < PAGE ? null : (page.at(-1) ?? null);
     } while (after !== null);

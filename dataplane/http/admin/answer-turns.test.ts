@@ -1,0 +1,56 @@
+import { expect, test } from "vitest";
+import { sampleKeys } from "../../../test/fakes/sample-snapshot.ts";
+import { startTestServer } from "../../../test/fakes/test-server.ts";
+import { ByteBudget } from "../../lib/byte-budget.ts";
+import { AnswerTurns } from "./answer-turns.ts";
+
+const admin = { headers: { authorization: `Bearer ${sampleKeys.admin}` } };
+const PATH = "/v1/organization/long";
+
+/** A server with one long answer, made of what `make` brings. */
+async function world(make: () => Promise<object>, connections = 10) {
+  const bodies = new ByteBudget(64 * 1024);
+  const turns = new AnswerTurns(connections);
+  const server = await startTestServer(
+    [(app) => app.get(PATH, { config: { access: "admin" } }, turns.json(make))],
+    { services: { bodies } },
+  );
+  return { server, bodies };
+}
+
+test("an answer counts among the bytes of bodies until it is out", async () => {
+  const { server, bodies } = await world(async () => ({ data: ["x".repeat(1024 * 1024)] }));
+  await using _ = server;
+  const alone = await server.fetch(PATH, admin);
+  expect([alone.status, (await alone.text()).length]).toEqual([200, 1024 * 1024 + 13]);
+  await expect.poll(() => bodies.used).toBe(0);
+  // One always fits into an idle process.
+  const other = bodies.lease("org_other");
+  other.take(1);
+  expect((await server.fetch(PATH, admin)).status).toBe(503);
+  other.release();
+  expect((await server.fetch(PATH, admin)).status).toBe(200);
+});
+
+test("one of an organization is made at a time, and who leaves waits no more", async () => {
+  const made: PromiseWithResolvers<object>[] = [];
+  const { server } = await world(() => {
+    const one = Promise.withResolvers<object>();
+    made.push(one);
+    return one.promise;
+  });
+  await using _ = server;
+  const leaves = new AbortController();
+  const first = server.fetch(PATH, admin);
+  await expect.poll(() => made.length).toBe(1);
+  const second = server.fetch(PATH, { ...admin, signal: leaves.signal });
+  const third = server.fetch(PATH, admin);
+  leaves.abort();
+  await expect(second).rejects.toThrow("aborted");
+  made[0]?.resolve({ data: [] });
+  expect((await first).status).toBe(200);
+  await expect.poll(() => made.length).toBe(2);
+  made[1]?.reject(new Error("the database is away"));
+  expect((await third).status).toBe(500);
+  expect(made).toHaveLength(2);
+});

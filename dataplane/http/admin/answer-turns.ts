@@ -1,0 +1,112 @@
+/**
+ * Turns for the answers of the admin API that may take seconds of the database and many megabytes: reports, lists and exports. A
+ * few are made at a time, one of an organization, and organizations take turns, so that whoever asks for many keeps nobody
+ * else from the stores and does not fill the memory (rule 7.7).
+ */
+import type { FastifyReply, FastifyRequest, RouteGenericInterface } from "fastify";
+import { ApiError } from "../../lib/api-error.ts";
+import { FairPlaces, type NoPlace, type Release } from "../../lib/fair-places.ts";
+import { jsonInSlices } from "../../lib/json-slices.ts";
+import { metrics } from "../../telemetry/metrics.ts";
+import { clientGone } from "../body-errors.ts";
+import { callerOf } from "../route.ts";
+
+/** Answers of one organization that wait for their turn; and of all. */
+const WAITING = { waitingOfOne: 30, waiting: 1_000 };
+/** Exports of one organization that are sent at a time: each holds what it has read and its client has not taken yet. */
+const MOST_EXPORTS = 4;
+/**
+ * Answers that are made at a time, of all organizations: the longest take hundreds of megabytes until they are written. One where
+ * there are fewer connections to the database, as each may hold one for seconds.
+ */
+const AT_ONCE = 2;
+const ENOUGH_CONNECTIONS = 5 * AT_ONCE;
+/** So long an answer is written before others have a turn of the event loop. */
+const SLICE_MS = 5;
+
+export class AnswerTurns {
+  readonly #answers: FairPlaces;
+  /** Of exports, which are read page by page: none is turned away once it has begun. */
+  readonly #pages: FairPlaces;
+  /** Exports that are being sent, by organization. */
+  readonly #exports = new Map<string, number>();
+
+  /** @param connections of this process to the database. */
+  constructor(connections: number) {
+    const places = connections < ENOUGH_CONNECTIONS ? 1 : AT_ONCE;
+    this.#answers = new FairPlaces({ places, placesOfOne: 1, ...WAITING });
+    this.#pages = new FairPlaces({ places: 1, waitingOfOne: Infinity, waiting: Infinity });
+  }
+
+  /**
+   * A handler that answers with the JSON of what `make` brings, when it is the organization's turn. The answer counts among the
+   * bytes of bodies until it is out (rule 7.2).
+   */
+  json<Route extends RouteGenericInterface>(make: (request: FastifyRequest<Route>) => Promise<object>) {
+    return async (request: FastifyRequest<Route>, reply: FastifyReply<Route>): Promise<FastifyReply> => {
+      const release = taken(await this.#answers.take(organizationOf(request), whileThere(reply)));
+      try {
+        const bytes = await jsonInSlices(await make(request), SLICE_MS);
+        request.bodyLease.take(bytes.length);
+        reply.type("application/json; charset=utf-8");
+        return (reply as FastifyReply).send(bytes);
+      } finally {
+        release();
+      }
+    };
+  }
+
+  /**
+   * Reads an answer that is sent as it is read, each part when it is the organization's turn. @throws ApiError 429 when it has
+   * too many such already.
+   */
+  parts(request: FastifyRequest, reply: FastifyReply): <Part>(read: () => Promise<Part>) => Promise<Part> {
+    const organizationId = organizationOf(request);
+    const others = this.#exports.get(organizationId) ?? 0;
+    if (others >= MOST_EXPORTS) throw tooMany("exports");
+    this.#exports.set(organizationId, others + 1);
+    reply.raw.once("close", () => this.#ended(organizationId));
+    const there = whileThere(reply);
+    return async (read) => {
+      const release = taken(await this.#pages.take(organizationId, there));
+      try {
+        return await read();
+      } finally {
+        release();
+      }
+    };
+  }
+
+  #ended(organizationId: string): void {
+    const left = (this.#exports.get(organizationId) ?? 1) - 1;
+    if (left > 0) this.#exports.set(organizationId, left);
+    else this.#exports.delete(organizationId);
+  }
+}
+
+const organizationOf = (request: Pick<FastifyRequest, "caller" | "routeOptions">): string =>
+  callerOf(request as FastifyRequest).organizationId;
+
+/** Aborts when the client has left, or its answer is out. */
+function whileThere({ raw }: Pick<FastifyReply, "raw">): AbortSignal {
+  const gone = new AbortController();
+  raw.once("close", () => gone.abort(clientGone()));
+  return gone.signal;
+}
+
+function tooMany(what: string): ApiError {
+  metrics.refused.inc({ reason: "reports" });
+  return new ApiError("rate_limited", `Too many ${what} of this organization are being read.`, {
+    retryAfterSeconds: 1,
+  });
+}
+
+/** @throws ApiError 429, 503 where too many wait already. */
+function taken(place: Release | NoPlace): Release {
+  if (typeof place !== "string") return place;
+  if (place === "busy_owner") throw tooMany("reports and lists");
+  metrics.refused.inc({ reason: "reports" });
+  throw new ApiError("unavailable", "Too many reports and lists are being read. Try again in a moment.", {
+    retryAfterSeconds: 1,
+  });
+}

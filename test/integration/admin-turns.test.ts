@@ -1,0 +1,59 @@
+/** Reports and lists of the admin API are made in turns: whoever asks for many at once takes the stores from nobody (rule 7.7). */
+import pg from "pg";
+import { afterAll, beforeAll, expect, test } from "vitest";
+import { AdminWorld } from "./admin-world.ts";
+
+let world: AdminWorld;
+let holder: pg.Client;
+beforeAll(async () => {
+  world = await AdminWorld.open();
+  holder = new pg.Client({ connectionString: world.databaseUrl });
+  await holder.connect();
+});
+afterAll(async () => {
+  await holder?.end();
+  await world?.close();
+});
+
+const ASKED = 40;
+/** One is made, and thirty wait; of exports so many are sent at a time. */
+const TAKEN = { reports: 31, lists: 31, exports: 4 };
+
+test.each([
+  ["reports", "/v1/organization/usage/completions", "usage_hourly"],
+  ["lists", "/v1/organization/requests", "request_records"],
+  ["exports", "/v1/organization/costs/export?format=focus-csv&month=2026-03", "usage_hourly"],
+] as const)(
+  "%s of one organization that take long keep no other from Postgres",
+  async (what, path, table) => {
+    await holder.query(`begin; lock table ${table} in access exclusive mode`);
+    const asked = Array.from({ length: ASKED }, () => world.call(world.a.admin, "GET", path, { raw: true }));
+    const refused = await Promise.all(await firstOf(ASKED - TAKEN[what], asked));
+    const began = performance.now();
+    const others = await Promise.all([
+      world.call(world.b.inference, "GET", "/v1/key"),
+      world.call(world.b.admin, "GET", "/v1/organizations/api_keys"),
+      world.call(world.b.admin, "POST", "/v1/organizations/api_keys", { body: { name: "new" } }),
+    ]);
+    expect(others.map(({ status }) => status)).toEqual([200, 200, 200]);
+    expect(performance.now() - began).toBeLessThan(4_000);
+    for (const { status, headers } of refused)
+      expect([status, headers.get("retry-after")]).toEqual([429, "1"]);
+    await holder.query("rollback");
+    const answers = await Promise.all(asked);
+    expect(answers.filter(({ status }) => status === 200)).toHaveLength(TAKEN[what]);
+  },
+);
+
+/** The first so many of these that are settled. */
+async function firstOf<Value>(count: number, all: readonly Promise<Value>[]): Promise<Promise<Value>[]> {
+  const settled: Promise<Value>[] = [];
+  const { promise, resolve } = Promise.withResolvers<void>();
+  for (const one of all)
+    void one.finally(() => {
+      settled.push(one);
+      if (settled.length === count) resolve();
+    });
+  await promise;
+  return settled;
+}
