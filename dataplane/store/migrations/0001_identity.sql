@@ -70,9 +70,12 @@ create table api_keys (
   deleted_at timestamptz,
   check ((kind = 'inference') = (project_id is not null))
 );
-create index api_keys_organization on api_keys (organization_id, position desc) where source <> 'identity';
+-- Without those that were deleted: an organization may make and delete keys for every job of its.
+create index api_keys_organization on api_keys (organization_id, position desc)
+where source <> 'identity' and deleted_at is null;
 create index api_keys_people on api_keys (organization_id, position desc) where source = 'identity';
-create index api_keys_project on api_keys (project_id, position desc) where source <> 'identity';
+create index api_keys_project on api_keys (project_id, position desc)
+where source <> 'identity' and deleted_at is null;
 -- A declared key is known by its name: a new secret under the same name is the same key.
 create unique index api_keys_declared on api_keys (organization_id, kind, name) where source = 'declared';
 
