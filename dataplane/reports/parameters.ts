@@ -174,8 +174,8 @@ export function parseMoment(text: string): number | null {
   const [, year, month, day, hour = "0", minute = "0", second = "0", fraction = "", offset = "Z"] = match;
   const midnight = Date.UTC(Number(year), Number(month) - 1, Number(day));
   const date = new Date(midnight);
-  // Date.UTC rolls 30 February over into March.
-  if (date.getUTCMonth() !== Number(month) - 1 || date.getUTCDate() !== Number(day)) return null;
+  // Date.UTC rolls 30 February over into March, and takes the year 70 for 1970.
+  if (date.toISOString().slice(0, 10) !== `${year}-${month}-${day}`) return null;
   if (Number(hour) > 23 || Number(minute) > 59 || Number(second) > 59) return null;
   const ahead = parseOffset(offset);
   if (ahead === null) return null;
