@@ -31,7 +31,7 @@ const limitedSchema = z.object({
 const creditsOf = (limits: FragmentSqlToken) =>
   sql.fragment`jsonb_strip_nulls(jsonb_build_object('credits', ${limits} -> 'credits'))`;
 
-/** The limits of credit that hold for each of these keys, by their ids. */
+/** The limits of credit that hold for each of these keys, by their ids; none hold for who asks no models. */
 export async function scopesOfKeys(
   pool: CommonQueryMethods,
   keyIds: readonly string[],
@@ -42,7 +42,7 @@ export async function scopesOfKeys(
       ${creditsOf(sql.fragment`project.limits`)} as "projectLimits"
     from api_keys key join organizations organization on organization.id = key.organization_id
     left join projects project on project.id = key.project_id
-    where key.id = any(${sql.array([...keyIds], "text")})
+    where key.id = any(${sql.array([...keyIds], "text")}) and key.kind = 'inference'
   `);
   const scopes = new Map(
     rows.map(({ projectId, projectLimits, ...key }) => [

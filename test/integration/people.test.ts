@@ -162,6 +162,20 @@ describe("a member", () => {
     expect([(await me(member)).status, (await me(world.a.admin)).status]).toEqual([401, 404]);
   });
 
+  test("who asks no models has no limit of those that keys have by default", async () => {
+    await declare({}, { keyDefaults: { credits: { amountMicros: "1000000", per: "day" } } });
+    for (const [group, standing] of [
+      ["ml", [{ scope: "key", per: "day", amount: "1" }]],
+      ["watchers", []],
+      ["owners", []],
+    ] as const) {
+      const token = world.token(world.a, group, { sub: `default-${group}` });
+      await world.call(token, "GET", group === "ml" ? "/v1/models" : "/v1/organization/users/me");
+      const { data } = (await admin("/v1/organization/users?limit=1")).body as { data: object[] };
+      expect(data).toMatchObject([{ standing }]);
+    }
+  });
+
   test("of one organization is nobody to the other, though both have the same issuer and subject", async () => {
     await declare();
     const [one, other] = await Promise.all(
