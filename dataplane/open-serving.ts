@@ -17,6 +17,7 @@ import { newId } from "./lib/ids.ts";
 import { parseSealKeys, sealing, type OrganizationSealer, type SealKey } from "./lib/seal.ts";
 import type { WorkerPool } from "./lib/worker-pool.ts";
 import type { OpenStores } from "./open-stores.ts";
+import { ServedNames } from "./telemetry/served-names.ts";
 import { redisToolCache } from "./tools/cache.ts";
 import { redisCallLimit, type AdmitToolCall } from "./tools/call-limit.ts";
 import { createToolbox } from "./tools/toolbox.ts";
@@ -72,7 +73,11 @@ export function openServing({ environment, log, stores, loader, bodies }: Servin
   const dispatcher = newUpstreamDispatcher();
   const fresh = newUpstreamDispatcher({ keepAlive: false });
   const upstreams = new Upstreams(dispatcher, { fresh });
-  loader.subscribe(({ routing }) => upstreams.health.serve(routing.routes));
+  const names = new ServedNames();
+  loader.subscribe(({ routing: { routes } }) => {
+    upstreams.health.serve(routes);
+    names.serve(routes);
+  });
   const keys = sealKeys(environment, log);
   const sealerOf = sealing(keys);
   const large = newLargePool(keys);

@@ -8,6 +8,7 @@ import type { Exemplar, Observations, Tally } from "./tally.ts";
 
 /** The metrics of one dialect and model: one entry for each pair that the registry holds anyway. */
 interface RequestMetrics {
+  readonly model: string;
   readonly duration: Observations;
   readonly firstByte: Observations;
   readonly overhead: Observations;
@@ -21,6 +22,7 @@ function requestMetricsOf(dialect: string, model: string): RequestMetrics {
   let found = requestMetrics.get(key);
   if (found === undefined) {
     found = {
+      model,
       duration: metrics.requestDuration.series({ dialect, model }),
       firstByte: metrics.firstByte.series({ dialect, model }),
       overhead: metrics.overhead.series({ dialect }),
@@ -80,7 +82,13 @@ export function countScript(seconds: number): void {
 
 /** Counts an upstream call that reported more than is possible (rule 7.9). */
 export function countImplausible(model: string, upstream: string): void {
-  metrics.implausibleUsage.inc({ model, upstream });
+  metrics.implausibleUsage.series({ model, upstream }).value += 1;
+}
+
+/** The series of these models were forgotten: they are found anew. */
+export function forgetCounts(isGone: (labels: { readonly model: string }) => boolean): void {
+  for (const [key, of] of requestMetrics) if (isGone(of)) requestMetrics.delete(key);
+  for (const model of chargeMetrics.keys()) if (isGone({ model })) chargeMetrics.delete(model);
 }
 
 const tokenKinds = ["input", "cache_read", "cache_write", "output"] as const;

@@ -215,7 +215,7 @@ export const metrics = {
     labelNames: ["dialect", "kind"],
     registers,
   }),
-  implausibleUsage: new Counter({
+  implausibleUsage: new TallyCounter({
     name: "gapura_implausible_usage_total",
     help: "Upstream calls whose reported usage is more than is possible, and was not believed.",
     labelNames: ["model", "upstream"],

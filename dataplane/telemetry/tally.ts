@@ -40,6 +40,13 @@ class Series<Name extends string, One = Tally> {
   each(tell: (labels: Labels<Name>, one: One) => void): void {
     for (const { labels, one } of this.#known.values()) tell(labels, one);
   }
+
+  /** Ends those of which it is so, and returns their labels. Whoever keeps one counts for nobody. */
+  forget(isGone: (labels: Labels<Name>) => boolean): readonly Labels<Name>[] {
+    const gone = [...this.#known].filter(([, { labels }]) => isGone(labels));
+    for (const [key] of gone) this.#known.delete(key);
+    return gone.map(([, { labels }]) => labels);
+  }
 }
 
 const nothing = (): Tally => ({ value: 0 });
@@ -58,9 +65,14 @@ export class TallyCounter<Name extends string> extends Counter<Name> {
     });
   }
 
-  /** A series to keep: what is added to its value is counted. Always the same one for the same labels. */
+  /** A series to keep: what is added to its value is counted. The same one for the same labels, until it is forgotten. */
   series(labels: Labels<Name>): Tally {
     return this.#series.of(labels);
+  }
+
+  /** As of `Series`. */
+  forget(isGone: (labels: Labels<Name>) => boolean): void {
+    for (const labels of this.#series.forget(isGone)) this.remove(labels);
   }
 }
 
@@ -82,9 +94,14 @@ export class CreditCounter<Name extends string> extends Counter<Name> {
     });
   }
 
-  /** A series to keep: its value, in micro-credits, only grows. Always the same one for the same labels. */
+  /** A series to keep: its value, in micro-credits, only grows. The same one for the same labels, until it is forgotten. */
   series(labels: Labels<Name>): Tally {
     return this.#series.of(labels);
+  }
+
+  /** As of `Series`. */
+  forget(isGone: (labels: Labels<Name>) => boolean): void {
+    for (const labels of this.#series.forget(isGone)) this.remove(labels);
   }
 }
 
@@ -98,9 +115,14 @@ export class TallyGauge<Name extends string> extends Gauge<Name> {
     });
   }
 
-  /** A series to keep: its value is what the gauge shows. Always the same one for the same labels. */
+  /** A series to keep: its value is what the gauge shows. The same one for the same labels, until it is forgotten. */
   series(labels: Labels<Name>): Tally {
     return this.#series.of(labels);
+  }
+
+  /** As of `Series`. */
+  forget(isGone: (labels: Labels<Name>) => boolean): void {
+    for (const labels of this.#series.forget(isGone)) this.remove(labels);
   }
 }
 
@@ -173,9 +195,14 @@ export class TallyHistogram<Name extends string> extends Histogram<Name> {
     this.#series = new Series(() => new Observations(buckets));
   }
 
-  /** A series to keep. Always the same one for the same labels. */
+  /** A series to keep. The same one for the same labels, until it is forgotten. */
   series(labels: Labels<Name>): Observations {
     return this.#series.of(labels);
+  }
+
+  /** As of `Series`. */
+  forget(isGone: (labels: Labels<Name>) => boolean): void {
+    this.#series.forget(isGone);
   }
 
   override async get(): Told<Name> {

@@ -40,7 +40,7 @@ export class Endpoint {
     this.#labels = { model, upstream: name };
     this.active = metrics.upstreamActive.series(this.#labels);
     // There before its first event: to Prometheus, a counter that first appears as 1 has not increased.
-    metrics.implausibleUsage.inc(this.#labels, 0);
+    metrics.implausibleUsage.series(this.#labels);
   }
 
   /** Counts a call that ended so. */
