@@ -19,7 +19,7 @@ export interface Export {
   readonly contents: AsyncIterable<string | Uint8Array>;
 }
 
-/** @param inTurn reads one page. @throws ApiError 400 naming the parameter. */
+/** @param inTurn reads some of it. @throws ApiError 400 naming the parameter. */
 export function exportCosts(
   pool: CommonQueryMethods,
   organizationId: string,
@@ -35,6 +35,6 @@ export function exportCosts(
   const bounds = [Number(month) - 1, Number(month)].map((index) => Date.UTC(Number(year), index));
   const [from = 0, to = 0] = bounds;
   const { type, ending, write } = files[format];
-  const pages = monthPages(pool, organizationId, { from, to }, inTurn);
+  const pages = monthPages(pool, organizationId, { from, to }, inTurn === undefined ? {} : { inTurn });
   return { type, name: `focus-${text}.${ending}`, contents: write({ organizationId, from, to }, pages) };
 }

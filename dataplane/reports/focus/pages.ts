@@ -1,6 +1,6 @@
 /**
  * A month of one organization's charges for the FOCUS export, in pages: by UTC day and by everything that charges are kept by.
- * Each page is a statement of its own, so that a client that reads slowly holds nothing of the database.
+ * Each day is a statement of its own, a busy one several, so that a client that reads slowly holds nothing of the database.
  */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
@@ -11,6 +11,8 @@ import type { SumColumn } from "../sums.ts";
 
 /** Small enough to be written without a pause that other requests would feel. */
 const PAGE = 250;
+/** Of one statement, which sums all of a day's rows that are left: a few megabytes. */
+const GROUPS_READ = 2_000;
 
 const columns = [...new Set<SumColumn>(lines.flatMap(({ micros, amounts }) => [micros, ...amounts]))];
 
@@ -36,32 +38,36 @@ export type DayGroup = z.output<typeof groupSchema> & {
   readonly day: number;
 };
 
-/** Reads a page when it is its turn. */
-export type ReadInTurn = <Page>(read: () => Promise<Page>) => Promise<Page>;
+/** Reads something when it is its turn. */
+export type ReadInTurn = <Read>(read: () => Promise<Read>) => Promise<Read>;
 const atOnce: ReadInTurn = (read) => read();
 
-/** @param month Unix milliseconds of its start and of its end. */
+/** @param month Unix milliseconds of its start and of its end. @param how `groups`: of one statement. */
 export async function* monthPages(
   pool: CommonQueryMethods,
   organizationId: string,
   month: { readonly from: number; readonly to: number },
-  inTurn = atOnce,
+  how: { readonly inTurn?: ReadInTurn; readonly groups?: number } = {},
 ): AsyncGenerator<readonly DayGroup[]> {
+  const { inTurn = atOnce, groups = GROUPS_READ } = how;
   for (let day = month.from; day < month.to; day += DAY_MS) {
     let after: DayGroup | null = null;
     do {
-      const page: readonly DayGroup[] = await inTurn(() => dayPage(pool, organizationId, day, after));
-      if (page.length > 0) yield page;
-      after = page.length < PAGE ? null : (page.at(-1) ?? null);
+      const found: readonly DayGroup[] = await inTurn(() =>
+        dayGroups(pool, organizationId, day, after, groups),
+      );
+      for (let at = 0; at < found.length; at += PAGE) yield found.slice(at, at + PAGE);
+      after = found.length < groups ? null : (found.at(-1) ?? null);
     } while (after !== null);
   }
 }
 
-async function dayPage(
+async function dayGroups(
   pool: CommonQueryMethods,
   organizationId: string,
   day: number,
   after: DayGroup | null,
+  most: number,
 ): Promise<readonly DayGroup[]> {
   const comma = sql.fragment`, `;
   const names = columns.map((column) => sql.identifier([column]));
@@ -83,7 +89,7 @@ async function dayPage(
       group by ${key}
       -- Sums of a provisional row that was taken back may be left as zeros.
       having sum(requests) > 0
-      order by ${key} limit ${PAGE}
+      order by ${key} limit ${most}
     )
     select project_id as "projectId", key_id as "keyId", model, context_tokens as "contextTokens",
       service_tier as "serviceTier", batch, tags, ${sql.join(names, comma)},
