@@ -36,15 +36,20 @@ export async function newGrants(
   );
 }
 
-/** Applies them. Where they are several organizations', whoever calls has locked their accounts. */
+/**
+ * Applies them. Where they are several organizations', whoever calls has locked their accounts. Returns the organizations whose
+ * balance would have left its bounds: the note below says so, and the next copy has to try again.
+ */
 export async function copyGrants(
   transaction: DatabaseTransactionConnection,
   grants: readonly NewGrant[],
-): Promise<void> {
+): Promise<readonly string[]> {
+  const refused: string[] = [];
   for (const grant of grants) {
-    // Refused when the balance would leave its bounds; the note below says so, and the next copy tries again.
-    await applyGrant(transaction, { ...grant, source: "declared" });
+    const { kind } = await applyGrant(transaction, { ...grant, source: "declared" });
+    if (kind === "refused") refused.push(grant.organizationId);
   }
+  return refused;
 }
 
 async function readApplied(

@@ -199,6 +199,22 @@ test("rule 1.10: a grant is applied once by its name; a changed one is noted, a 
   expect(await balance("org_e")).toBe(70n);
 });
 
+test("a grant that was refused is tried again with the next snapshot, until there is room for it", async () => {
+  const declared = declaredOrganization("org_room", {
+    grants: [
+      { name: "first", amountMicros: "9000000000000000" },
+      { name: "second", amountMicros: "5000000" },
+    ],
+  });
+  const notes = [{ path: "spec.credits.grants[1]", reason: "GrantRefused" }];
+  expect((await copy([declared]))[0]?.notes).toEqual(notes);
+  expect((await copy([declared]))[0]?.notes).toEqual(notes);
+  await grant(pool, { organizationId: "org_room", name: "less", amount: -6_000_000n });
+  expect((await copy([declared]))[0]?.notes).toEqual([]);
+  expect((await copy([declared]))[0]?.notes).toEqual([]);
+  expect(await balance("org_room")).toBe(8_999_999_999_000_000n);
+});
+
 test("one secret opens one key: the second that declares it is told", async () => {
   const [first, second] = await copy([
     declaredOrganization("org_f", { apiKeys: [declaredInferenceKey("mine", "shared")] }),

@@ -233,15 +233,15 @@ async function copySome(
   const archived = await copyProjects(transaction, entries, newId);
   const limited = await copyLimits(transaction, entries);
   const { ended, waiting } = await copyKeys(transaction, entries, newId);
-  // Not as declared yet: the next copy looks at them again, and the other key may be gone by then.
-  await transaction.query(sql.unsafe`
-    update organizations set declaration = '' where id = any(${sql.array([...waiting], "text")})
-  `);
   const grants = await newGrants(transaction, entries);
   const changed = new Set([...stopped, ...archived, ...limited, ...ended]);
   // All of them first: in the order in which charges lock them, so that neither waits for the other.
   await lockAccounts(transaction, [...grants.map(({ organizationId }) => organizationId), ...changed]);
-  await copyGrants(transaction, grants);
+  const refused = await copyGrants(transaction, grants);
+  // Not as declared yet: the next copy looks at them again, and by then the other key may be gone, or there may be room for the grant.
+  await transaction.query(sql.unsafe`
+    update organizations set declaration = '' where id = any(${sql.array([...waiting, ...refused], "text")})
+  `);
   for (const id of changed) await bumpKeyEpoch(transaction, id);
   return waiting;
 }

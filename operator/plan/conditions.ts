@@ -85,7 +85,8 @@ export const REASONS = {
 export const NOTES: Readonly<Record<NoteReason, string>> = {
   GrantUnchanged:
     "The grant was applied earlier, with another amount: what it says now changes nothing. Give credit under a new name.",
-  GrantRefused: "The grant would take the balance out of its bounds. It is tried again.",
+  GrantRefused:
+    "The grant would take the balance out of its bounds. It is tried again with each change of the configuration.",
   KeyConflicted: "Another key has the same value; this one is not served. Give it one of its own.",
   KeyExpired: "The key has expired and answers 401.",
   DestinationRefused:
