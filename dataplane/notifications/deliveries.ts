@@ -9,6 +9,8 @@ export interface DueDelivery extends ThresholdMessage {
   readonly url: string;
   /** This one included. */
   readonly tries: number;
+  /** The one that its organization's id belongs to; empty: none. */
+  readonly namespace: string;
 }
 
 /** What kept a receiver from getting it: `refused`: the URL guard. */
@@ -32,15 +34,25 @@ const deliverySchema = z.object({
   crossedAt: z.number(),
   url: z.string(),
   tries: z.number(),
+  namespace: z.string(),
 });
 
+/** How much is taken at once. */
+export interface ClaimOptions {
+  readonly most: number;
+  readonly ofOrganization: number;
+  readonly ofNamespace: number;
+  /** Organizations and namespaces of which nothing is taken. */
+  readonly busy: { readonly organizations: readonly string[]; readonly namespaces: readonly string[] };
+}
+
 /**
- * Takes what is due, at most `most`, and `ofOne` of an organization, so that none waits behind another's receiver; nothing of
- * `busy` ones.
+ * Takes what is due, some of each namespace and of each of its organizations, so that none waits behind another's
+ * receivers.
  */
 export async function claimDeliveries(
   pool: CommonQueryMethods,
-  { most, ofOne, busy }: { readonly most: number; readonly ofOne: number; readonly busy: readonly string[] },
+  { most, ofOrganization, ofNamespace, busy }: ClaimOptions,
 ): Promise<readonly DueDelivery[]> {
   return await pool.any(sql.type(deliverySchema)`
     with recursive waiting (organization_id) as (
@@ -50,25 +62,44 @@ export async function claimDeliveries(
         select min(next.organization_id) from webhook_deliveries next
         where next.ended_at is null and next.organization_id > waiting.organization_id
       ) from waiting where waiting.organization_id is not null
-    ), due as materialized (
-      select due.message_id, due.url
-      from (select organization_id from waiting order by random()) organization
+    ), homed as (
+      select organization_id, coalesce(organization.namespace, '') as namespace
+      from waiting left join organizations organization on organization.id = waiting.organization_id
+      where organization_id <> all (${sql.array([...busy.organizations], "text")})
+    ), ready as (
+      select organization_id, namespace, row_number() over (partition by namespace order by random()) as turn
+      from homed
+      where namespace <> all (${sql.array([...busy.namespaces], "text")})
+        and exists (
+          select from webhook_deliveries delivery
+          where ended_at is null and delivery.organization_id = homed.organization_id
+            and next_at <= clock_timestamp()
+        )
+    ), offered as materialized (
+      select offered.message_id, offered.url, organization.namespace
+      from (
+        select organization_id, namespace from ready
+        where turn <= ${ofNamespace} order by turn, random() limit ${most}
+      ) organization
       cross join lateral (
         select message_id, url from webhook_deliveries delivery
         where ended_at is null and delivery.organization_id = organization.organization_id
-          and delivery.organization_id <> all (${sql.array([...busy], "text")}) and next_at <= clock_timestamp()
-        order by next_at limit ${ofOne} for update skip locked
-      ) due
-      limit ${most}
+          and next_at <= clock_timestamp()
+        order by next_at limit ${ofOrganization} for update skip locked
+      ) offered
+    ), due as (
+      select message_id, url, namespace
+      from (select *, row_number() over (partition by namespace order by random()) as turn from offered) offered
+      where turn <= ${ofNamespace} order by turn, random() limit ${most}
     ), taken as (
       update webhook_deliveries delivery
       set tries = tries + 1, next_at = clock_timestamp() + make_interval(secs => ${LEASE_SECONDS})
       from due where delivery.message_id = due.message_id and delivery.url = due.url
-      returning delivery.message_id, delivery.url, delivery.tries
+      returning delivery.message_id, delivery.url, delivery.tries, due.namespace
     )
     select message.id, message.organization_id as "organizationId", message.scope, message.scope_id as "scopeId",
       message.per, message.to_day as "toDay", message.threshold, message.amount_micros as amount,
-      message.spent_micros as spent, message.crossed_at as "crossedAt", taken.url, taken.tries
+      message.spent_micros as spent, message.crossed_at as "crossedAt", taken.url, taken.tries, taken.namespace
     from taken join threshold_messages message on message.id = taken.message_id
   `);
 }

@@ -89,7 +89,7 @@ function pod(
   resolver?: Resolver,
   store: DatabasePool = pool,
   secret = SECRET,
-  more: Partial<Pick<SenderOptions, "log" | "snapshot">> = {},
+  more: Partial<Pick<SenderOptions, "log" | "snapshot" | "timeoutMs">> = {},
 ) {
   const organizations = Object.entries(notifications).map(([id, list]) =>
     sampleOrganization(id, { notifications: [...list] }),
@@ -202,6 +202,30 @@ test("receivers that fail, hang, redirect or never end keep their message's id, 
   expect(came.filter(({ path }) => path === "/good")).toHaveLength(1);
   expect(came.find(({ path }) => path === "/good")?.headers["webhook-id"]).toBe(good);
   for (const path of bad) expect(new Set(tries(path).map(({ body }) => body)).size).toBe(1);
+});
+
+test("namespaces whose receivers all hang leave places for others, however many organizations they have", async () => {
+  const homes = Object.fromEntries(
+    ["evil-1", "evil-2", "evil-3"].flatMap((namespace) =>
+      Array.from({ length: 20 }, (_, index) => [`org_${namespace}_${index}`, namespace]),
+    ),
+  );
+  for (const [id, namespace] of Object.entries({ ...homes, org_good_a: "good" })) {
+    await pool.query(sql.unsafe`
+      insert into organizations (id, display_name, declaration, namespace) values (${id}, ${id}, '', ${namespace})
+    `);
+    if (namespace !== "good") for (let index = 0; index < 8; index += 1) await crossed(id, [url("/hangs")]);
+  }
+  const evil = Object.fromEntries(Object.keys(homes).map((id) => [id, [told("/hangs")]]));
+  pod({ ...evil, org_good_a: [told("/good")] }, undefined, pool, SECRET, { timeoutMs: 30_000 });
+  let before = 0;
+  // Until nobody gets a further place.
+  await expect
+    .poll(() => came.length > 60 && before === (before = came.length), { interval: 500, timeout: 20_000 })
+    .toBe(true);
+  await crossed("org_good_a", [url("/good")]);
+  await expect.poll(() => came.some(({ path }) => path === "/good"), { timeout: 5_000 }).toBe(true);
+  receiver.closeAllConnections();
 });
 
 test("a receiver that is slow for an hour gets each message under its one id, and keeps nobody waiting", async () => {
@@ -352,11 +376,17 @@ test("what was taken is not sent again because Postgres was away when that was t
 
 test("what one pod has taken no other takes, also when it dies with it for a minute", async () => {
   for (let index = 0; index < 20; index += 1) await crossed("org_a", [url("/good")]);
-  const take = () => claimDeliveries(pool, { most: 64, ofOne: 8, busy: [] });
+  const take = (...organizations: string[]) =>
+    claimDeliveries(pool, {
+      most: 64,
+      ofOrganization: 8,
+      ofNamespace: 8,
+      busy: { organizations, namespaces: [] },
+    });
   const taken = (await Promise.all([take(), take(), take(), take()])).flat();
   expect(new Set(taken.map(({ id }) => id)).size).toBe(taken.length);
   expect(taken.length).toBeGreaterThanOrEqual(8);
-  expect(await claimDeliveries(pool, { most: 64, ofOne: 8, busy: ["org_a"] })).toEqual([]);
+  expect(await take("org_a")).toEqual([]);
 });
 
 test("a process ends in order also when Postgres goes away under a try", async () => {

@@ -24,9 +24,11 @@ import { sendMessage, type SendDeps } from "./send.ts";
 /** The first try comes within 10 s of the charge. */
 const LOOK_MS = 1_000;
 const FORGET_MS = HOUR_MS;
-/** Tries of this process at once, and of them those of one organization. */
-const PLACES = 64;
+/** Tries of this process at once, and of them those of one organization. A namespace gets no more while it has as many as are free. */
+const PLACES = 128;
 const OF_ONE = 8;
+/** Of the free places a namespace gets this part at once. */
+const NAMESPACE_PART = 8;
 const GIVEN_UP_MS = DAY_MS;
 const FIRST_PAUSE_MS = 10_000;
 const LONGEST_PAUSE_MS = 2 * HOUR_MS;
@@ -57,10 +59,8 @@ export interface SenderOptions extends SendDeps {
 export class NotificationSender {
   readonly #options: SenderOptions;
   readonly #loops: readonly Recurring[];
-  /** Tries under way, by organization. */
-  readonly #under = new Map<string, number>();
-  /** The same, each by its message and receiver. */
-  readonly #trying = new Set<string>();
+  /** What is being tried, by its message and receiver. */
+  readonly #trying = new Map<string, DueDelivery>();
   readonly #running = new Set<Promise<void>>();
   /** Secrets that sign nothing and were told, by organization and receiver: one that is changed is told again. */
   readonly #told = new Map<string, string>();
@@ -87,38 +87,61 @@ export class NotificationSender {
   }
 
   async #look(): Promise<void> {
-    const { pool, log, lookMs = LOOK_MS } = this.#options;
+    const { lookMs = LOOK_MS } = this.#options;
     while (!this.#stopped) {
-      const busy = [...this.#under].flatMap(([id, count]) => (count >= OF_ONE ? [id] : []));
-      const free = PLACES - this.#running.size;
-      const taken = free <= 0 ? [] : await claimDeliveries(pool, { most: free, ofOne: OF_ONE, busy });
-      for (const delivery of taken) {
-        // Its time to be done with it ran out while Postgres was away: what became of it is noted all the same.
-        if (this.#trying.has(nameOf(delivery))) continue;
-        // What fails is told once, and neither breaks off this look nor the end of the process.
-        const trying = this.#try(delivery)
-          .catch((error: unknown) => log.error({ err: error, message: delivery.id }, "a notification failed"))
-          .finally(() => this.#running.delete(trying));
-        this.#running.add(trying);
+      let isAny = false;
+      // Each namespace gets some at once, so that none gets all places before another has its turn.
+      for (let isMore = true; isMore && !this.#stopped;) {
+        const { taken, most } = await this.#claim();
+        for (const delivery of taken) this.#begin(delivery);
+        isAny ||= taken.length > 0;
+        isMore = taken.length >= most;
       }
-      if (taken.length === 0) return;
+      if (!isAny) return;
       // More may be due than an organization gets at once.
       await Promise.race([...this.#running, new Promise((done) => setTimeout(done, lookMs))]);
     }
   }
 
+  /** @returns what this process has to try now, and how much one namespace got of it at the most. */
+  async #claim(): Promise<{ readonly taken: readonly DueDelivery[]; readonly most: number }> {
+    const free = PLACES - this.#running.size;
+    const most = Math.ceil(free / NAMESPACE_PART);
+    if (free <= 0) return { taken: [], most: Infinity };
+    const trying = [...this.#trying.values()];
+    const having = (of: (delivery: DueDelivery) => string, places: number) =>
+      [...Map.groupBy(trying, of)].flatMap(([id, own]) => (own.length >= places ? [id] : []));
+    const taken = await claimDeliveries(this.#options.pool, {
+      most: free,
+      ofOrganization: OF_ONE,
+      ofNamespace: most,
+      busy: {
+        organizations: having(({ organizationId }) => organizationId, OF_ONE),
+        namespaces: having(({ namespace }) => namespace, free),
+      },
+    });
+    return { taken, most };
+  }
+
+  #begin(delivery: DueDelivery): void {
+    // Its time to be done with it ran out while Postgres was away: what became of it is noted all the same.
+    if (this.#trying.has(nameOf(delivery))) return;
+    // What fails is told once, and neither breaks off this look nor the end of the process.
+    const trying = this.#try(delivery)
+      .catch((error: unknown) =>
+        this.#options.log.error({ err: error, message: delivery.id }, "a notification failed"),
+      )
+      .finally(() => this.#running.delete(trying));
+    this.#running.add(trying);
+  }
+
   async #try(delivery: DueDelivery): Promise<void> {
-    const { organizationId } = delivery;
     const name = nameOf(delivery);
-    this.#under.set(organizationId, (this.#under.get(organizationId) ?? 0) + 1);
-    this.#trying.add(name);
+    this.#trying.set(name, delivery);
     try {
       await this.#settle(delivery, await this.#send(delivery));
     } finally {
       this.#trying.delete(name);
-      const left = (this.#under.get(organizationId) ?? 1) - 1;
-      if (left > 0) this.#under.set(organizationId, left);
-      else this.#under.delete(organizationId);
     }
   }
 
