@@ -74,7 +74,7 @@ function slowServer() {
       return answer(call);
     },
   } as unknown as KubeApi;
-  return { stored, seen, keys: makerFor(api), hold };
+  return { stored, seen, call: api.call.bind(api), keys: makerFor(api), hold };
 }
 
 test("keys of many Secrets are made side by side, those of one Secret in a row, and a refusal stops no other", async () => {
@@ -159,6 +159,59 @@ test("a namespace whose Secrets take long to be made is waited for no longer tha
   expect(await keys.make(left(), () => {}, told)).toBe(true);
   expect([left(), stored.size]).toEqual([[], 22]);
 });
+
+test("many namespaces whose Secrets take for ever to be made keep nobody's keys from being made", async () => {
+  const { seen, keys, hold } = slowServer();
+  const all = Array.from({ length: 48 }, (_, index) =>
+    wanted(`slow-${index}`, "k", `evil-${Math.floor(index / 2)}`),
+  );
+  const release = hold("slow-");
+  const made: string[] = [];
+  const told = { made: ({ secret }: WantedKey) => made.push(secret), failed: () => {}, late: () => {} };
+  const left = () => all.filter(({ secret }) => !made.includes(secret));
+  const startedAt = performance.now();
+  for (let index = 0; index < 4; index += 1) {
+    all.push(wanted(`mine-${index}`, "k", "good"));
+    while (left().some(({ namespace }) => namespace === "good")) {
+      expect(performance.now() - startedAt, "milliseconds").toBeLessThan(8_000);
+      if (await keys.make(left(), () => {}, told)) await sleep(20);
+    }
+  }
+  expect(seen.underWay, "calls that hang").toBeLessThanOrEqual(40);
+  release();
+}, 30_000);
+
+test("namespaces whose Secrets took long are not waited for again, rest after a failure, and let others go first", async () => {
+  let takesMs = 1200;
+  let calls = 0;
+  const server = slowServer();
+  const api = {
+    call: async (call: Call) => {
+      const isEvil = call.path.includes("/evil-");
+      if (isEvil) calls += 1;
+      if (isEvil) await sleep(takesMs);
+      if (isEvil) throw new KubeError(500, "InternalError", "failed calling webhook");
+      return await server.call(call);
+    },
+  } as unknown as KubeApi;
+  const keys = makerFor(api);
+  const evil = Array.from({ length: 80 }, (_key, index) => wanted(`s${index}`, "k", `evil-${index % 8}`));
+  const made: string[] = [];
+  const told = { made: ({ secret }: WantedKey) => made.push(secret), failed: () => {}, late: () => {} };
+  // Each of them ends in time, and is wanted again in the next round.
+  for (let round = 0; !made.includes("mine"); round += 1) {
+    expect(round, "rounds").toBeLessThan(2);
+    await keys.make([...evil, wanted("mine", "k", "good")], () => {}, told);
+  }
+  takesMs = 2000;
+  expect(await keys.make(evil, () => {}, told)).toBe(false);
+  await sleep(700);
+  const before = calls;
+  const startedAt = performance.now();
+  expect(await keys.make([...evil, wanted("another", "k", "good")], () => {}, told)).toBe(true);
+  expect(performance.now() - startedAt, "milliseconds").toBeLessThan(500);
+  expect([made, calls - before]).toEqual([["mine", "another"], 0]);
+}, 30_000);
 
 test("a data key called like a property of every object is made too", async () => {
   const { stored, keys } = slowServer();
