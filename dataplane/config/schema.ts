@@ -397,7 +397,10 @@ export const routingSchema = z.object({
   organizations: z.array(organizationSchema),
   /** Every object whose present generation this snapshot holds, for acknowledgement. */
   objects: z.array(sourceSchema),
-  /** Namespaces by the organization id that they own and nobody declares at present; for the operator that reads it. */
+  /**
+   * Namespaces by the organization id that they own and nobody is served under at present: all that somebody declares, and
+   * some others. For the operator, and for pods, which tell it whether that is still so.
+   */
   owners: z.record(z.string(), z.string()).optional(),
 });
 export type Routing = z.infer<typeof routingSchema>;
@@ -427,7 +430,10 @@ export const statusSchema = z.object({
   objects: z.array(
     sourceSchema.extend({ notes: z.array(z.object({ path: z.string(), reason: z.string() })) }),
   ),
-  /** Organization ids that are not declared by the namespace they belong to; absent: not known yet. */
+  /**
+   * Organization ids that are not declared by the namespace they belong to: all that the snapshot names, and some others; absent:
+   * not known yet.
+   */
   owners: z.array(z.object({ id: z.string(), namespace: z.string() })).optional(),
 });
 export type ConfigStatus = z.infer<typeof statusSchema>;

@@ -14,7 +14,7 @@ import { type GrantNote, grantNotes } from "../billing/declared-grants.ts";
 import { expiredKeys, type KeyNote, keyNotes, keysBySecret } from "./declared-keys.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "../billing/holds.ts";
-import { type Owned, readOwned } from "./owners.ts";
+import { type AskedIds, type Owned, readOwned } from "./owners.ts";
 import { refusedDestinations, type RefusedDestination } from "../notifications/deliveries.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
 
@@ -47,8 +47,8 @@ export class DirectorySync {
   >();
   /** What declared secrets opened when a snapshot was last copied whole. */
   #opened: ReturnType<typeof keysBySecret> = new Map();
-  /** Ids of the snapshot copied last that belong to other namespaces. */
-  #foreign: readonly string[] = [];
+  /** Of the snapshot copied last. */
+  #asked: AskedIds = { foreign: [], remembered: [] };
   #destinations: readonly RefusedDestination[] = [];
   #owned: { readonly serial: number; readonly owned: Owned } | null = null;
   /** How many times in a row Postgres refused some of the snapshot's organizations. */
@@ -167,8 +167,8 @@ export class DirectorySync {
       organizations.map((entry) => [identity(entry.source), { entry, notes: notes.get(entry.id) ?? [] }]),
     );
     await this.#readDestinations();
-    this.#foreign = foreign;
-    this.#owned = { serial: snapshot.index.serial, owned: await readOwned(pool, foreign) };
+    this.#asked = { foreign, remembered: Object.keys(snapshot.routing.owners ?? {}) };
+    this.#owned = { serial: snapshot.index.serial, owned: await readOwned(pool, this.#asked) };
     return refused.length + foreign.length === 0;
   }
 
@@ -177,7 +177,7 @@ export class DirectorySync {
     const known = this.#owned;
     if (known === null) return;
     try {
-      const owned = await readOwned(this.#options.pool, this.#foreign);
+      const owned = await readOwned(this.#options.pool, this.#asked);
       if (this.#owned === known) this.#owned = { ...known, owned };
     } catch (error) {
       this.#options.log.debug({ err: error }, "owners of organization ids are not read");

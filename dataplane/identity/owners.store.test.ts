@@ -2,7 +2,7 @@
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
+import { sampleOrganization, sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
 import { digest, DirectoryWorld, snapshotOfOrganizations } from "../../test/integration/directory-world.ts";
 import type { OrganizationEntry } from "../config/schema.ts";
 import type { KeyDirectory } from "./directory.ts";
@@ -99,6 +99,30 @@ test("released, it belongs to the next namespace that declares it, with what is 
     owned: expect.arrayContaining([{ id: "org_acme", namespace: "team" }]),
     acknowledged: [],
   });
+});
+
+test("however many ids were made up and deleted, few are told, and among them those that are asked for", async () => {
+  const before = await copy();
+  await pool.query(sql.unsafe`
+    insert into organizations (id, display_name, declaration, namespace, deleted_at)
+    select 'org_aaa_' || n, '', '', 'evil', now() - interval '1 day' from generate_series(1, 20000) n
+  `);
+  const one = declared("other", "org_evil", "other-key");
+  const refused = await copy(one);
+  expect(refused.owned?.length).toBeLessThanOrEqual(1_000 + (before.owned?.length ?? 0));
+  expect(refused.owned).toContainEqual({ id: "org_evil", namespace: "evil" });
+  // The operator leaves it out, and remembers who owns it.
+  const { routing } = snapshotOfOrganizations((serial += 1), []);
+  const sync = world.pod();
+  await sync.copy(sampleSnapshot({ ...routing, owners: { org_evil: "evil", org_team: "nobody" } }));
+  await sync.stop();
+  expect(sync.owned(serial)).toContainEqual({ id: "org_evil", namespace: "evil" });
+  const plan = await pool.any(sql.type(z.record(z.string(), z.string()))`
+    explain select id, namespace from organizations
+    where namespace is not null and deleted_at is not null order by deleted_at, id limit 1000
+  `);
+  expect(JSON.stringify(plan)).toContain("organizations_owned");
+  await pool.query(sql.unsafe`delete from organizations where id like 'org_aaa%'`);
 });
 
 test("a row of before this release belongs to who declares it", async () => {

@@ -5,16 +5,35 @@ import type { ConfigStatus } from "../config/schema.ts";
 
 export type Owned = NonNullable<ConfigStatus["owners"]>;
 
-/** At most this many are told to the operator; copying a snapshot refuses the others as well. */
-const MAX_OWNED = 10_000;
+/**
+ * Of ids that nobody declares so many are told to the operator, those that were deleted first: there are as many as anybody ever
+ * made up. Of the others it hears when somebody else declares them, as copying a snapshot refuses that.
+ */
+const MAX_UNDECLARED = 1_000;
 
-/** Ids that their owner does not declare, those of `foreign`, which somebody else declares, first. */
-export async function readOwned(pool: CommonQueryMethods, foreign: readonly string[]): Promise<Owned> {
+/** Ids that the operator has to know of. */
+export interface AskedIds {
+  /** Declared by another namespace than the one that owns them. */
+  readonly foreign: readonly string[];
+  /** Told before, and remembered in the snapshot. */
+  readonly remembered: readonly string[];
+}
+
+/** Ids that their owner does not declare. */
+export async function readOwned(pool: CommonQueryMethods, { foreign, remembered }: AskedIds): Promise<Owned> {
   const rows = await pool.any(sql.type(z.object({ id: z.string(), namespace: z.string() }))`
     select id, namespace from organizations
-    where namespace is not null
-      and (deleted_at is not null or id = any(${sql.array([...foreign], "text")}))
-    order by id = any(${sql.array([...foreign], "text")}) desc, id limit ${MAX_OWNED}
+    where namespace is not null and id = any(${sql.array([...foreign], "text")})
+    union
+    select id, namespace from organizations
+    where namespace is not null and deleted_at is not null and id = any(${sql.array([...remembered], "text")})
+    union
+    (
+      select id, namespace from organizations
+      where namespace is not null and deleted_at is not null
+      order by deleted_at, id limit ${MAX_UNDECLARED}
+    )
+    order by id
   `);
   return [...rows];
 }

@@ -215,6 +215,17 @@ describe("what is published", () => {
     declare("Organization", "two", { id: "org_same" }),
   ];
 
+  test("of ids that nobody declares some owners, and of all that somebody else declares", () => {
+    const madeUp = Array.from({ length: 20_000 }, (_, index) => [`org_evil_${index}`, "evil"] as const);
+    const owners = new Map([...madeUp, ["org_one", "good"]]);
+    const { routing } = compile({ objects: world(), secrets, published: null, owners });
+    expect(Object.keys(routing.owners ?? {})).toHaveLength(1_000);
+    const other = declare("Organization", "other", { id: "org_one" });
+    const kept = compile({ objects: [other], secrets, published: null, owners }).routing.owners ?? {};
+    expect(Object.keys(kept)).toHaveLength(1_001);
+    expect(kept["org_one"]).toBe("good");
+  });
+
   test("is the same whatever the order of the objects", () => {
     const expected = JSON.stringify(compile({ objects: world(), secrets, published: null }));
     fc.assert(

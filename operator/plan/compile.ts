@@ -21,7 +21,7 @@ import {
   type Verdict,
   type WantedKey,
 } from "./objects.ts";
-import { compileOrganizations } from "./organizations.ts";
+import { compileOrganizations, declaredId } from "./organizations.ts";
 import type { Owners } from "./owners.ts";
 import { compilePolicy, policyIsUsable, readPolicy } from "./policies.ts";
 import { PriceTables } from "./prices.ts";
@@ -130,7 +130,8 @@ function compileOnce(
     published?.routing.organizations.map(({ id, source }) => [id, source.namespace] as const),
   );
   for (const [id, namespace] of owners) known.set(id, namespace);
-  const organizations = compileOrganizations(ofKind("Organization"), {
+  const declared = ofKind("Organization");
+  const organizations = compileOrganizations(declared, {
     prior,
     tenancy,
     judge,
@@ -164,9 +165,10 @@ function compileOnce(
       objects: verdicts
         .filter((verdict) => verdict.serves === verdict.object.generation)
         .map((verdict) => sourceOf(verdict.object)),
-      ...undeclared(
+      ...unserved(
         known,
-        organizations.flatMap(({ entry }) => entry?.id ?? []),
+        new Set(organizations.flatMap(({ entry }) => entry?.id ?? [])),
+        new Set(declared.flatMap((object) => declaredId(object, judge) ?? [])),
       ),
     },
     credentials: Object.fromEntries(
@@ -209,16 +211,24 @@ const servedName = ({
   readonly servesNamespace?: string | undefined;
 }): string => (servesNamespace === undefined ? model : `${servesNamespace} ${model}`);
 
-/** So many owners are remembered in the snapshot; of the rest only Postgres knows, and the data plane refuses. */
-const MAX_OWNERS = 10_000;
+/**
+ * So many owners of ids that nobody wants are remembered in the snapshot, as who makes up many ids would fill it for everybody; of
+ * the rest only Postgres knows, and the data plane refuses.
+ */
+const MAX_UNWANTED = 1_000;
 
-/** Owners of ids that nobody is served under, as a part of the snapshot. */
-function undeclared(owners: Owners, served: readonly string[]): Pick<RoutingContent, "owners"> {
-  const declared = new Set(served);
-  const left = [...owners].filter(([id]) => !declared.has(id));
-  if (left.length === 0) return {};
-  const sorted = left.sort(([one], [other]) => compareText(one, other));
-  return { owners: Object.fromEntries(sorted.slice(0, MAX_OWNERS)) };
+/** Owners of ids that nobody is served under, as a part of the snapshot. @param wanted ids that an object names */
+function unserved(
+  owners: Owners,
+  served: ReadonlySet<string>,
+  wanted: ReadonlySet<string>,
+): Pick<RoutingContent, "owners"> {
+  const left = [...owners]
+    .filter(([id]) => !served.has(id))
+    .sort(([one], [other]) => compareText(one, other));
+  let room = MAX_UNWANTED;
+  const kept = left.filter(([id]) => wanted.has(id) || (room -= 1) >= 0);
+  return kept.length === 0 ? {} : { owners: Object.fromEntries(kept) };
 }
 
 function byKindAndName(one: Declared, other: Declared): number {

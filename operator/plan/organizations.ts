@@ -109,14 +109,19 @@ function idHolders(
     if ((context.owners.get(id) ?? object.namespace) === object.namespace) holders.set(id, object);
   };
   for (const object of objects) note(lastGood(object, context)?.id, object);
-  for (const object of objects) {
-    const judged = context.judge(object);
+  for (const object of objects)
     // One that has an id keeps it: another one is refused below.
-    if (judged.ok && lastGood(object, context) === undefined)
-      note((judged.spec as OrganizationSpec).id ?? defaultId(object), object);
-  }
+    if (lastGood(object, context) === undefined) note(declaredId(object, context.judge), object);
   return holders;
 }
+
+/** The id that it asks for; undefined: its spec cannot be read. */
+export function declaredId(object: Declared, judge: Judge): string | undefined {
+  const judged = judge(object);
+  return judged.ok ? idOf(object, judged.spec as OrganizationSpec) : undefined;
+}
+
+const idOf = (object: Declared, spec: OrganizationSpec): string => spec.id ?? defaultId(object);
 
 function compileOrganization(
   object: Declared,
@@ -135,7 +140,7 @@ function compileOrganization(
   };
   if (!read.ok) return keepLastGood(read.faults);
   const spec = read.spec as OrganizationSpec;
-  const id = spec.id ?? defaultId(object);
+  const id = idOf(object, spec);
   if (last !== undefined && last.id !== id) {
     const message = `id is immutable: it is "${last.id}" and can be neither changed, nor added later, nor removed`;
     return keepLastGood([{ reason: "Immutable", path: "spec.id", message }]);

@@ -20,6 +20,9 @@ create table organizations (
   -- Set while no Organization resource declares it: its keys answer 401, its data and balance stay (rule 1.16).
   deleted_at timestamptz
 );
+-- Those that are declared, to be compared with a snapshot; and those that are not, with whom the id belongs to.
+create index organizations_declared on organizations (id) where deleted_at is null;
+create index organizations_owned on organizations (deleted_at, id) where deleted_at is not null and namespace is not null;
 
 create table projects (
   id text primary key,
