@@ -5,8 +5,8 @@ import type { SecretKeyRef } from "../plan/credentials.ts";
 import { type Declared, reference } from "../plan/objects.ts";
 import { overDeclared } from "../plan/quotas.ts";
 import type { KubeApi } from "./client.ts";
-import { KeptBytes } from "./kept-bytes.ts";
 import { areListed, Informer, namespaceOf, type Scoped, type RawObject, unseenOf } from "./informer.ts";
+import { OldestKept } from "./oldest-kept.ts";
 
 export interface CustomObject {
   readonly declared: Declared;
@@ -16,10 +16,6 @@ export interface CustomObject {
   /** Its spec was not kept, as its namespace has more than its share. */
   readonly isLeftOut: boolean;
 }
-
-type Named = Pick<Declared, "kind" | "namespace" | "name">;
-
-const idOf = (named: Named): string => `${named.kind} ${reference(named)}`;
 
 export const customPath = (kind: Kind, namespace: string | null, name?: string): string =>
   [
@@ -43,11 +39,12 @@ export interface CustomObjectsOptions {
 }
 
 export class CustomObjects {
+  readonly #kept: OldestKept;
   readonly #informers: readonly (Scoped<CustomObject> & { readonly kind: Kind })[];
 
   constructor({ api, namespaces, mostBytes, specChanged, statusChanged, failed }: CustomObjectsOptions) {
     const scopes = namespaces.length === 0 ? [null] : namespaces;
-    const kept = new KeptBytes(mostBytes);
+    this.#kept = new OldestKept(mostBytes);
     this.#informers = KINDS.flatMap((kind) =>
       scopes.map((namespace) => ({
         kind,
@@ -55,11 +52,10 @@ export class CustomObjects {
         informer: new Informer<CustomObject>({
           api,
           path: customPath(kind, namespace),
-          read: (object, before) => readObject(kind, object, before, kept),
+          read: (object, before) => this.#read(kind, object, before),
           isPassing: ({ isLeftOut }) => isLeftOut,
           changed: (key, before, after) => {
-            if (before !== undefined && after === undefined)
-              kept.release(before.declared.namespace, idOf(before.declared));
+            if (before !== undefined && after === undefined) this.#kept.release(before.declared);
             if (before?.declared === after?.declared) statusChanged(kind, key);
             else specChanged(namespaceOf(key));
           },
@@ -83,10 +79,13 @@ export class CustomObjects {
   }
 
   get(kind: Kind, key: string): CustomObject | undefined {
-    for (const { kind: own, informer } of this.#informers) {
-      const found = own === kind ? informer.get(key) : undefined;
-      if (found !== undefined) return found;
-    }
+    return this.#informerOf(kind, key)?.get(key);
+  }
+
+  /** The one that has the object. */
+  #informerOf(kind: Kind, key: string): Informer<CustomObject> | undefined {
+    for (const { kind: own, informer } of this.#informers)
+      if (own === kind && informer.get(key) !== undefined) return informer;
     return undefined;
   }
 
@@ -95,47 +94,62 @@ export class CustomObjects {
     for (const { kind: own, informer } of this.#informers) if (own === kind) informer.accept(object);
   }
 
+  /** What is kept of the object; the specs of younger ones of its namespace are not kept any more where there is no room. */
+  #read(kind: Kind, object: RawObject, before: CustomObject | undefined): CustomObject {
+    // The same generation is the same spec: one copy of it is enough.
+    const same = before?.declared.generation === object.metadata.generation ? before : undefined;
+    if (same?.isLeftOut === false) return { ...same, status: object["status"] };
+    const read = readObject(kind, object);
+    const { declared } = read;
+    const most = this.#kept.mostOf(declared.namespace);
+    if (most === null) return read;
+    const out = this.#kept.offer(declared, Buffer.byteLength(JSON.stringify(declared.spec)));
+    if (out.includes(declared))
+      return same === undefined ? leftOut(read, most) : { ...same, status: read.status };
+    for (const younger of out) {
+      const informer = this.#informerOf(younger.kind, reference(younger));
+      const kept = informer?.get(reference(younger));
+      if (kept !== undefined) informer?.replace(reference(younger), leftOut(kept, most));
+    }
+    return read;
+  }
+
   async run(signal: AbortSignal): Promise<void> {
     await Promise.all(this.#informers.map(({ informer }) => informer.run(signal)));
   }
 }
 
-function readObject(
-  kind: Kind,
-  object: RawObject,
-  before: CustomObject | undefined,
-  kept: KeptBytes,
-): CustomObject {
-  const { metadata } = object;
-  const status = object["status"];
-  // The same generation is the same spec: one copy of it is enough.
-  if (before !== undefined && before.declared.generation === metadata.generation && !before.isLeftOut)
-    return { ...before, status };
+function readObject(kind: Kind, { metadata, ...object }: RawObject): CustomObject {
   const created = Date.parse(metadata.creationTimestamp ?? "") / 1000;
   const creationTimestamp = Number.isFinite(created) ? Math.floor(created) : null;
   const spec = object["spec"];
-  const named = { kind, namespace: metadata.namespace, name: metadata.name };
-  const share = kept.mostOf(named.namespace);
-  const isKept =
-    share === null || kept.take(named.namespace, idOf(named), Buffer.byteLength(JSON.stringify(spec ?? {})));
-  const most = isKept ? null : share;
   const secretRefs: SecretKeyRef[] = [];
-  if (most === null) collectSecretRefs(spec, secretRefs);
+  collectSecretRefs(spec, secretRefs);
   return {
     declared: {
-      ...named,
+      kind,
+      namespace: metadata.namespace,
+      name: metadata.name,
       uid: metadata.uid,
       generation: metadata.generation ?? 0,
       creationTimestamp,
       createdAt: creationTimestamp ?? 0,
-      spec: most === null ? (spec ?? {}) : {},
-      faults: most === null ? [] : [overDeclared(metadata.namespace, most)],
+      spec: spec ?? {},
+      faults: [],
     },
-    status,
+    status: object["status"],
     secretRefs,
-    isLeftOut: most !== null,
+    isLeftOut: false,
   };
 }
+
+/** The same without its spec. @param most bytes that are kept of its namespace */
+const leftOut = ({ declared, status }: CustomObject, most: number): CustomObject => ({
+  declared: { ...declared, spec: {}, faults: [overDeclared(declared.namespace, most)] },
+  status,
+  secretRefs: [],
+  isLeftOut: true,
+});
 
 /** Every `secretKeyRef` and `secretRef`: the forms in which a spec names a Secret. */
 function collectSecretRefs(value: unknown, refs: SecretKeyRef[]): void {

@@ -115,6 +115,14 @@ export class Informer<Item> {
     if (parsed.success && this.#kept.has(keyOf(parsed.data))) this.#keep(parsed.data);
   }
 
+  /** Keeps something else of an object. */
+  replace(key: string, item: Item): void {
+    const before = this.#kept.get(key);
+    if (before === undefined) return;
+    this.#kept.set(key, { ...before, item });
+    this.#options.changed(key, before.item, item);
+  }
+
   /** Runs until the signal aborts; never fails. */
   async run(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {

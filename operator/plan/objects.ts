@@ -79,11 +79,14 @@ export function pathText(path: readonly PropertyKey[]): string {
   }, "");
 }
 
+/** What decides who is older. */
+export type Aged = Pick<Declared, "namespace" | "name" | "creationTimestamp">;
+
 /**
  * Oldest first: by creation time where there is one, then by namespace and name, so that a folder without times
  * has one order too (rule 1.12). An object without a time is younger than any with one.
  */
-export function byAge(one: Declared, other: Declared): number {
+export function byAge(one: Aged, other: Aged): number {
   const times = [one.creationTimestamp ?? Infinity, other.creationTimestamp ?? Infinity] as const;
   if (times[0] !== times[1]) return times[0] < times[1] ? -1 : 1;
   return compareText(one.namespace, other.namespace) || compareText(one.name, other.name);
