@@ -1,4 +1,5 @@
-/** In what order, and how many at a time, calls of the API server are made. */
+/** In what order, how many at a time, and waited for how long calls of the API server are made. */
+import { setTimeout as sleep } from "node:timers/promises";
 
 /** Acts on all in their order, at most `width` at a time; the first failure is thrown. */
 export async function inParallel<Item>(
@@ -22,4 +23,15 @@ export function inTurns<Item>(items: readonly Item[], ownerOf: (item: Item) => u
     ordered.push(...queues.flatMap((queue) => queue.slice(turn, turn + 1)));
   }
   return ordered;
+}
+
+/** Whether the work ends within so many milliseconds; what does not goes on. @throws what it throws in that time. */
+export async function isDoneWithin(ms: number, work: Promise<unknown>): Promise<boolean> {
+  const over = new AbortController();
+  const late = sleep(ms, false, { signal: over.signal });
+  try {
+    return await Promise.race([work.then(() => true), late]);
+  } finally {
+    over.abort();
+  }
 }

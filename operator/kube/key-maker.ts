@@ -1,9 +1,8 @@
 /** Makes the keys that objects ask for, each into the Secret that is named for it. */
-import { setTimeout as sleep } from "node:timers/promises";
 import { newKey } from "../new-key.ts";
 import type { WantedKey } from "../plan/objects.ts";
 import { type Call, isStatus, type KubeApi, KubeError } from "./client.ts";
-import { inParallel, inTurns } from "./in-parallel.ts";
+import { inParallel, inTurns, isDoneWithin } from "./in-parallel.ts";
 import { namespaceOf } from "./informer.ts";
 import { NotLeading } from "./lease.ts";
 import { NamespaceTurns } from "./namespace-turns.ts";
@@ -246,17 +245,6 @@ export class KeyMaker {
     const made = await this.#api.call({ ...call, permit });
     this.#secrets.remember(`${namespace}/${name}`, secretSchema.parse(made), key);
     return true;
-  }
-}
-
-/** Whether the work ends within so many milliseconds; what does not goes on. @throws what it throws in that time. */
-async function isDoneWithin(ms: number, work: Promise<void>): Promise<boolean> {
-  const over = new AbortController();
-  const late = sleep(ms, false, { signal: over.signal });
-  try {
-    return await Promise.race([work.then(() => true), late]);
-  } finally {
-    over.abort();
   }
 }
 

@@ -52,7 +52,7 @@ export class NamespaceTurns {
 
   /** What it was given to do is not done in time. */
   tookLong(namespace: string): void {
-    this.#note(namespace, { isSlow: true });
+    this.#note(namespace, { at: performance.now(), isSlow: true });
   }
 
   /** What it was given to do was done in time. */

@@ -106,3 +106,58 @@ test("of one object one status is written at a time, however long the API server
   );
   expect(most).toBe(1);
 });
+
+test("namespaces in which writing hangs keep no other's status waiting", async () => {
+  const inNamespace = (namespace: string, name: string): ObjectStatus => ({
+    ...lacking,
+    object: { ...object, namespace, name, uid: `${namespace}/${name}` },
+  });
+  const known = new Map<string, CustomObject>();
+  const want = (status: ObjectStatus) => {
+    const { namespace, name } = status.object;
+    known.set(`${namespace}/${name}`, {
+      declared: status.object,
+      status: undefined,
+      secretRefs: [],
+      isLeftOut: false,
+    });
+    return status;
+  };
+  const written = new Set<string>();
+  let [hanging, most] = [0, 0];
+  const writer = new StatusWriter({
+    api: {
+      call: async ({ path, body, signal }: Call) => {
+        if (path.includes("/evil-")) {
+          most = Math.max(most, (hanging += 1));
+          await sleep(60_000, undefined, signal === undefined ? {} : { signal }).finally(
+            () => (hanging -= 1),
+          );
+        }
+        return body;
+      },
+    } as unknown as KubeApi,
+    objects: {
+      get: (_kind: string, key: string) => known.get(key),
+      accept: () => {},
+    } as unknown as CustomObjects,
+    permit: () => {},
+    now: () => Date.now(),
+    written: ({ object: { namespace, name } }) => written.add(`${namespace}/${name}`),
+    contested: () => {},
+    failed: () => {},
+  });
+  const stop = new AbortController();
+  const running = writer.run(stop.signal);
+  const all = Array.from({ length: 96 }, (_, index) => want(inNamespace(`evil-${index % 12}`, `m-${index}`)));
+  writer.want(all);
+  all.push(want(inNamespace("good", "first")));
+  writer.want(all);
+  await expect.poll(() => [...written], { timeout: 8_000 }).toEqual(["good/first"]);
+  all.push(want(inNamespace("good", "second")));
+  writer.want(all);
+  await expect.poll(() => [...written], { timeout: 1_000 }).toEqual(["good/first", "good/second"]);
+  expect(most, "writes that hang").toBeLessThanOrEqual(28);
+  stop.abort();
+  await running;
+}, 20_000);

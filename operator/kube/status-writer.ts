@@ -12,10 +12,17 @@ import { type Declared, reference } from "../plan/objects.ts";
 import { oncePer } from "../plan/once-per.ts";
 import { isStatus, type KubeApi, retryAfterMs } from "./client.ts";
 import { type CustomObject, type CustomObjects, customPath } from "./custom-objects.ts";
+import { isDoneWithin } from "./in-parallel.ts";
 import { NotLeading } from "./lease.ts";
+import { NamespaceTurns } from "./namespace-turns.ts";
 import { changeKind, statusAt, statusChange } from "./status-change.ts";
 
 const WRITERS = 6;
+/** A writer waits for so long; what takes longer, as a webhook of the object's namespace makes it, goes on beside. */
+const LATE_MS = 1000;
+const MOST_LATE = 16;
+/** Writers of statuses in namespaces where that took longer. */
+const SLOW_WRITERS = 6;
 /** How far a rollout has come is told this long after the last write, and then not again for a minute. */
 const FIRST_COUNT_MS = 5000;
 const NEXT_COUNT_MS = 60_000;
@@ -89,10 +96,17 @@ const saysTheSame = (one: ObjectStatus, { observedGeneration, conditions, facts 
 
 const keyOf = oncePer((object: Declared): string => `${object.kind} ${reference(object)}`);
 
+const namespaceIn = (key: string): string => key.slice(key.indexOf(" ") + 1, key.indexOf("/"));
+
 export class StatusWriter {
   readonly #options: StatusWriterOptions;
   readonly #wanted = new Map<string, Wanted>();
   readonly #queue = new Set<string>();
+  /** Those in namespaces where writing takes long, by namespace, whoever is next first: they keep nobody else's waiting. */
+  readonly #slowQueue = new Map<string, Set<string>>();
+  readonly #turns = new NamespaceTurns();
+  /** Writes that no writer waits for. */
+  readonly #late = new Set<Promise<unknown>>();
   /** Statuses being written now, by key; true: it may have to be written again afterwards. */
   readonly #underWay = new Map<string, boolean>();
   /** Served objects whose status names another number of pods than there are. */
@@ -138,7 +152,12 @@ export class StatusWriter {
 
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => this.#ring(), { once: true });
-    await Promise.all([...Array.from({ length: WRITERS }, () => this.#work(signal)), this.#refresh(signal)]);
+    await Promise.all([
+      ...Array.from({ length: WRITERS }, () => this.#work(signal)),
+      ...Array.from({ length: SLOW_WRITERS }, () => this.#workSlowly(signal)),
+      this.#refresh(signal),
+    ]);
+    await Promise.all(this.#late);
   }
 
   #enqueue(key: string, status: ObjectStatus): void {
@@ -160,28 +179,82 @@ export class StatusWriter {
     while (!signal.aborted) {
       const [key] = this.#queue;
       if (key === undefined) {
-        await new Promise<void>((resolve) => this.#wake.push(resolve));
+        await this.#rung();
         continue;
       }
       this.#queue.delete(key);
-      await this.#bringUpToDate(key, signal);
+      await this.#serve(key, signal);
     }
   }
 
-  async #bringUpToDate(key: string, signal: AbortSignal): Promise<void> {
+  async #serve(key: string, signal: AbortSignal): Promise<void> {
+    const namespace = namespaceIn(key);
+    if (this.#turns.isSlow(namespace)) {
+      this.#slowQueue.set(namespace, (this.#slowQueue.get(namespace) ?? new Set()).add(key));
+      this.#ring();
+    } else await this.#waitAWhile(namespace, this.#bringUpToDate(key, signal));
+  }
+
+  async #workSlowly(signal: AbortSignal): Promise<void> {
+    while (!signal.aborted) {
+      const key = this.#nextSlow();
+      if (key === undefined) {
+        await this.#rung();
+        continue;
+      }
+      const startedAt = performance.now();
+      const isWritten = await this.#bringUpToDate(key, signal);
+      if (isWritten && performance.now() - startedAt < LATE_MS) this.#turns.wasQuick(namespaceIn(key));
+    }
+  }
+
+  /** Namespaces take turns. */
+  #nextSlow(): string | undefined {
+    const [next] = this.#slowQueue;
+    if (next === undefined) return undefined;
+    const [namespace, keys] = next;
+    const [key] = keys;
+    if (key !== undefined) keys.delete(key);
+    this.#slowQueue.delete(namespace);
+    if (keys.size > 0) this.#slowQueue.set(namespace, keys);
+    return key;
+  }
+
+  async #rung(): Promise<void> {
+    await new Promise<void>((resolve) => this.#wake.push(resolve));
+  }
+
+  async #waitAWhile(namespace: string, writing: Promise<boolean>): Promise<void> {
+    if (await isDoneWithin(LATE_MS, writing)) return;
+    this.#turns.tookLong(namespace);
+    if (this.#late.size >= MOST_LATE) {
+      await writing;
+      return;
+    }
+    const late: Promise<unknown> = writing.catch(this.#options.failed).finally(() => this.#late.delete(late));
+    this.#late.add(late);
+  }
+
+  /** @returns whether it was written. */
+  async #bringUpToDate(key: string, signal: AbortSignal): Promise<boolean> {
     const wanted = this.#wanted.get(key);
-    if (wanted === undefined) return;
+    if (wanted === undefined) return false;
     // Both waiting for its turn and outdated: one write at a time.
     if (this.#underWay.has(key)) {
       this.#underWay.set(key, true);
-      return;
+      return false;
     }
     this.#underWay.set(key, false);
+    const { last } = wanted;
     await this.#write(key, wanted, signal);
     const again = this.#underWay.get(key) === true;
     this.#underWay.delete(key);
     const present = this.#wanted.get(key);
-    if (again && present !== undefined) this.#enqueue(key, present.status);
+    if (again && present !== undefined) {
+      this.#enqueue(key, present.status);
+      this.#ring();
+    }
+    return wanted.last !== last;
   }
 
   /** Brings outdated numbers of pods up to date while nothing moves. */
@@ -192,7 +265,7 @@ export class StatusWriter {
       await sleep(wait, undefined, { signal, ref: false }).catch(() => {});
       if (key === undefined || this.#restMs() > 0 || signal.aborted) continue;
       this.#outdated.delete(key);
-      await this.#bringUpToDate(key, signal);
+      await this.#serve(key, signal);
     }
   }
 
