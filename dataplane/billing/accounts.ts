@@ -50,15 +50,16 @@ export async function readAccounts(
   `);
 }
 
-/** A page of all accounts, in the order of their ids. */
+/** A page of all accounts, or of those whose organizations are declared, in the order of their ids. */
 export async function pageAccounts(
   pool: CommonQueryMethods,
   afterId: string,
   limit: number,
+  which: "all" | "declared" = "all",
 ): Promise<readonly KeyedAccount[]> {
   return await pool.any(sql.type(keyedAccountSchema)`
     ${keyedAccounts}
-    where account.organization_id > ${afterId}
+    where account.organization_id > ${afterId} and (${which === "all"} or organization.deleted_at is null)
     order by account.organization_id limit ${limit}
   `);
 }
