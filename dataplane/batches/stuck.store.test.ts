@@ -1,12 +1,15 @@
-/** Nothing of a batch stays for ever with a worker that does not know of it, or behind counters that are wrong. */
+/** Nothing of a batch stays for ever with a worker that does not know of it, behind counters that are wrong, or unstorable. */
 import { sql, type DatabasePool } from "slonik";
-import { afterAll, afterEach, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
 import { answer, claim, engineOf, insertBatch, openBatchRows } from "../../test/integration/batch-rows.ts";
+import type { UsageRow } from "../billing/usage-row.ts";
+import type { ClaimedItem } from "./claim.ts";
 import { reconcileBatches } from "./reconcile-batches.ts";
 import { discardBatch } from "./create-from-requests.ts";
 import type { BatchContext } from "./context.ts";
 import { closeFinished, workOnOne } from "./finish.ts";
+import type { ItemEnd } from "./run.ts";
 import { Turns } from "./turns.ts";
 import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "./retention.ts";
@@ -187,5 +190,60 @@ describe("one batch that Postgres does not let be changed", () => {
     await refuse(refused, "update");
     expect(await takeFromDead(context, 30_000)).toBe(2);
     expect([await left(refused), await left(other)]).toEqual([0, 2]);
+  });
+});
+
+describe("the end of an item that Postgres refuses for its data", () => {
+  /** Refuses every line but that of an error. */
+  beforeEach(async () => {
+    await pool.query(sql.unsafe`
+      create or replace function refuse_result() returns trigger language plpgsql as $$
+      begin raise exception 'refused'; end $$
+    `);
+    await pool.query(sql.unsafe`
+      create trigger refuse_result before update on batch_items
+      for each row when (old.number = 1 and old.state = 'running' and new.state <> 'errored')
+      execute function refuse_result()
+    `);
+  });
+  afterEach(() => pool.query(sql.unsafe`drop trigger refuse_result on batch_items`));
+  const itemSchema = z.object({
+    state: z.string(),
+    code: z.string().nullable(),
+    status: z.string().nullable(),
+    tokens: z.bigint().transform(Number).nullable(),
+  });
+
+  test.each([
+    ["an answer", (item: ClaimedItem): ItemEnd => answer(item, 7), { status: "error", tokens: 7 }],
+    [
+      "another try",
+      (): ItemEnd => ({ kind: "again", waitMs: 0, because: "model" }),
+      { status: null, tokens: null },
+    ],
+  ])("%s: becomes an error, what it cost is charged, and the batch ends", async (_what, endOf, charged) => {
+    const id = await insertBatch(pool, 2);
+    const charges: UsageRow[] = [];
+    const settler = createSettler(
+      context,
+      (rows) => charges.push(...rows),
+      () => {},
+    );
+    const [first, second] = await claim(context, id, 2);
+    if (first === undefined || second === undefined) throw new Error("too little was claimed");
+    await Promise.all([settler.store(first, answer(first, 5)), settler.store(second, endOf(second))]);
+    expect(
+      await pool.one(sql.type(itemSchema)`
+        select item.state, convert_from(item.line, 'utf8')::json #>> '{result,error,error,code}' as code,
+          usage.status, usage.output_tokens as tokens
+        from batch_items item left join usage on usage.id = item.request_id
+        where item.batch_id = ${id} and item.number = 1
+      `),
+    ).toEqual({ state: "errored", code: "upstream_error", ...charged });
+    expect(charges.map(({ id: row }) => row)).toContain(first.requestId);
+    expect(charges).toHaveLength(charged.tokens === null ? 1 : 2);
+    await closeFinished(context);
+    expect(await stateOf(id)).toBe("finalizing");
+    expect((await reconcileBatches(pool)).filter((finding) => finding.includes(id))).toEqual([]);
   });
 });
