@@ -1,11 +1,19 @@
 /** An item that ends each process that runs it is given up; what only ran beside it is not. */
 import { sql, type DatabasePool } from "slonik";
-import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { answer, claim, engineOf, insertBatch, openBatchRows } from "../../test/integration/batch-rows.ts";
+import {
+  answer,
+  claim,
+  deaf,
+  engineOf,
+  insertBatch,
+  openBatchRows,
+} from "../../test/integration/batch-rows.ts";
 import type { ClaimedItem } from "./claim.ts";
 import type { BatchContext } from "./context.ts";
 import { closeFinished } from "./finish.ts";
+import type { ItemEnd } from "./run.ts";
 import { reconcileBatches } from "./reconcile-batches.ts";
 import { createSettler } from "./settle.ts";
 import { handBack, takeFromDead } from "./workers.ts";
@@ -29,14 +37,21 @@ async function die(context: BatchContext): Promise<void> {
   await pool.query(sql.unsafe`delete from batch_workers where id = ${context.workerId}`);
   await takeFromDead(other, 60_000);
 }
-async function store(context: BatchContext, items: readonly ClaimedItem[]): Promise<void> {
+async function store(
+  context: BatchContext,
+  items: readonly ClaimedItem[],
+  endOf: (item: ClaimedItem) => ItemEnd = (item) => answer(item, 1),
+): Promise<void> {
   const settler = createSettler(
     context,
     () => {},
     () => {},
   );
-  await Promise.all(items.map((item) => settler.store(item, answer(item, 1))));
+  await Promise.all(items.map((item) => settler.store(item, endOf(item))));
 }
+const fault = (): ItemEnd => ({ kind: "fault", waitMs: 0, own: 1, restMs: null });
+const lostTimes = (times: ReturnType<typeof sql.fragment>) =>
+  sql.fragment`array(select gen_random_uuid() from generate_series(1, ${times}))`;
 const itemSchema = z.object({
   number: z.number(),
   state: z.string(),
@@ -93,7 +108,9 @@ test.each(["messages", "openai"] as const)("a batch with one such item ends (%s)
 
 test("of those that are suspected one runs in a worker at a time, beside all others", async () => {
   const id = await insertBatch(pool, 6);
-  await pool.query(sql.unsafe`update batch_items set losses = 2 where batch_id = ${id} and number < 4`);
+  await pool.query(
+    sql.unsafe`update batch_items set lost_claims = ${lostTimes(sql.fragment`2`)} where batch_id = ${id} and number < 4`,
+  );
   const first = await claim(one, id, 6);
   expect(first.filter(({ losses }) => losses >= 2)).toHaveLength(1);
   const second = await claim(one, id, 6, true);
@@ -109,7 +126,9 @@ test("of those that are suspected one runs in a worker at a time, beside all oth
 
 test("the least lost of them first, whichever stands first", async () => {
   const id = await insertBatch(pool, 3);
-  await pool.query(sql.unsafe`update batch_items set losses = 4 - number where batch_id = ${id}`);
+  await pool.query(
+    sql.unsafe`update batch_items set lost_claims = ${lostTimes(sql.fragment`4 - number`)} where batch_id = ${id}`,
+  );
   expect((await claim(one, id, 3)).map(({ number }) => number)).toEqual([2]);
   await handBack(one);
 });
@@ -133,14 +152,62 @@ test("nor what a worker had that was cut off, and not dead: its run ends, if lat
     expect(items).toHaveLength(1);
     await die(one);
     if (round % 2 === 0) await store(one, items);
-    else {
-      const settler = createSettler(
-        one,
-        () => {},
-        () => {},
-      );
-      for (const item of items) await settler.store(item, { kind: "fault", waitMs: 0, own: 1, restMs: null });
-    }
+    else await store(one, items, fault);
     expect(await itemsOf(id)).toMatchObject([{ state: "waiting", losses: 0 }]);
   }
+});
+
+describe("no more losses are taken back than were counted", () => {
+  let id = "";
+  beforeEach(async () => {
+    id = await insertBatch(pool, 1);
+  });
+  // Those that are left stand in line before the next test's.
+  afterEach(async () => store(other, await claim(other, id, 1)));
+  const lossesOf = async () => (await itemsOf(id)).map(({ losses }) => losses);
+  /** Its item is lost so often. */
+  async function lose(times: number): Promise<void> {
+    for (let time = 0; time < times; time += 1) {
+      expect(await claim(one, id, 1)).toHaveLength(1);
+      await die(one);
+    }
+  }
+  const runs = [
+    ["an answer", (item: ClaimedItem) => answer(item, 1)],
+    ["a fault", fault],
+  ] as const;
+
+  test.each(runs)("where a worker handed back what it still ran: %s", async (_what, endOf) => {
+    await lose(3);
+    const items = await claim(one, id, 1);
+    await handBack(one);
+    await store(one, items, endOf);
+    expect(await lossesOf()).toEqual([3]);
+  });
+
+  test.each(runs)("where Postgres' answer never came to a late run: %s", async (_what, endOf) => {
+    await lose(2);
+    const items = await claim(one, id, 1);
+    await die(one);
+    await store(deaf(one), items, endOf);
+    expect(await lossesOf()).toEqual([2]);
+  });
+
+  test("nor to one that waits again", async () => {
+    await lose(2);
+    await store(deaf(one), await claim(one, id, 1), fault);
+    expect(await lossesOf()).toEqual([2]);
+  });
+
+  test("nor fewer, where two late runs of one item end together", async () => {
+    await lose(1);
+    const late: ClaimedItem[] = [];
+    for (let time = 0; time < 2; time += 1) {
+      late.push(...(await claim(one, id, 1)));
+      await die(one);
+    }
+    expect(await lossesOf()).toEqual([3]);
+    await store(one, late);
+    expect(await lossesOf()).toEqual([1]);
+  });
 });

@@ -39,7 +39,7 @@ export async function giveUp(
   for (const item of items)
     await db.query(sql.unsafe`
       update batch_items set state = 'errored', line = ${sql.binary(erroredLine(form, item, givenUp()))}, body = null,
-        worker = null, claim = null, losses = losses + 1
+        worker = null, claim = null, lost_claims = lost_claims || claim
       where batch_id = ${batchId} and number = ${item.number}
     `);
   return items.map(({ requestId }) => requestId);

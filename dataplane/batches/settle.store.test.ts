@@ -2,7 +2,14 @@
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { answer, claim, engineOf, insertBatch, openBatchRows } from "../../test/integration/batch-rows.ts";
+import {
+  answer,
+  claim,
+  deaf,
+  engineOf,
+  insertBatch,
+  openBatchRows,
+} from "../../test/integration/batch-rows.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import { reconcileBatches } from "./reconcile-batches.ts";
 import type { ClaimedItem } from "./claim.ts";
@@ -186,18 +193,6 @@ test.each([
 });
 
 describe("an answer of Postgres that never came", () => {
-  /** The first transaction commits, and its worker does not hear of it. */
-  function deaf(context: BatchContext): BatchContext {
-    let heard = false;
-    const transaction: DatabasePool["transaction"] = async (handler) => {
-      const result = await pool.transaction(handler);
-      if (heard) return result;
-      heard = true;
-      throw new Error("the connection was cut");
-    };
-    return { ...context, pool: { ...pool, transaction } };
-  }
-
   test("to a settle: what was stored counts, and is told of", async () => {
     const id = await insertBatch(pool, 1);
     const wanted = run(await firstOf(one, id), 222);

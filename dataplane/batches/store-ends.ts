@@ -116,14 +116,18 @@ async function storedBefore(
   );
 }
 
-/** These runs ended after their items were taken from here: nobody's process died of them (losses.ts). */
+/** These runs ended though their items were taken from here: where that counted as a loss, nobody's process died of it (losses.ts). */
 async function notLost(db: CommonQueryMethods, ends: readonly Ended[]): Promise<void> {
   if (ends.length === 0) return;
   await db.query(sql.unsafe`
-    update batch_items item set losses = item.losses - 1
-    from unnest(${keysOf(ends)}) as ended (batch_id, number, claim)
-    where item.batch_id = ended.batch_id and item.number = ended.number and item.claim is distinct from ended.claim
-      and item.state in ('waiting', 'running') and item.losses > 0
+    update batch_items item
+    set lost_claims = array(select unnest(item.lost_claims) except select unnest(ended.claims))
+    from (
+      select batch_id, number, array_agg(claim) as claims
+      from unnest(${keysOf(ends)}) as ended (batch_id, number, claim) group by batch_id, number
+    ) as ended
+    where item.batch_id = ended.batch_id and item.number = ended.number and item.lost_claims && ended.claims
+      and item.state in ('waiting', 'running')
   `);
 }
 

@@ -68,7 +68,8 @@ async function take(
       if (givenUp.length > 0) counts.add(id, "errored", null, givenUp.length);
       const { rowCount } = await transaction.query(sql.unsafe`
         update batch_items
-        set state = ${nextState}, worker = null, claim = null, losses = losses + ${how === "lost" ? 1 : 0},
+        set state = ${nextState}, worker = null, claim = null,
+          lost_claims = case when ${how === "lost"} then lost_claims || claim else lost_claims end,
           body = case when ${nextState} = 'waiting' then body end
         where batch_id = ${id} and state = 'running' and (${condition})
       `);

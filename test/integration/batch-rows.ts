@@ -41,6 +41,19 @@ export function engineOf(pool: DatabasePool, workerId: string): BatchContext {
   };
 }
 
+/** As a worker whose first transaction commits, and which does not hear of it. */
+export function deaf(context: BatchContext): BatchContext {
+  const { pool } = context;
+  let heard = false;
+  const transaction: DatabasePool["transaction"] = async (handler) => {
+    const result = await pool.transaction(handler);
+    if (heard) return result;
+    heard = true;
+    throw new Error("the connection was cut");
+  };
+  return { ...context, pool: { ...pool, transaction } };
+}
+
 export const organizationId = "org_acme";
 
 /** A message batch that runs, of so many items. @returns its id. */

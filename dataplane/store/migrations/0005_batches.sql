@@ -108,8 +108,9 @@ create table batch_items (
   first_fault_at timestamptz,
   -- What of them speaks against the item itself, as others of its model succeeded meanwhile, or it took all of its time.
   own_faults integer not null default 0,
-  -- How often its worker died while it ran, as far as is known: it may be the reason.
-  losses integer not null default 0,
+  -- The claims whose worker died while it ran, as far as is known, and their number: it may be the reason.
+  lost_claims uuid[] not null default '{}',
+  losses integer not null generated always as (cardinality(lost_claims)) stored,
   not_before timestamptz,
   -- Its line in the results, with the line feed; null when it never ran.
   line bytea,
