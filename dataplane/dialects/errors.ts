@@ -28,20 +28,26 @@ function kindIn(family: ErrorFamily, error: ApiError): ErrorKind {
 /** The status of an error in a family; the same everywhere but for 529. */
 export const errorStatus = (family: ErrorFamily, error: ApiError): number => kindIn(family, error).status;
 
+/** The code that a body shows: the table's, or what a provider told where the table has none. */
+const codeOf = (error: ApiError, ours: string | null | undefined): string | null =>
+  ours ?? error.reportedCode ?? null;
+
 /** `error.details`, only when there is a code or something more to say. */
 function detailsOf(kind: ErrorKind, error: ApiError): Record<string, unknown> | undefined {
-  if (kind.detailsCode === undefined) return error.details === undefined ? undefined : { ...error.details };
-  return { error_code: kind.detailsCode, ...error.details };
+  const code = codeOf(error, kind.detailsCode);
+  if (code === null) return error.details === undefined ? undefined : { ...error.details };
+  return { error_code: code, ...error.details };
 }
 
 /** The Messages error object. `code` repeats the code of service.md "Errors" where its readers look for it. */
 function messagesError(error: ApiError): Record<string, unknown> {
   const { kind } = error;
   const details = detailsOf(kind, error);
+  const code = codeOf(error, kind.detailsCode);
   return {
     type: kind.messagesType,
     message: error.message,
-    ...(kind.detailsCode === undefined ? {} : { code: kind.detailsCode }),
+    ...(code === null ? {} : { code }),
     ...(details === undefined ? {} : { details }),
   };
 }
@@ -53,7 +59,7 @@ function openaiError(error: ApiError): Record<string, unknown> {
     message: error.message,
     type: kind.openaiType,
     param: error.param ?? null,
-    code: kind.openaiCode,
+    code: codeOf(error, kind.openaiCode),
   };
 }
 
@@ -80,7 +86,7 @@ export function errorBody(style: ErrorStyle, error: ApiError, requestId: string)
       type: style.family === "messages" ? kind.messagesType : kind.openaiType,
       message: error.message,
       param: error.param ?? null,
-      code: kind.openaiCode,
+      code: codeOf(error, kind.openaiCode),
       ...(details === undefined ? {} : { details }),
     },
     request_id: requestId,

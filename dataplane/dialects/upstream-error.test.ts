@@ -1,5 +1,13 @@
 import { describe, expect, test } from "vitest";
-import { inBandError, ownSecrets, retryAfterSeconds, upstreamError, withoutOwn } from "./upstream-error.ts";
+import { chatErrorChunk, messagesErrorBody, openaiErrorBody } from "./errors.ts";
+import {
+  inBandError,
+  ownSecrets,
+  retryAfterSeconds,
+  upstreamError,
+  withoutForeignPaths,
+  withoutOwn,
+} from "./upstream-error.ts";
 
 const failure = (status: number, body: unknown, retryAfter: string | null = null) =>
   upstreamError({
@@ -103,6 +111,112 @@ describe("rule 1.5: a 400", () => {
       code: "invalid_request",
       message: "The model's provider refused the request as invalid.",
     });
+  });
+});
+
+describe("rule 1.5: the code of a refusal", () => {
+  const detailed = (code: string) => ({
+    type: "error",
+    error: {
+      type: "invalid_request_error",
+      message: "tools.0.name: taken",
+      details: { error_code: code, at: "https://vendor.example" },
+    },
+  });
+  const told = (body: unknown, status = 400) => failure(status, body);
+  const inMessages = (body: unknown) => messagesErrorBody(told(body), "req_1")["error"];
+  const inChat = (body: unknown) => openaiErrorBody(told(body))["error"];
+
+  test("stands in the body of its own dialect", () => {
+    expect(inChat(openai("Too high.", "decimal_above_max_value", "temperature"))).toEqual({
+      message: "Too high.",
+      type: "invalid_request_error",
+      param: "temperature",
+      code: "decimal_above_max_value",
+    });
+    expect(inMessages(detailed("tool_name_conflict"))).toEqual({
+      type: "invalid_request_error",
+      message: "tools.0.name: taken",
+      code: "tool_name_conflict",
+      details: { error_code: "tool_name_conflict" },
+    });
+  });
+
+  test("and in that of another, with the field where both have it under one name", () => {
+    const converted = withoutForeignPaths(told(openai("Too high.", "integer_above_max_value", "top_p")));
+    expect(openaiErrorBody(converted)["error"]).toMatchObject({
+      param: "top_p",
+      code: "integer_above_max_value",
+    });
+    expect(messagesErrorBody(converted, "req_1")["error"]).toMatchObject({
+      details: { error_code: "integer_above_max_value" },
+    });
+    const foreign = withoutForeignPaths(told(openai("Bad.", "invalid_value", "input[0].content")));
+    expect(openaiErrorBody(foreign)["error"]).toMatchObject({ param: null, code: "invalid_value" });
+    expect(openaiErrorBody(withoutForeignPaths(told(detailed("tool_name_conflict"))))["error"]).toEqual({
+      message: "taken",
+      type: "invalid_request_error",
+      param: null,
+      code: "tool_name_conflict",
+    });
+  });
+
+  test("inside a stream as well", () => {
+    const error = inBandError({
+      error: { type: "invalid_request_error", message: "Bad image.", code: "invalid_image", param: "input" },
+    });
+    expect(chatErrorChunk(error)).toContain('"param":"input","code":"invalid_image"');
+  });
+
+  test("of a 422 too, whose words are not shown: with the field that it names", () => {
+    const error = told({ detail: [{ type: "less_than", loc: ["body", "top_p"], msg: "secret words" }] }, 422);
+    expect(openaiErrorBody(error)["error"]).toEqual({
+      message: "The model's provider refused the request as invalid.",
+      type: "invalid_request_error",
+      param: "top_p",
+      code: null,
+    });
+    expect(
+      openaiErrorBody(told(openai("no", "unsupported_value", "some words"), 422))["error"],
+    ).toMatchObject({
+      param: null,
+      code: "unsupported_value",
+    });
+  });
+
+  test.each([
+    ["no code", "some words of https://vendor.example"],
+    ["a status", "400"],
+    ["the model's name there", "secret.model"],
+    ["a key", "sk_abcdef0123456789"],
+  ])("is not shown where it is %s", (_what, code) => {
+    const error = upstreamError({
+      dialect: "chat",
+      status: 400,
+      body: JSON.stringify(openai("Bad.", code)),
+      retryAfter: null,
+      now: 0,
+      upstreamModel: "secret.model",
+      model: "public-model",
+    });
+    expect(openaiErrorBody(error)["error"]).toMatchObject({ message: "Bad.", code: null });
+  });
+
+  test("nor where it is what is known to be ours", () => {
+    const error = withoutOwn(told(openai("Bad.", "s3cr3tkeyofours")), () =>
+      ownSecrets("http://x", "s3cr3tkeyofours"),
+    );
+    expect(openaiErrorBody(error)["error"]).toMatchObject({ message: "Bad.", code: null });
+  });
+
+  test.each([
+    "organization_on_hold",
+    "billing_hard_limit_reached",
+    "cmek_key_disabled",
+    "user_profile_required",
+  ])("that speaks of our account is ours to mend: %s", (code) => {
+    for (const body of [openai("It is so.", code), detailed(code)])
+      expect(told(body)).toMatchObject({ code: "upstream_error", reportedCode: undefined });
   });
 });
 

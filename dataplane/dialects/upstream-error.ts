@@ -6,8 +6,10 @@
 import { ApiError } from "../lib/api-error.ts";
 import type { ErrorCode } from "../lib/api-error.ts";
 import type { Dialect } from "./dialect.ts";
+import { chatFields } from "./chat/request-fields.ts";
 import { objectOf, parseJson, stringOf } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
+import { responsesFields } from "./responses/request-fields.ts";
 
 /** Seconds that a client is asked to wait when the upstream named none, and at most (rule 1.5). */
 const RETRY_AFTER_DEFAULT_S = 5;
@@ -43,7 +45,11 @@ export function upstreamError(failure: UpstreamFailure): ApiError {
     const names = { upstreamModel: failure.upstreamModel, model: failure.model };
     return aboutTheRequest(readErrorBody(failure.body), names) ?? ours("upstream_error", cause);
   }
-  if (failure.status === 422) return new UpstreamRefusal(reported(null), null, readErrorBody(failure.body));
+  if (failure.status === 422) {
+    const all = readErrorBody(failure.body);
+    const param = all.param !== null && plainPath.test(all.param) ? all.param : null;
+    return new UpstreamRefusal({ ...all, message: "", param }, null, all);
+  }
   const code = statusCodes[failure.status] ?? "upstream_error";
   if (code === "unavailable" || code === "overloaded")
     return new ApiError(code, ownWords[code], {
@@ -103,8 +109,13 @@ class UpstreamRefusal extends ApiError {
   /** @param all that it said, which may be more than the client is told. */
   constructor(said: ReportedError, names: ModelNames | null, all = said, own: OwnSecrets = []) {
     const text = withoutSecrets(said.message, names, own);
-    const param = masked(said.param ?? "", own);
-    super("invalid_request", text === "" ? ownWords.invalid_request : text, param === "" ? {} : { param });
+    const named = said.details.map(({ field }) => field).find((field) => plainPath.test(field));
+    const param = masked(said.param ?? named ?? "", own);
+    const code = shownCode(said.code, names, own);
+    super("invalid_request", text === "" ? ownWords.invalid_request : text, {
+      ...(param === "" ? {} : { param }),
+      ...(code === null ? {} : { reportedCode: code }),
+    });
     this.#said = said;
     this.#names = names;
     this.#all = all;
@@ -118,6 +129,15 @@ class UpstreamRefusal extends ApiError {
   without(own: OwnSecrets): UpstreamRefusal {
     return new UpstreamRefusal(this.#said, this.#names, this.#all, own);
   }
+}
+
+/** A place in a request, and no words: `temperature`, `messages[0].content`. */
+const plainPath = /^[A-Za-z_][\w.[\]-]{0,127}$/;
+
+/** An upstream's code that says what is wrong with a request, such as `tool_name_conflict`; null for anything else. */
+function shownCode(code: string, names: ModelNames | null, own: OwnSecrets): string | null {
+  const isCode = /^[A-Za-z][\w.]{0,63}$/.test(code) && withoutSecrets(code, names, own) === code;
+  return isCode && !accountCode.test(code) ? code : null;
 }
 
 /** What an upstream said of a request that it refuses; null for any other error. Not for the client. */
@@ -167,6 +187,12 @@ function masked(text: string, own: OwnSecrets): string {
   return own.reduce((shown, [pattern, stand]) => shown.replaceAll(pattern, stand), text);
 }
 
+const chatNames = new Set(chatFields.map(({ name }) => name));
+/** Fields at the top of a request whose names are those of both dialects whose errors name one. */
+const sharedNames = new Set(
+  responsesFields.map(({ name }) => name).filter((name) => !name.includes(".") && chatNames.has(name)),
+);
+
 /**
  * The same error for a client of another dialect, whose body has no such paths.
  * @returns `error` itself when it is none of an upstream's.
@@ -174,7 +200,12 @@ function masked(text: string, own: OwnSecrets): string {
 export function withoutForeignPaths(error: ApiError): ApiError {
   if (!(error instanceof UpstreamRefusal) || error.code !== "invalid_request") return error;
   const text = error.message.replace(leadingPath, "").replaceAll(pathInside, "a field");
-  return new ApiError("invalid_request", text, { cause: error });
+  const { param, reportedCode } = error;
+  return new ApiError("invalid_request", text, {
+    ...(param !== undefined && sharedNames.has(param) ? { param } : {}),
+    ...(reportedCode === undefined ? {} : { reportedCode }),
+    cause: error,
+  });
 }
 
 /** `messages.1.content.0: …`, `max_tokens: …` */
@@ -185,6 +216,7 @@ const pathInside = /['"`]?\b[a-z][a-z_]*(?:\.\w+)*(?:\[\d+\](?:\.\w+)*)+['"`]?/g
 /** `error` of either style, whatever surrounds it. */
 export interface ReportedError {
   readonly type: string;
+  /** `error.code`, or `error.details.error_code` of Messages style. */
   readonly code: string;
   readonly message: string;
   readonly param: string | null;
@@ -200,7 +232,7 @@ interface FieldError {
 
 function reported(error: unknown): ReportedError {
   const fields = objectOf(error);
-  const code = fields?.["code"];
+  const code = fields?.["code"] ?? objectOf(fields?.["details"])?.["error_code"];
   return {
     type: stringOf(fields?.["type"]) ?? "",
     code: typeof code === "number" ? String(code) : (stringOf(code) ?? ""),
@@ -295,11 +327,17 @@ const inBandCodes: ReadonlyMap<string, OwnCode> = new Map<string, OwnCode>([
 const aboutTheAccount =
   /credit balance|billing|insufficient (?:quota|funds|balance)|exceeded your current quota|(?:incorrect|invalid|missing|valid) (?:x-)?api[ _-]?key|(?:your|this|the) (?:organi[sz]ation|workspace|account|project|subscription|plan|api[ _-]?key|usage limits?)\b|spend(?:ing)? limit|unauthori[sz]ed/i;
 
+/** Codes that say the same: `organization_on_hold`, `billing_hard_limit_reached`. */
+const accountCode =
+  /(?:^|_)(?:account|api_key|billable|billing|cmek|credits?|key_creator|org|organi[sz]ation|quota|spend|subscription|user_profile|workspace)(?:_|$)/i;
+
 /** A 400 as the client may see it; null when it speaks about our account instead of the request. */
 function aboutTheRequest(error: ReportedError, names: ModelNames | null): ApiError | null {
   const overflow = contextOverflow(error);
   if (overflow !== null) return overflow;
-  if (aboutTheAccount.test(error.message) || inBandCodes.get(error.code) === "upstream_error") return null;
+  const { message, code } = error;
+  if (aboutTheAccount.test(message) || accountCode.test(code)) return null;
+  if (inBandCodes.get(code) === "upstream_error") return null;
   return new UpstreamRefusal(error, names);
 }
 

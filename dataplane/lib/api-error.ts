@@ -177,6 +177,8 @@ export type ErrorCode = keyof typeof errorKinds;
 export interface ApiErrorOptions {
   /** Path of the field at fault in the caller's own body, such as `tools[0].type`. */
   readonly param?: string;
+  /** A provider's own code for what is wrong with the client's request, shown where the table has none (rule 1.5). */
+  readonly reportedCode?: string;
   /** Whole seconds for `retry-after`, at most 60. */
   readonly retryAfterSeconds?: number;
   /** Overrides the table's `retry` (a failure after billed iterations must not be repeated by an SDK). */
@@ -196,6 +198,7 @@ export interface ApiErrorOptions {
 export class ApiError extends Error {
   readonly code: ErrorCode;
   readonly param: string | undefined;
+  readonly reportedCode: string | undefined;
   readonly retryAfterSeconds: number | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly details: Readonly<Record<string, unknown>> | undefined;
@@ -206,6 +209,7 @@ export class ApiError extends Error {
     this.name = "ApiError";
     this.code = code;
     this.param = options.param;
+    this.reportedCode = options.reportedCode;
     this.retryAfterSeconds = options.retryAfterSeconds;
     this.headers = options.headers ?? {};
     this.details = options.details;
