@@ -1,6 +1,7 @@
 /** Who is calling, and whether they may call this. Source: service.md "Authentication", dialects.md §A1, rules.md 5.8, 13.3. */
 import { hash } from "node:crypto";
 import type { IncomingHttpHeaders } from "node:http";
+import { setTimeout as sleep } from "node:timers/promises";
 import { isPersonId } from "../billing/scopes.ts";
 import { keyForms, keyPrefixes } from "../config/schema.ts";
 import type { Directory, People, Principal } from "../identity/principal.ts";
@@ -82,6 +83,31 @@ function findPerson(asked: Authentication, people: People, token: string): Princ
     throw isRefused ? asked.unknownCallers.refusal(asked.address, error) : error;
   });
 }
+
+/** What no route serves is answered after so long, whoever sent it. */
+const UNSERVED_WAIT_MS = 1_000;
+
+/**
+ * Who asks for what no route serves, so that it is known to be theirs (rule 14.1); null: nobody who is known in time. The key
+ * decides nothing there, so that nobody is refused for it and nothing is counted: an unknown one is looked up in line.
+ */
+export function callerOfUnserved({
+  headers,
+  directory,
+  people,
+}: Pick<Authentication, "headers" | "directory" | "people">): Principal | null | Promise<Principal | null> {
+  const key = presentedKey(headers);
+  if (key === undefined) return null;
+  const isToken = people !== undefined && hasTokenForm(key);
+  if (!isToken && !hasKeyForm(key)) return null;
+  const found = isToken ? people.find(key) : findInLine(directory, hash("sha256", key, "hex"));
+  if (!(found instanceof Promise)) return found;
+  const late = sleep(UNSERVED_WAIT_MS, null, { ref: false });
+  return Promise.race([found.catch(() => null), late]);
+}
+
+const findInLine = (directory: Directory, sha256: string) =>
+  directory.knows(sha256) ? directory.find(sha256, Number.POSITIVE_INFINITY) : directory.findQueued(sha256);
 
 /**
  * Why whoever was found may not call this: 401 for the wrong kind, 403 where a viewer would change something; null: they may.

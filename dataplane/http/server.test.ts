@@ -4,6 +4,7 @@ import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../test/fakes/test-server.ts";
 import type { InferenceCall } from "../inference/call.ts";
+import type { Directory, Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { inferenceRoutes, type InferenceRoutesNeeds } from "./routes/inference.ts";
 import { modelRoutes } from "./routes/models.ts";
@@ -44,6 +45,21 @@ test("an answer reaches the client with both request id headers and one log line
     model: "alpha",
   });
   expect(JSON.stringify(server.logged)).not.toMatch(new RegExp(`${sampleKeys.inference}|beta`));
+});
+
+test("what no route serves is answered in time and says whose it was, where that is known by then", async () => {
+  let isAway = false;
+  const never = new Promise<null>(() => {});
+  const known = { keyId: "apikey_1", organizationId: "org_1" } as Principal;
+  const directory: Directory = {
+    knows: () => false,
+    find: () => never,
+    findQueued: () => (isAway ? never : Promise.resolve(known)),
+  };
+  await using server = await startTestServer([modelRoutes], { services: { directory } });
+  for (isAway of [false, true]) expect((await server.fetch("/v1/nothing")).status).toBe(404);
+  await expect.poll(() => server.logged.length).toBe(2);
+  expect(server.logged.map((line) => line["org"])).toEqual(["org_1", undefined]);
 });
 
 test("what cannot be read as HTTP stands in the log under the id that its sender was told", async () => {

@@ -16,7 +16,7 @@ import { apiErrorOf } from "../store/store-away.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
 import { absence } from "./absent.ts";
-import { authenticate, kindFault } from "./auth.ts";
+import { authenticate, callerOfUnserved, kindFault } from "./auth.ts";
 import { closeWithAnswer, refuseConnection } from "./bare-socket.ts";
 import { beforeBody } from "./before-body.ts";
 import { ClientGone } from "./body-errors.ts";
@@ -165,8 +165,17 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     if (access === undefined || access === "none") {
       announceKeyless(reply.raw);
       request.bodyLease = services.bodies.lease("");
+      if (!request.is404) return done();
       // Before Fastify looks at the content type: what is not here is not here, whatever it would be sent.
-      return request.is404 ? done(unserved(request, reply)) : done();
+      const refuse = (principal: Principal | null) => {
+        if (principal !== null) showedKey(socket);
+        request.caller = principal;
+        done(unserved(request, reply));
+      };
+      const caller = callerOfUnserved({ headers: request.headers, directory, people });
+      if (caller instanceof Promise) caller.then(refuse, done);
+      else refuse(caller);
+      return;
     }
     // What costs something, or brings a large body.
     if (dialect !== undefined || (access === "inference" && request.method === "POST")) services.shed?.();

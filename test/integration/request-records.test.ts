@@ -197,6 +197,30 @@ test("rule 14.1: what a good key of the wrong kind asked for is found by its id,
   expect((await world.call(b.admin, "GET", path)).status).toBe(404);
 });
 
+test.each([
+  ["POST", "/v1/embeddings", 404],
+  ["GET", "/v1/messages", 405],
+])(
+  "rule 14.1: %s %s, which nothing serves, is found by its id and is its organization's",
+  async (method, url, status) => {
+    const { a, b } = world;
+    const found: unknown[] = [];
+    for (const key of [a.inference, a.admin, "sk-svc-nobody"]) {
+      const answer = await world.call(key, method, url);
+      const id = answer.headers.get("request-id") ?? "";
+      await world.plane.records.store();
+      const { organizationId, keyId } = (await findRequest(world.pool, id)) ?? {};
+      const [own, others] = await Promise.all(
+        [a, b].map(({ admin }) => world.call(admin, "GET", `${listPath}/${id}`)),
+      );
+      found.push([answer.status, organizationId, typeof keyId, own?.status, others?.status]);
+      if (own?.status === 200) expect(own.body).toMatchObject({ status, dialect: null, tries: [] });
+    }
+    const known = [status, "org_a", "string", 200, 404];
+    expect(found).toEqual([known, known, [status, null, "object", 404, 404]]);
+  },
+);
+
 test("another organization's requests are nobody's business", async () => {
   const { a, b } = world;
   const theirs = await ask(b, "m-messages");
