@@ -79,6 +79,10 @@ export function hoistSystemTurns(request: MessagesRequest): MessagesRequest | nu
   return { ...rest, ...(all.length > 0 && { system: all.join("\n") }) };
 }
 
+/** Whether the model has to call a tool. */
+export const demandsCall = ({ tool_choice: choice }: Pick<MessagesRequest, "tool_choice">): boolean =>
+  choice?.type === "any" || choice?.type === "tool";
+
 /** Where all were taken away they stay, for the calls that were made before, and none may be called. */
 function toolsLeft(request: MessagesRequest): Pick<MessagesRequest, "tools" | "tool_choice"> {
   const tools = allTools(request);

@@ -2,7 +2,7 @@
 import { ApiError } from "../lib/api-error.ts";
 import type { Carry, DropListener } from "./codecs.ts";
 import type { Dialect } from "./dialect.ts";
-import { allTools } from "./instructions.ts";
+import { allTools, demandsCall } from "./instructions.ts";
 import type { FunctionTool, JsonObject, MessagesRequest } from "./messages/types.ts";
 
 const isFunctionTool = (tool: FunctionTool | JsonObject): tool is FunctionTool =>
@@ -13,9 +13,8 @@ const isFunctionTool = (tool: FunctionTool | JsonObject): tool is FunctionTool =
  * @throws ApiError `unsupported_tool` for a typed tool, which only a Messages upstream knows (dialects.md §D1).
  */
 export function functionTools(request: MessagesRequest, carry: Carry, notes: DropListener): FunctionTool[] {
-  const { tool_choice: choice } = request;
   const tools = allTools(request);
-  if (tools.length === 0 && (choice?.type === "any" || choice?.type === "tool")) notes.dropped("tool_choice");
+  if (tools.length === 0 && demandsCall(request)) notes.dropped("tool_choice");
   return tools.map((tool) => {
     if (isFunctionTool(tool)) return tool;
     const path = carry.places.get(tool) ?? "tools";

@@ -7,7 +7,7 @@ import type { Carry, CodecContext, KeepItem, Sealer } from "../dialects/codecs.t
 import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { keepSchemas } from "../dialects/exact-schemas.ts";
-import { hoistSystemTurns } from "../dialects/instructions.ts";
+import { demandsCall, hoistSystemTurns } from "../dialects/instructions.ts";
 import { DropNotes } from "../dialects/losses.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { type OwnField, withoutUnknown } from "../dialects/own-fields.ts";
@@ -134,6 +134,8 @@ export class Conversion implements Converting {
   readonly carry: Carry;
   readonly context: CodecContext;
   readonly #facts: ConversionFacts;
+  /** Fields of the client's that it lost as it was asked again. */
+  readonly #lost: string[] = [];
 
   /**
    * @param body the client's, without blocks that only our server tools make.
@@ -153,7 +155,7 @@ export class Conversion implements Converting {
     const { capabilities, limits } = this.#facts.route;
     const { dropped, standard, unknown } = planToward(this.#facts.tiers, upstream);
     const notes = new DropNotes(this.#facts.strict);
-    for (const name of dropped) notes.dropped(name);
+    for (const name of [...dropped, ...this.#lost]) notes.dropped(name);
     const target = {
       upstreamModel: upstream.model,
       maxOutputTokens: limits.maxOutputTokens,
@@ -180,8 +182,10 @@ export class Conversion implements Converting {
 
   hoistSystemTurns(): boolean {
     const hoisted = hoistSystemTurns(this.request);
-    if (hoisted !== null) this.request = hoisted;
-    return hoisted !== null;
+    if (hoisted === null) return false;
+    if (demandsCall(this.request) && !demandsCall(hoisted)) this.#lost.push("tool_choice");
+    this.request = hoisted;
+    return true;
   }
 }
 

@@ -509,6 +509,29 @@ describe("dialects.md §D1: an upstream that takes no system turn in the middle"
     expect(fake.requests).toHaveLength(1);
   });
 
+  test.each(["chat", "responses"] as const)(
+    "a call that is demanded is named where the turns took all tools away: %s",
+    async (upstream) => {
+      const refused: Step = { error: { status: 400, message: "System message must be at the beginning." } };
+      const removal = { type: "tool_removal", tool: { type: "tool_reference", name: "clock" } };
+      const asked = {
+        tools: [{ name: "clock", input_schema: { type: "object" } }],
+        tool_choice: { type: "any" },
+        messages: [messages[1], { role: "system", content: [removal] }, messages[3]],
+      };
+      fake.next(refused, hello, refused, hello);
+      const call = callTo("messages", upstream, bodyOf("messages", asked));
+      await serve(call);
+      expect(fake.requests[1]?.json()).toMatchObject({ tools: [{}], tool_choice: "none" });
+      expect(call.sink.headers).toMatchObject({ "x-gapura-dropped": "tool_choice" });
+      const strict = { headers: { "x-gapura-strict": "true" } };
+      expect(await refusal(callTo("messages", upstream, bodyOf("messages", asked), strict))).toMatchObject({
+        code: "unsupported_parameter",
+        param: "tool_choice",
+      });
+    },
+  );
+
   test("keeps the blocks of a Messages client's own instructions", async () => {
     fake.next({ error: { status: 400, message: "System message must be at the beginning." } }, hello);
     const system = [{ type: "text", text: "Be brief." }];
