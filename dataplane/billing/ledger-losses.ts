@@ -66,8 +66,7 @@ async function recordLoss(
   if (lost > 0n) {
     await transaction.query(sql.unsafe`
       insert into ledger_losses (organization_id, lost_micros) values (${organizationId}, ${lost})
-      on conflict (organization_id) do update
-        set lost_micros = ledger_losses.lost_micros + excluded.lost_micros, found_at = clock_timestamp()
+      on conflict (organization_id) do update set lost_micros = ledger_losses.lost_micros + excluded.lost_micros
     `);
   }
   await transaction.query(sql.unsafe`

@@ -84,7 +84,6 @@ create table usage (
   x_search_micros bigint not null,
   -- The charge: the sum of the eight parts.
   cost_micros bigint not null,
-  stored_at timestamptz not null default clock_timestamp(),
   -- An upstream reported more than is possible, and was believed only so far (rule 7.9).
   implausible boolean not null default false,
   -- The tenant's own marks, as lib/tags.ts writes them: a=b,c=d, in the order of their names. Null: none.
@@ -206,8 +205,7 @@ create table dead_letters (
 -- that a data plane still has takes its part away again. `npm run reconcile` names each.
 create table ledger_losses (
   organization_id text primary key,
-  lost_micros bigint not null,
-  found_at timestamptz not null default clock_timestamp()
+  lost_micros bigint not null
 );
 
 -- What a notification tells (rule 9.8): that a scope has spent so many per cent of its amount. Written in the transaction of the

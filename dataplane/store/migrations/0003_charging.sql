@@ -69,7 +69,7 @@ begin
     status, iterations, upstream, estimated, provisional, input_tokens, cache_read_tokens, cache_write_5m_tokens,
     cache_write_1h_tokens, output_tokens, reasoning_tokens, web_searches, web_fetches, x_searches, x_posts, x_profiles,
     input_micros, cache_read_micros, cache_write_5m_micros, cache_write_1h_micros, output_micros, web_search_micros,
-    web_fetch_micros, x_search_micros, cost_micros, stored_at, implausible, tags
+    web_fetch_micros, x_search_micros, cost_micros, implausible, tags
   )
   select from_unix_ms(accepted_ms), id, organization_id, project_id, key_id, model,
     context_tokens, service_tier, endpoint, batch_id, status, iterations, upstream, estimated, provisional,
@@ -78,7 +78,7 @@ begin
     cache_write_1h_micros, output_micros, web_search_micros, web_fetch_micros, x_search_micros,
     input_micros + cache_read_micros + cache_write_5m_micros + cache_write_1h_micros + output_micros + web_search_micros
     + web_fetch_micros + x_search_micros,
-    clock_timestamp(), implausible, tags
+    implausible, tags
   from unnest(came);
 end
 $$;
