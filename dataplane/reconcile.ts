@@ -32,7 +32,11 @@ export async function reconcile(
     try {
       const { organizations, usageRows, holds, ...books } = await reconcileLedger(pool, redis);
       const broken = [...books.broken, ...(await reconcileBatches(pool)), ...(await reconcileStorage(pool))];
-      const checked = `${organizations} accounts, ${usageRows} usage rows, ${holds} holds`;
+      const checked = [
+        counted(organizations, "account"),
+        counted(usageRows, "usage row"),
+        counted(holds, "hold"),
+      ].join(", ");
       const end = broken.length === 0 ? `exact: ${checked}` : `${broken.length} broken: ${checked}`;
       return { exact: broken.length === 0, lines: [...broken, end] };
     } finally {
@@ -42,3 +46,7 @@ export async function reconcile(
     redis.disconnect();
   }
 }
+
+/** `1 account`, `2 accounts`. */
+const counted = (count: bigint | number, noun: string): string =>
+  `${count} ${noun}${Number(count) === 1 ? "" : "s"}`;

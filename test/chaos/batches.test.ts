@@ -43,7 +43,7 @@ describe("2,000 items under way", () => {
     expect(performance.now() - started).toBeLessThan(LEASE_MS + 2 * SLACK_MS);
     // Only what was under way in the dead ones went upstream again.
     expect(world.upstream.requests.length).toBeLessThanOrEqual(ITEMS + FAULTY + steps.length * PLACES);
-    expect(await runAudit()).toContain("exact: 1 accounts, 2000 usage rows");
+    expect(await runAudit()).toContain("exact: 1 account, 2000 usage rows");
   }, 180_000);
 
   test("Redis, then Postgres are killed and come back", async () => {

@@ -255,7 +255,7 @@ describe("the product", () => {
     const books = () => reconcile(stores.databaseUrl, stores.redisUrl);
     await expect
       .poll(async () => (await books()).lines.join("\n"), { timeout: 30_000 })
-      .toMatch(/^exact: 1 accounts, 51 usage rows, 0 holds$/);
+      .toMatch(/^exact: 1 account, 51 usage rows, 0 holds$/);
     expect(await pooler.servers()).toBeLessThanOrEqual(2 * SIZE);
   });
 });

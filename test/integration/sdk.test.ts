@@ -219,7 +219,7 @@ describe("life", () => {
           "--data",
           data,
         ]);
-        expect(stdout).toMatch(/^exact: 1 accounts, \d+ usage rows/m);
+        expect(stdout).toMatch(/^exact: 1 account, \d+ usage rows?/m);
       }
     } finally {
       audited.abort();
