@@ -75,7 +75,7 @@ export async function serveForever(environment: Environment): Promise<void> {
   // What it stands on, in this order: stores, configuration, who may ask and what they may spend.
   const stores = await openStores(environment, log, waitsFor);
   const { postgres, redis, reads, clock } = stores;
-  waitsFor("Redis");
+  waitsFor("its first configuration to be read");
   const loader = new SnapshotLoader(environment.GAPURA_CONFIG_DIR, log);
   await loader.start();
   // Its first file was read by the pool, which unpacks what clients send.

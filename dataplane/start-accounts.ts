@@ -71,6 +71,7 @@ export async function startAccounts(needs: AccountNeeds): Promise<AccountParts> 
   issuers.start();
   const sync = new DirectorySync({ pool, clock, directory, holds, newId, log });
   sync.start();
+  waitsFor("Redis");
   await money.begin();
   waitsFor("its organizations to be copied into Postgres");
   if (loader.current !== null) await sync.copy(loader.current);

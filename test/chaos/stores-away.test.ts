@@ -2,14 +2,16 @@
  * Stores that freeze, vanish without a word, break off or are slow, under load: no data plane ends by itself, each
  * serves again once they are back, and every complete answer was charged.
  */
-import { spawn } from "node:child_process";
-import { constants } from "node:os";
+import { execFileSync, spawn } from "node:child_process";
+import { appendFile, mkdtemp, rename, rm } from "node:fs/promises";
+import { constants, tmpdir } from "node:os";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { readMigrations } from "../../dataplane/store/migrate.ts";
 import { hasEnded } from "../../hack/processes.ts";
-import type { DataPlane } from "../fakes/data-plane.ts";
+import { DataPlane } from "../fakes/data-plane.ts";
 import { programEnvironment } from "../fakes/program-environment.ts";
 import { TcpProxy } from "../fakes/tcp-proxy.ts";
 import { freshPostgres, freshRedis, type TestStore } from "../integration/stores.ts";
@@ -120,6 +122,27 @@ test.each(startFaults)(
   90_000,
 );
 
+test("one whose configuration is not read yet says so, not that it waits for a store", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "gapura-test-"));
+  // Whoever reads it waits until somebody has written.
+  const index = join(folder, "a-index.json");
+  execFileSync("mkfifo", [index]);
+  const stores = { postgresUrl: proxies[0].url, redisUrl: proxies[1].url };
+  const starting = await DataPlane.spawn({ stores, snapshot: folder });
+  try {
+    const said = async () => (await starting.readiness())?.text;
+    await expect
+      .poll(said, { timeout: SERVES_WITHIN_MS })
+      .toBe("FAIL serving: starting, waits for its first configuration to be read\n");
+    await rename(index, join(folder, "read"));
+    await appendFile(join(folder, "read"), "");
+    await expect.poll(said, { timeout: SERVES_WITHIN_MS }).toContain("no snapshot is loaded");
+  } finally {
+    await starting.stop("SIGKILL");
+    await rm(folder, { recursive: true });
+  }
+}, 90_000);
+
 test("one whose Postgres goes away while it copies its organizations says that it waits for that, and serves afterwards", async () => {
   const [proxy] = proxies;
   proxy.unanswered = /directory_state/;
@@ -141,9 +164,9 @@ test("one whose database lacks the newest migration ends, and says which", async
   await client.connect();
   const newest = readMigrations().at(-1);
   if (newest === undefined) throw new Error("there are no migrations");
-  const rename = (from: string, to: string) =>
+  const renamed = (from: string, to: string) =>
     client.query("update schema_migrations set name = $2 where name = $1", [from, to]);
-  await rename(newest.name, "9999_later");
+  await renamed(newest.name, "9999_later");
   try {
     const { process: starting } = await world.spawn();
     let said = "";
@@ -152,7 +175,7 @@ test("one whose database lacks the newest migration ends, and says which", async
     expect(starting.exitCode).toBe(1);
     expect(said).toContain(`Postgres: ${newest.name} never ran: this database has not the schema`);
   } finally {
-    await rename("9999_later", newest.name);
+    await renamed("9999_later", newest.name);
     await client.end();
   }
 }, 60_000);
