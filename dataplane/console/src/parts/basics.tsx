@@ -16,18 +16,16 @@ interface ButtonProps extends Children {
   readonly kind?: "primary" | "danger" | "plain" | "quiet";
   readonly submits?: boolean;
   readonly disabled?: boolean;
-  readonly label?: string;
 }
 
 /** One that does nothing just now can still have the focus: nobody's place is lost while something is on its way. */
-export function Button({ children, onClick, kind = "plain", submits, disabled, label }: ButtonProps) {
+export function Button({ children, onClick, kind = "plain", submits, disabled }: ButtonProps) {
   return (
     <button
       type={submits === true && disabled !== true ? "submit" : "button"}
       class={`button ${kind}`}
       onClick={disabled === true ? undefined : onClick}
       aria-disabled={disabled === true ? true : undefined}
-      aria-label={label}
     >
       {children}
     </button>
@@ -204,7 +202,7 @@ export function Check({ label, checked, onInput, disabled }: CheckProps) {
 }
 
 /** Copies a text, and says whether it could. */
-export function CopyButton({ text, label }: { text: string; label?: string }) {
+export function CopyButton({ text }: { text: string }) {
   const t = useTexts();
   const [outcome, setOutcome] = useState<"copied" | "notCopied" | null>(null);
   useEffect(() => {
@@ -222,7 +220,7 @@ export function CopyButton({ text, label }: { text: string; label?: string }) {
   };
   return (
     <>
-      <Button kind="quiet" onClick={() => void copy()} {...(label === undefined ? {} : { label })}>
+      <Button kind="quiet" onClick={() => void copy()}>
         {t.common[outcome ?? "copy"]}
       </Button>
       <span class="unseen" role="status">
@@ -272,27 +270,17 @@ export function Empty({ title, children }: { title: string; children?: Component
 /** A part of a view that is loaded: busy, failed or there. `busy`: something beside it is on its way too. */
 export function Section<Value>({
   loaded,
-  title,
-  aside,
   busy: isBusy = false,
   children,
 }: {
   readonly loaded: Loaded<Value>;
   readonly busy?: boolean;
-  readonly title?: string;
-  readonly aside?: ComponentChildren;
   readonly children: (value: Value) => ComponentChildren;
 }) {
   const { value, problem, busy, isStale, again } = loaded;
   const t = useTexts();
   return (
     <section class={isStale ? "section stale" : "section"} aria-busy={busy || isBusy}>
-      {(title !== undefined || aside !== undefined) && (
-        <header class="section-head">
-          {title !== undefined && <h2>{title}</h2>}
-          {aside}
-        </header>
-      )}
       {problem !== null && <Problem problem={problem} again={again} />}
       {value === null
         ? busy && (
