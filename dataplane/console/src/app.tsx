@@ -1,5 +1,6 @@
 import type { ComponentType } from "preact";
 import { useEffect, useState } from "preact/hooks";
+import { errorOf } from "./lib/error-of.ts";
 import { useLoad } from "./lib/load.ts";
 import { useStore } from "./lib/store.ts";
 import { Problem, ViewLink } from "./parts/basics.tsx";
@@ -71,7 +72,7 @@ function CurrentView() {
         async (error: unknown) => {
           // A new build has other files: the page itself is old. Loaded anew it forgets a key that does not stay.
           if (again?.view === view && (await isServed())) location.reload();
-          else if (isCurrent) setProblem(error instanceof Error ? error : new Error(String(error)));
+          else if (isCurrent) setProblem(errorOf(error));
         },
       );
     return () => {

@@ -1,4 +1,5 @@
 /** How a page that was just loaded begins: back from the provider, with what stayed in the tab, or with nobody. */
+import { errorOf } from "./lib/error-of.ts";
 import { addressIn, replace, signInOrganization, wantedView } from "./router.ts";
 import { enter, isTaken, kept, provider, resumePerson, returned, signIn, signInOf } from "./session.ts";
 
@@ -37,6 +38,6 @@ async function comeBack(organization: string, address: URL): Promise<void> {
     await enter(at, tokens, stay);
     replace(addressIn(to));
   } catch (error) {
-    returned.set(error instanceof Error ? error : new Error(String(error)));
+    returned.set(errorOf(error));
   }
 }

@@ -1,5 +1,6 @@
 /** What a view shows is loaded by one hook: busy, failed, loaded, loaded again. */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
+import { errorOf } from "./error-of.ts";
 
 export interface Loaded<Value> {
   /** The last one that came, also while the next one is on its way. */
@@ -71,7 +72,7 @@ export function useLoad<Value>(
         },
         (error: unknown) => {
           if (stop.signal.aborted) return;
-          const problem = error instanceof Error ? error : new Error(String(error));
+          const problem = errorOf(error);
           setState((before) => ({ ...before, problem, busy: false }));
           if (everyMs > 0) timer = setTimeout(again, everyMs * 3);
         },

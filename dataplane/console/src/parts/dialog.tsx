@@ -1,6 +1,7 @@
 /** A question or a form over the page. The browser keeps the focus in it, and gives it back when it closes. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { errorOf } from "../lib/error-of.ts";
 import { useTexts } from "../texts/texts.ts";
 import { Button, Problem } from "./basics.tsx";
 
@@ -89,7 +90,7 @@ export function FormDialog({
     try {
       await onSubmit();
     } catch (error) {
-      setProblem(error instanceof Error ? error : new Error(String(error)));
+      setProblem(errorOf(error));
     } finally {
       setBusy(false);
     }

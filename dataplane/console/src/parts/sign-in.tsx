@@ -1,6 +1,7 @@
 /** Signing in: with an admin key, or on an organization's own page at its provider. */
 import { useState } from "preact/hooks";
 import { ApiProblem } from "../api/client.ts";
+import { errorOf } from "../lib/error-of.ts";
 import { useLoad } from "../lib/load.ts";
 import { useStore } from "../lib/store.ts";
 import type { SignInProblem } from "../provider.ts";
@@ -87,7 +88,7 @@ function AtProvider({ organization }: { organization: string }) {
       // The page goes; the button stays as it is until then.
       await signInAt(at.value, stay, wantedView(new URL(location.href)));
     } catch (error) {
-      returned.set(error instanceof Error ? error : new Error(String(error)));
+      returned.set(errorOf(error));
       setBusy(false);
     }
   };

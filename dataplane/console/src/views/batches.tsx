@@ -11,6 +11,7 @@ import {
   type FailedLines,
 } from "../lib/batch-lines.ts";
 import { download } from "../lib/csv.ts";
+import { errorOf } from "../lib/error-of.ts";
 import { useLoad } from "../lib/load.ts";
 import { useStore } from "../lib/store.ts";
 import { Badge, Button, Choice, Empty, Moment, Problem, Section } from "../parts/basics.tsx";
@@ -133,7 +134,7 @@ function BatchList() {
     try {
       download(`${id}.jsonl`, await inferenceFile(results ?? ""), "application/jsonl");
     } catch (error) {
-      setProblem(error instanceof Error ? error : new Error(String(error)));
+      setProblem(errorOf(error));
     }
   };
   return (

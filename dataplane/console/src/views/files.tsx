@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import { everyPage } from "../api/client.ts";
 import type { Credits, File as StoredFile } from "../api/schema.ts";
 import { download } from "../lib/csv.ts";
+import { errorOf } from "../lib/error-of.ts";
 import { useLoad } from "../lib/load.ts";
 import { Button, Choice, Empty, Meter, Moment, Problem, Section } from "../parts/basics.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
@@ -46,7 +47,7 @@ function FileList() {
     try {
       await saveFile(file.id, file.filename);
     } catch (error) {
-      setProblem(error instanceof Error ? error : new Error(String(error)));
+      setProblem(errorOf(error));
     }
   };
   return (

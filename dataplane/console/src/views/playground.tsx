@@ -1,6 +1,7 @@
 /** A place to try a model, or two beside each other, as a program would call it. */
 import { useEffect, useId, useRef, useState } from "preact/hooks";
 import { send } from "../api/client.ts";
+import { errorOf } from "../lib/error-of.ts";
 import {
   advance,
   asCurl,
@@ -343,7 +344,7 @@ function Answer({ question, signal, onEnd }: AnswerProps) {
         requestId = answer.headers.get("request-id");
         await readPlay(answer, show);
       } catch (error) {
-        if (!signal.aborted) setProblem(error instanceof Error ? error : new Error(String(error)));
+        if (!signal.aborted) setProblem(errorOf(error));
       }
       setWasStopped(signal.aborted);
       setIsRunning(false);
