@@ -11,7 +11,7 @@ export interface CallOptions<Name extends Operation> {
   readonly path?: Readonly<Record<string, string>>;
   readonly query?: Given<Name, "query">;
   readonly body?: Given<Name, "body">;
-  readonly signal?: AbortSignal;
+  readonly signal?: AbortSignal | null;
 }
 
 /** An answer that is none: what the service says of it. */
@@ -32,7 +32,7 @@ export class ApiProblem extends Error {
 export async function call<Name extends Operation>(
   key: string | null,
   name: Name,
-  { path = {}, query, body, signal }: CallOptions<Name> = {},
+  { path = {}, query, body, signal = null }: CallOptions<Name> = {},
 ): Promise<Answer<Name>> {
   const [method = "GET", template = ""] = name.split(" ");
   const url = template.replace(/\{(\w+)\}/g, (_, part: string) => segmentOf(path[part] ?? ""));
@@ -41,7 +41,7 @@ export async function call<Name extends Operation>(
     ...(body === undefined
       ? {}
       : { body: JSON.stringify(body), headers: { "content-type": "application/json" } }),
-    ...(signal === undefined ? {} : { signal }),
+    signal,
   });
   return (await answer.json()) as Answer<Name>;
 }
@@ -93,6 +93,12 @@ function queryText(query: Readonly<Record<string, unknown>>): string {
   return text === "" ? "" : `?${text}`;
 }
 
+/** Objects a page. */
+const PAGE = 1000;
+interface PageQuery {
+  readonly limit: number;
+  readonly after?: string;
+}
 interface Page<One> {
   readonly data: readonly One[];
   readonly has_more: boolean;
@@ -100,12 +106,14 @@ interface Page<One> {
 /** Every page of a list, at most `most` objects. `show` is told of what has come before the last page has. */
 export async function everyPage<One extends { readonly id: string }>(
   most: number,
-  page: (after: string | undefined) => Promise<Page<One>>,
+  read: (query: PageQuery) => Promise<Page<One>>,
   show: (some: readonly One[]) => void = () => {},
 ): Promise<readonly One[]> {
   const found: One[] = [];
-  for (let after: string | undefined; found.length < most; after = found.at(-1)?.id) {
-    const { data, has_more: hasMore } = await page(after);
+  while (found.length < most) {
+    const last = found.at(-1);
+    const query = { limit: PAGE, ...(last === undefined ? {} : { after: last.id }) };
+    const { data, has_more: hasMore } = await read(query);
     found.push(...data);
     if (!hasMore || data.length === 0) break;
     show([...found]);

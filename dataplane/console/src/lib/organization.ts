@@ -7,7 +7,6 @@ import { useLoad } from "./load.ts";
 
 /** As many as an organization may have, of keys and of people. */
 const MOST = 10_000;
-const PAGE = 1000;
 /** Names seldom change; ten thousand keys are not read again for each view. */
 const NAMES_MS = 30_000;
 
@@ -16,29 +15,15 @@ export const readKeys = (
   signal: AbortSignal | null,
   show?: (some: readonly ApiKey[]) => void,
 ): Promise<readonly ApiKey[]> =>
-  everyPage(
-    MOST,
-    (after) =>
-      admin("GET /v1/organizations/api_keys", {
-        query: { limit: PAGE, ...(after === undefined ? {} : { after }) },
-        ...(signal === null ? {} : { signal }),
-      }),
-    show,
-  );
+  everyPage(MOST, (query) => admin("GET /v1/organizations/api_keys", { query, signal }), show);
 
 /** Who came with tokens. */
 export const readPeople = (signal: AbortSignal | null): Promise<readonly User[]> =>
-  everyPage(MOST, (after) =>
-    admin("GET /v1/organization/users", {
-      query: { limit: PAGE, ...(after === undefined ? {} : { after }) },
-      ...(signal === null ? {} : { signal }),
-    }),
-  );
+  everyPage(MOST, (query) => admin("GET /v1/organization/users", { query, signal }));
 
 export const readProjects = async (signal: AbortSignal | null): Promise<readonly Project[]> => {
   const query = { include_archived: true };
-  const options = signal === null ? { query } : { query, signal };
-  return (await admin("GET /v1/organization/projects", options)).data;
+  return (await admin("GET /v1/organization/projects", { query, signal })).data;
 };
 
 interface Named {

@@ -23,7 +23,6 @@ import { inference, inferenceFile, inferenceStream } from "../session.ts";
 import { formatBytes, formatCount, useTexts } from "../texts/texts.ts";
 
 const MOST_BATCHES = 2000;
-const PAGE_BATCHES = 1000;
 const LIVE_MS = 3_000;
 
 const kinds = ["messages", "openai"] as const;
@@ -100,13 +99,9 @@ function badgeOf({ status, isRunning, succeeded, failed }: Row) {
 }
 
 async function readBatches(signal: AbortSignal): Promise<Row[]> {
-  const query = (after: string | undefined) => ({
-    query: { limit: PAGE_BATCHES, ...(after === undefined ? {} : { after }) },
-    signal,
-  });
   const [one, other] = await Promise.all([
-    everyPage(MOST_BATCHES, (after) => inference("GET /v1/messages/batches", query(after))),
-    everyPage(MOST_BATCHES, (after) => inference("GET /v1/batches", query(after))),
+    everyPage(MOST_BATCHES, (query) => inference("GET /v1/messages/batches", { query, signal })),
+    everyPage(MOST_BATCHES, (query) => inference("GET /v1/batches", { query, signal })),
   ]);
   const at = ({ createdAt }: Row) =>
     typeof createdAt === "number" ? createdAt * 1000 : Date.parse(createdAt);

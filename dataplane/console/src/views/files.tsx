@@ -15,7 +15,6 @@ import { admin, inference, inferenceFile } from "../session.ts";
 import { formatBytes, formatCount, useTexts } from "../texts/texts.ts";
 
 const MOST_FILES = 10_000;
-const PAGE_FILES = 1000;
 
 export default function Files() {
   return (
@@ -33,12 +32,7 @@ function FileList() {
   const loaded = useLoad(async (signal) => {
     const [credit, files] = await Promise.all([
       admin("GET /v1/organization/credits", { signal }),
-      everyPage(MOST_FILES, (after) =>
-        inference("GET /v1/files", {
-          query: { limit: PAGE_FILES, ...(after === undefined ? {} : { after }) },
-          signal,
-        }),
-      ),
+      everyPage(MOST_FILES, (query) => inference("GET /v1/files", { query, signal })),
     ]);
     return { credit, files };
   }, []);
