@@ -1,4 +1,5 @@
 /** What a report is grouped by and which tag it is of: the choices, and how they stand in its address. */
+import { useFilters } from "../lib/filters.ts";
 import type { Names } from "../lib/organization.ts";
 import type { TagFilter, UsageGroup } from "../lib/reports.ts";
 import { useStore } from "../lib/store.ts";
@@ -62,20 +63,16 @@ export function GroupChoice({ groups: shown, none = false }: { groups: readonly 
 export function TagFields() {
   const t = useTexts();
   const { query } = useStore(place);
+  const filtered = useFilters();
   const isWanted = query.get("group") === "tag" && tagName(query) === "";
   return (
     <>
       <Field
         label={t.reports.groups.tag}
-        value={query.get("tag") ?? ""}
-        onInput={(tag) => refine({ tag })}
+        {...filtered("tag")}
         {...(isWanted ? { hint: t.reports.tagHint } : {})}
       />
-      <Field
-        label={t.reports.tagValue}
-        value={query.get("value") ?? ""}
-        onInput={(value) => refine({ value })}
-      />
+      <Field label={t.reports.tagValue} {...filtered("value")} />
     </>
   );
 }

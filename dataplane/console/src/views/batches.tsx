@@ -12,13 +12,12 @@ import {
 } from "../lib/batch-lines.ts";
 import { download } from "../lib/csv.ts";
 import { errorOf } from "../lib/error-of.ts";
+import { useFilter } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
-import { useStore } from "../lib/store.ts";
 import { Badge, Button, Choice, Empty, Moment, Problem, Section } from "../parts/basics.tsx";
 import { Dialog, FormDialog } from "../parts/dialog.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Table } from "../parts/table.tsx";
-import { place, refine } from "../router.ts";
 import { inference, inferenceFile, inferenceStream } from "../session.ts";
 import { formatBytes, formatCount, useTexts } from "../texts/texts.ts";
 
@@ -120,7 +119,7 @@ export default function Batches() {
 
 function BatchList() {
   const t = useTexts();
-  const status = useStore(place).query.get("status") ?? "";
+  const status = useFilter("status");
   const [asked, setAsked] = useState<Asked | null>(null);
   const [problem, setProblem] = useState<Error | null>(null);
   const loaded = useLoad(readBatches, [], LIVE_MS);
@@ -137,8 +136,7 @@ function BatchList() {
       <div class="filters">
         <Choice
           label={t.common.status}
-          value={status}
-          onInput={(chosen) => refine({ status: chosen })}
+          {...status}
           choices={[
             ["", t.common.all],
             ["running", t.batches.running],
@@ -149,10 +147,12 @@ function BatchList() {
       {problem !== null && <Problem problem={problem} />}
       <Section loaded={loaded.value === null ? loaded : { ...loaded, busy: false }}>
         {(rows) => {
-          const shown = rows.filter(({ isRunning }) => status === "" || isRunning === (status === "running"));
+          const shown = rows.filter(
+            ({ isRunning }) => status.value === "" || isRunning === (status.value === "running"),
+          );
           if (shown.length === 0)
             return (
-              <Empty title={status === "" ? t.batches.empty : t.batches.noMatch}>
+              <Empty title={status.value === "" ? t.batches.empty : t.batches.noMatch}>
                 <p>{t.batches.emptyHint}</p>
               </Empty>
             );

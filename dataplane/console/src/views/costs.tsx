@@ -3,6 +3,7 @@ import { useState } from "preact/hooks";
 import type { Credits } from "../api/schema.ts";
 import { csv, download } from "../lib/csv.ts";
 import { approximate, compare, rupiahOf, subtract, sum } from "../lib/decimal.ts";
+import { useFilter } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
 import { isFound, readModels } from "../lib/models.ts";
 import { useNames, type Names } from "../lib/organization.ts";
@@ -25,7 +26,7 @@ import { daysOf, RangeChoice, RangeFields, rangeOf } from "../parts/range.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Table } from "../parts/table.tsx";
 import { addDays, startOfDay } from "../lib/days.ts";
-import { place, refine } from "../router.ts";
+import { place } from "../router.ts";
 import { admin, adminFile } from "../session.ts";
 import { formatCount, formatCredits, formatRupiah, useTexts } from "../texts/texts.ts";
 
@@ -130,21 +131,16 @@ function Prices() {
 
 function PriceList() {
   const t = useTexts();
-  const search = useStore(place).query.get("search") ?? "";
+  const search = useFilter("search");
   const loaded = useLoad(readModels, []);
   return (
     <Section loaded={loaded}>
       {(models) => {
-        const found = models.filter((model) => isFound(model, search));
+        const found = models.filter((model) => isFound(model, search.value));
         return (
           <>
             <div class="filters">
-              <Field
-                label={t.common.search}
-                type="search"
-                value={search}
-                onInput={(text) => refine({ search: text })}
-              />
+              <Field label={t.common.search} type="search" {...search} />
             </div>
             {found.length === 0 ? <Empty title={t.models.empty} /> : <PriceTable models={found} named />}
             <p class="hint">

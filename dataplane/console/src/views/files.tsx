@@ -4,13 +4,12 @@ import { everyPage } from "../api/client.ts";
 import type { Credits, File as StoredFile } from "../api/schema.ts";
 import { download } from "../lib/csv.ts";
 import { errorOf } from "../lib/error-of.ts";
+import { useFilter } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
 import { Button, Choice, Empty, Meter, Moment, Problem, Section } from "../parts/basics.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Table } from "../parts/table.tsx";
-import { useStore } from "../lib/store.ts";
-import { place, refine } from "../router.ts";
 import { admin, inference, inferenceFile } from "../session.ts";
 import { formatBytes, formatCount, useTexts } from "../texts/texts.ts";
 
@@ -26,7 +25,7 @@ export default function Files() {
 
 function FileList() {
   const t = useTexts();
-  const purpose = useStore(place).query.get("purpose") ?? "";
+  const purpose = useFilter("purpose");
   const [doomed, setDoomed] = useState<StoredFile | null>(null);
   const [problem, setProblem] = useState<Error | null>(null);
   const loaded = useLoad(async (signal) => {
@@ -50,20 +49,19 @@ function FileList() {
       <Section loaded={loaded}>
         {({ credit, files }) => {
           const purposes = [...new Set(files.map((file) => file.purpose))].sort();
-          const shown = files.filter((file) => purpose === "" || file.purpose === purpose);
+          const shown = files.filter((file) => purpose.value === "" || file.purpose === purpose.value);
           return (
             <>
               <Storage credit={credit} />
               <div class="filters">
                 <Choice
                   label={t.files.purpose}
-                  value={purpose}
-                  onInput={(chosen) => refine({ purpose: chosen })}
+                  {...purpose}
                   choices={[["", t.common.all], ...purposes.map((one) => [one, one] as const)]}
                 />
               </div>
               {shown.length === 0 ? (
-                <Empty title={purpose === "" ? t.files.empty : t.files.noMatch}>
+                <Empty title={purpose.value === "" ? t.files.empty : t.files.noMatch}>
                   <p>{t.files.emptyHint}</p>
                 </Empty>
               ) : (

@@ -2,6 +2,7 @@
 import { useState } from "preact/hooks";
 import type { ApiKey, Project, User } from "../api/schema.ts";
 import { momentOf } from "../lib/days.ts";
+import { useFilters } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
 import { forgetNames, namesOf, readKeys, readPeople, readProjects } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
@@ -18,7 +19,7 @@ import {
 } from "../parts/basics.tsx";
 import { LimitsShown } from "../parts/limits.tsx";
 import { Table, type Column } from "../parts/table.tsx";
-import { place, refine } from "../router.ts";
+import { place } from "../router.ts";
 import { session } from "../session.ts";
 import { formatCount, useTexts, type Texts } from "../texts/texts.ts";
 import { KeyDialog, type Asked } from "./key-dialogs.tsx";
@@ -36,6 +37,7 @@ export default function Keys() {
   const t = useTexts();
   const mayChange = useChanges();
   const { query } = useStore(place);
+  const filtered = useFilters();
   const [asked, setAsked] = useState<Asked | null>(null);
   const loaded = useLoad<Loaded>(async (signal, show) => {
     forgetNames();
@@ -62,16 +64,10 @@ export default function Keys() {
         {({ keys, people, projects }) => (
           <>
             <div class="filters">
-              <Field
-                label={t.common.search}
-                type="search"
-                value={query.get("search") ?? ""}
-                onInput={(search) => refine({ search })}
-              />
+              <Field label={t.common.search} type="search" {...filtered("search")} />
               <Choice
                 label={t.common.status}
-                value={query.get("status") ?? ""}
-                onInput={(status) => refine({ status })}
+                {...filtered("status")}
                 choices={[
                   ["", t.common.all],
                   ["active", t.keys.statuses.active],
@@ -80,12 +76,7 @@ export default function Keys() {
                   ["archived", t.keys.statuses.archived],
                 ]}
               />
-              <IdChoice
-                label={t.keys.project}
-                value={query.get("project") ?? ""}
-                onInput={(project) => refine({ project })}
-                things={projects}
-              />
+              <IdChoice label={t.keys.project} things={projects} {...filtered("project")} />
             </div>
             <KeyTable
               keys={keys.filter((key) => matches(key, query, projects))}

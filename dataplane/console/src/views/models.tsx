@@ -1,5 +1,6 @@
 /** Which models may be called, what they can and cost, and how to call them from here. */
 import type { Model } from "../api/schema.ts";
+import { useFilter } from "../lib/filters.ts";
 import { healthOf, healthWord } from "../lib/health.ts";
 import { useLoad } from "../lib/load.ts";
 import { isFound, readModels } from "../lib/models.ts";
@@ -10,7 +11,7 @@ import { milliseconds } from "../parts/outcome.tsx";
 import { PriceTable } from "../parts/prices.tsx";
 import { Snippets } from "../parts/snippets.tsx";
 import { Table } from "../parts/table.tsx";
-import { place, refine } from "../router.ts";
+import { place } from "../router.ts";
 import { admin } from "../session.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
 
@@ -32,25 +33,20 @@ function ModelList() {
   const { query } = useStore(place);
   const loaded = useLoad(readModels, []);
   const chosen = query.get("model");
-  const search = query.get("search") ?? "";
+  const search = useFilter("search");
   return (
     <Section loaded={loaded}>
       {(models) => {
         const model = models.find(({ id }) => id === chosen);
         if (model !== undefined) return <OneModel model={model} />;
-        const found = models.filter((one) => isFound(one, search));
+        const found = models.filter((one) => isFound(one, search.value));
         return (
           <>
             <div class="filters">
-              <Field
-                label={t.common.search}
-                type="search"
-                value={search}
-                onInput={(text) => refine({ search: text })}
-              />
+              <Field label={t.common.search} type="search" {...search} />
             </div>
             {found.length === 0 ? (
-              <Empty title={search === "" ? t.models.none : t.models.empty} />
+              <Empty title={search.value === "" ? t.models.none : t.models.empty} />
             ) : (
               <ModelTable models={found} />
             )}

@@ -1,13 +1,14 @@
 /** Every request that is still remembered: what became of it, and how to do it again. */
 import { useState } from "preact/hooks";
 import { addDays, isDay, startOfDay } from "../lib/days.ts";
+import { useFilters } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
 import { useNames } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
 import { Button, Check, Empty, Field, IdChoice, Section, ViewLink } from "../parts/basics.tsx";
 import { milliseconds, Outcome } from "../parts/outcome.tsx";
 import { Table } from "../parts/table.tsx";
-import { addressOf, go, place, refine } from "../router.ts";
+import { addressOf, go, place } from "../router.ts";
 import { admin } from "../session.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
 import { OneRequest, secondOf } from "./one-request.tsx";
@@ -27,7 +28,8 @@ function RequestList() {
   const { query } = useStore(place);
   const [live, setLive] = useState(false);
   const asked = questionOf(query);
-  const status = query.get("status") ?? "";
+  const filtered = useFilters();
+  const status = filtered("status");
   const isOlder = query.has("after");
   const isFiltered = Object.keys(asked).length > 0;
   const { after: _, ...newest } = Object.fromEntries(query);
@@ -40,44 +42,19 @@ function RequestList() {
   return (
     <>
       <div class="filters">
-        <Field
-          label={t.reports.from}
-          type="date"
-          value={query.get("from") ?? ""}
-          onInput={(from) => filter({ from })}
-        />
-        <Field
-          label={t.reports.to}
-          type="date"
-          value={query.get("to") ?? ""}
-          onInput={(to) => filter({ to })}
-        />
-        <Field
-          label={t.reports.groups.model}
-          value={query.get("model") ?? ""}
-          onInput={(model) => filter({ model })}
-        />
-        <IdChoice
-          label={t.reports.groups.api_key_id}
-          value={query.get("key") ?? ""}
-          onInput={(key) => filter({ key })}
-          things={callers}
-        />
-        <IdChoice
-          label={t.reports.groups.project_id}
-          value={query.get("project") ?? ""}
-          onInput={(project) => filter({ project })}
-          things={projects}
-        />
+        <Field label={t.reports.from} type="date" {...filtered("from")} />
+        <Field label={t.reports.to} type="date" {...filtered("to")} />
+        <Field label={t.reports.groups.model} {...filtered("model")} />
+        <IdChoice label={t.reports.groups.api_key_id} things={callers} {...filtered("key")} />
+        <IdChoice label={t.reports.groups.project_id} things={projects} {...filtered("project")} />
         <Field
           label={t.common.status}
           inputMode="numeric"
-          value={status}
-          onInput={(chosen) => filter({ status: chosen })}
+          {...status}
           // What filters nothing is not to look as if it did.
-          {...(status === "" || isStatus(status) ? {} : { hint: t.requests.statusHint })}
+          {...(status.value === "" || isStatus(status.value) ? {} : { hint: t.requests.statusHint })}
         />
-        <Field label={t.requests.code} value={query.get("code") ?? ""} onInput={(code) => filter({ code })} />
+        <Field label={t.requests.code} {...filtered("code")} />
         <Check label={t.requests.live} checked={live} onInput={setLive} disabled={isOlder} />
       </div>
       <FindRequest />
@@ -176,9 +153,6 @@ function FindRequest() {
     </form>
   );
 }
-
-/** Another filter begins with its newest requests. */
-const filter = (changes: Readonly<Record<string, string>>): void => refine({ ...changes, after: "" });
 
 const isStatus = (text: string): boolean => /^\d{3}$/.test(text);
 

@@ -2,6 +2,7 @@
 import type { ComponentChildren } from "preact";
 import { csv, download } from "../lib/csv.ts";
 import { minute } from "../lib/days.ts";
+import { useFilters } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
 import { useNames, type Names } from "../lib/organization.ts";
 import {
@@ -110,6 +111,7 @@ interface FiltersProps {
 
 function Filters({ question, models, tiers, names: { callers, projects } }: FiltersProps) {
   const t = useTexts();
+  const filtered = useFilters();
   return (
     <>
       <RangeChoice range={question.range} />
@@ -127,27 +129,15 @@ function Filters({ question, models, tiers, names: { callers, projects } }: Filt
         <GroupChoice groups={groups} none />
         <IdChoice
           label={t.reports.groups.model}
-          value={question.model}
-          onInput={(model) => refine({ model })}
           things={models.map((model) => ({ id: model, name: model }))}
+          {...filtered("model")}
         />
-        <IdChoice
-          label={t.reports.groups.api_key_id}
-          value={question.key}
-          onInput={(key) => refine({ key })}
-          things={callers}
-        />
-        <IdChoice
-          label={t.reports.groups.project_id}
-          value={question.project}
-          onInput={(project) => refine({ project })}
-          things={projects}
-        />
+        <IdChoice label={t.reports.groups.api_key_id} things={callers} {...filtered("key")} />
+        <IdChoice label={t.reports.groups.project_id} things={projects} {...filtered("project")} />
         <IdChoice
           label={t.reports.groups.service_tier}
-          value={question.tier}
-          onInput={(tier) => refine({ tier })}
           things={tiers.map((tier) => ({ id: tier, name: tier }))}
+          {...filtered("tier")}
         />
         <Choice
           label={t.reports.groups.batch}
