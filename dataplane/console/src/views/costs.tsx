@@ -1,8 +1,9 @@
 /** What was charged, to the micro-credit, in credits and in rupiah; and what it was paid from. */
 import { useState } from "preact/hooks";
 import type { Credits } from "../api/schema.ts";
-import { csv, download } from "../lib/csv.ts";
+import { csv } from "../lib/csv.ts";
 import { approximate, compare, rupiahOf, subtract, sum } from "../lib/decimal.ts";
+import { download } from "../lib/download.ts";
 import { useFilter } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
 import { isFound, readModels } from "../lib/models.ts";

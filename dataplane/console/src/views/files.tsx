@@ -2,15 +2,14 @@
 import { useState } from "preact/hooks";
 import { everyPage } from "../api/client.ts";
 import type { Credits, File as StoredFile } from "../api/schema.ts";
-import { download } from "../lib/csv.ts";
-import { errorOf } from "../lib/error-of.ts";
+import { contentUrl, useDownload } from "../lib/download.ts";
 import { useFilter } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
 import { Button, Choice, Empty, Meter, Moment, Problem, Section } from "../parts/basics.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
-import { Table } from "../parts/table.tsx";
-import { admin, inference, inferenceFile } from "../session.ts";
+import { Table, type Column } from "../parts/table.tsx";
+import { admin, inference } from "../session.ts";
 import { formatBytes, formatCount, useTexts } from "../texts/texts.ts";
 
 const MOST_FILES = 10_000;
@@ -27,7 +26,7 @@ function FileList() {
   const t = useTexts();
   const purpose = useFilter("purpose");
   const [doomed, setDoomed] = useState<StoredFile | null>(null);
-  const [problem, setProblem] = useState<Error | null>(null);
+  const { problem, save } = useDownload();
   const loaded = useLoad(async (signal) => {
     const [credit, files] = await Promise.all([
       admin("GET /v1/organization/credits", { signal }),
@@ -35,14 +34,6 @@ function FileList() {
     ]);
     return { credit, files };
   }, []);
-  const save = async (file: StoredFile) => {
-    setProblem(null);
-    try {
-      await saveFile(file.id, file.filename);
-    } catch (error) {
-      setProblem(errorOf(error));
-    }
-  };
   return (
     <>
       {problem !== null && <Problem problem={problem} />}
@@ -65,48 +56,12 @@ function FileList() {
                   <p>{t.files.emptyHint}</p>
                 </Empty>
               ) : (
-                <Table
-                  name={t.views.files}
-                  rows={shown}
-                  id={({ id }) => id}
-                  columns={[
-                    {
-                      title: t.files.name,
-                      heads: true,
-                      cell: (file) => (
-                        <>
-                          {file.filename}
-                          <span class="second">{file.id}</span>
-                        </>
-                      ),
-                    },
-                    { title: t.files.purpose, cell: (file) => file.purpose },
-                    { title: t.files.size, numeric: true, cell: (file) => <Bytes count={file.bytes} /> },
-                    {
-                      title: t.keys.created,
-                      cell: (file) => (file.created_at === null ? "–" : <Moment at={file.created_at} />),
-                    },
-                    {
-                      title: t.files.expires,
-                      cell: (file) =>
-                        file.expires_at === null ? t.common.noExpiry : <Moment at={file.expires_at} />,
-                    },
-                    {
-                      title: t.common.actions,
-                      cell: (file) => (
-                        <span class="actions">
-                          {file.downloadable && (
-                            <Button kind="quiet" onClick={() => void save(file)}>
-                              {t.files.download}
-                            </Button>
-                          )}
-                          <Button kind="quiet" onClick={() => setDoomed(file)}>
-                            {t.common.delete}
-                          </Button>
-                        </span>
-                      ),
-                    },
-                  ]}
+                <FileTable
+                  files={shown}
+                  onSave={({ id, filename }) =>
+                    void save(filename, contentUrl(id), "application/octet-stream")
+                  }
+                  onDelete={setDoomed}
                 />
               )}
               {files.length >= MOST_FILES && <p class="hint">{t.files.newest(formatCount(MOST_FILES, t))}</p>}
@@ -134,9 +89,52 @@ function FileList() {
   );
 }
 
-async function saveFile(id: string, name: string): Promise<void> {
-  const contents = await inferenceFile(`/v1/files/${encodeURIComponent(id)}/content`);
-  download(name, contents, "application/octet-stream");
+interface FileTableProps {
+  readonly files: readonly StoredFile[];
+  readonly onSave: (file: StoredFile) => void;
+  readonly onDelete: (file: StoredFile) => void;
+}
+
+function FileTable({ files, onSave, onDelete }: FileTableProps) {
+  const t = useTexts();
+  const columns: Column<StoredFile>[] = [
+    {
+      title: t.files.name,
+      heads: true,
+      cell: (file) => (
+        <>
+          {file.filename}
+          <span class="second">{file.id}</span>
+        </>
+      ),
+    },
+    { title: t.files.purpose, cell: (file) => file.purpose },
+    { title: t.files.size, numeric: true, cell: (file) => <Bytes count={file.bytes} /> },
+    {
+      title: t.keys.created,
+      cell: (file) => (file.created_at === null ? "–" : <Moment at={file.created_at} />),
+    },
+    {
+      title: t.files.expires,
+      cell: (file) => (file.expires_at === null ? t.common.noExpiry : <Moment at={file.expires_at} />),
+    },
+    {
+      title: t.common.actions,
+      cell: (file) => (
+        <span class="actions">
+          {file.downloadable && (
+            <Button kind="quiet" onClick={() => onSave(file)}>
+              {t.files.download}
+            </Button>
+          )}
+          <Button kind="quiet" onClick={() => onDelete(file)}>
+            {t.common.delete}
+          </Button>
+        </span>
+      ),
+    },
+  ];
+  return <Table name={t.views.files} columns={columns} rows={files} id={({ id }) => id} />;
 }
 
 /** Short, and to the byte. */

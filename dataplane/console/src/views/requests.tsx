@@ -1,13 +1,14 @@
 /** Every request that is still remembered: what became of it, and how to do it again. */
 import { useState } from "preact/hooks";
+import type { Request } from "../api/schema.ts";
 import { addDays, isDay, startOfDay } from "../lib/days.ts";
 import { useFilters } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
-import { useNames } from "../lib/organization.ts";
+import { useNames, type Names } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
 import { Button, Check, Empty, Field, IdChoice, Section, ViewLink } from "../parts/basics.tsx";
 import { milliseconds, Outcome } from "../parts/outcome.tsx";
-import { Table } from "../parts/table.tsx";
+import { Table, type Column } from "../parts/table.tsx";
 import { addressOf, go, place } from "../router.ts";
 import { admin } from "../session.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
@@ -66,54 +67,7 @@ function RequestList() {
                 <p>{t.requests.emptyHint}</p>
               </Empty>
             ) : (
-              <Table
-                name={t.views.requests}
-                rows={data}
-                id={({ id }) => id}
-                columns={[
-                  {
-                    title: t.requests.request,
-                    heads: true,
-                    cell: (request) => (
-                      <>
-                        <span class="moment-text">{secondOf(request)}</span>
-                        <span class="second">{request.id}</span>
-                      </>
-                    ),
-                  },
-                  { title: t.reports.groups.model, long: true, cell: ({ model }) => model ?? "–" },
-                  {
-                    title: t.reports.groups.api_key_id,
-                    long: true,
-                    cell: (request) => (request.api_key_id === null ? "–" : keyName(request.api_key_id)),
-                  },
-                  { title: t.common.status, cell: (request) => <Outcome request={request} /> },
-                  {
-                    title: t.requests.firstByte,
-                    numeric: true,
-                    cell: (request) => milliseconds(request.first_byte_ms, t),
-                  },
-                  {
-                    title: t.requests.duration,
-                    numeric: true,
-                    cell: (request) => milliseconds(request.duration_ms, t),
-                  },
-                  {
-                    title: t.usage.tokens,
-                    numeric: true,
-                    cell: (request) => formatCount(request.input_tokens + request.output_tokens, t),
-                  },
-                  { title: t.costs.credits, numeric: true, cell: ({ credits }) => formatCredits(credits, t) },
-                  {
-                    title: t.common.actions,
-                    cell: (request) => (
-                      <ViewLink to="requests" query={{ ...Object.fromEntries(query), request: request.id }}>
-                        {t.models.details}
-                      </ViewLink>
-                    ),
-                  },
-                ]}
-              />
+              <RequestTable requests={data} keyName={keyName} />
             )}
             <p class="row">
               {isOlder && (
@@ -133,6 +87,59 @@ function RequestList() {
       <p class="hint">{t.requests.newest(formatCount(MOST, t))}</p>
     </>
   );
+}
+
+interface RequestTableProps {
+  readonly requests: readonly Request[];
+  readonly keyName: Names["keyName"];
+}
+
+function RequestTable({ requests, keyName }: RequestTableProps) {
+  const t = useTexts();
+  const columns: Column<Request>[] = [
+    {
+      title: t.requests.request,
+      heads: true,
+      cell: (request) => (
+        <>
+          <span class="moment-text">{secondOf(request)}</span>
+          <span class="second">{request.id}</span>
+        </>
+      ),
+    },
+    { title: t.reports.groups.model, long: true, cell: ({ model }) => model ?? "–" },
+    {
+      title: t.reports.groups.api_key_id,
+      long: true,
+      cell: (request) => (request.api_key_id === null ? "–" : keyName(request.api_key_id)),
+    },
+    { title: t.common.status, cell: (request) => <Outcome request={request} /> },
+    {
+      title: t.requests.firstByte,
+      numeric: true,
+      cell: (request) => milliseconds(request.first_byte_ms, t),
+    },
+    {
+      title: t.requests.duration,
+      numeric: true,
+      cell: (request) => milliseconds(request.duration_ms, t),
+    },
+    {
+      title: t.usage.tokens,
+      numeric: true,
+      cell: (request) => formatCount(request.input_tokens + request.output_tokens, t),
+    },
+    { title: t.costs.credits, numeric: true, cell: ({ credits }) => formatCredits(credits, t) },
+    {
+      title: t.common.actions,
+      cell: (request) => (
+        <ViewLink to="requests" query={{ ...Object.fromEntries(place.value.query), request: request.id }}>
+          {t.models.details}
+        </ViewLink>
+      ),
+    },
+  ];
+  return <Table name={t.views.requests} columns={columns} rows={requests} id={({ id }) => id} />;
 }
 
 /** Of an id that an answer, a log or a client told; also of one that is not listed, as it asked no model. */

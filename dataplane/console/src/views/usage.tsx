@@ -1,7 +1,8 @@
 /** Usage by day or hour: a chart, its figures, and the same as a file. The address holds the whole question. */
 import type { ComponentChildren } from "preact";
-import { csv, download } from "../lib/csv.ts";
+import { csv } from "../lib/csv.ts";
 import { minute } from "../lib/days.ts";
+import { download } from "../lib/download.ts";
 import { useFilters } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
 import { useNames, type Names } from "../lib/organization.ts";

@@ -1,0 +1,32 @@
+/** Files that the browser saves. */
+import { useState } from "preact/hooks";
+import { inferenceFile } from "../session.ts";
+import { errorOf } from "./error-of.ts";
+
+/** Where the bytes of a stored file are. */
+export const contentUrl = (file: string): string => `/v1/files/${encodeURIComponent(file)}/content`;
+
+/** Hands the browser a file. */
+export function download(name: string, content: BlobPart, type: string): void {
+  const url = URL.createObjectURL(new Blob([content], { type }));
+  const link = document.createElement("a");
+  link.href = url;
+  link.download = name;
+  link.click();
+  // The browser has begun to read it by then.
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** Saves files that the inference key may have; `problem`: why the last one could not be. */
+export function useDownload() {
+  const [problem, setProblem] = useState<Error | null>(null);
+  const save = async (name: string, url: string, type: string) => {
+    setProblem(null);
+    try {
+      download(name, await inferenceFile(url), type);
+    } catch (error) {
+      setProblem(errorOf(error));
+    }
+  };
+  return { problem, save };
+}
