@@ -2,7 +2,7 @@ import { createServer } from "node:http";
 import { connect, type AddressInfo, type Socket } from "node:net";
 import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
-import { startTestServer } from "../../test/fakes/test-server.ts";
+import { startTestServer, statusOn } from "../../test/fakes/test-server.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { boundChunks } from "./chunked-bodies.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
@@ -25,13 +25,6 @@ function post(port: number, path: string, body: string): Socket {
   return socket;
 }
 
-async function statusOf(socket: Socket): Promise<string> {
-  let answer = "";
-  socket.on("data", (bytes) => (answer += bytes.toString("latin1")));
-  await expect.poll(() => answer, { timeout: 10_000 }).toMatch(/^HTTP\/1\.1 \d{3} /);
-  return answer.slice(9, 12);
-}
-
 test("a body in chunks of one byte arrives whole, takes its turns, and little memory", async () => {
   const bodies: Buffer[] = [];
   await using server = await startTestServer([
@@ -46,7 +39,7 @@ test("a body in chunks of one byte arrives whole, takes its turns, and little me
   const before = process.memoryUsage.rss();
   const began = performance.now();
   const socket = post(server.port, "/v1/responses", inChunksOf(1));
-  expect(await statusOf(socket)).toBe("400");
+  expect(await statusOn(socket)).toBe("400");
   expect(bodies[0]?.toString()).toBe(text);
   // Six reads of 64 KiB, most of which cost what 11 MiB do.
   expect(performance.now() - began).toBeGreaterThan(400);

@@ -5,7 +5,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
-import { startTestServer } from "../../test/fakes/test-server.ts";
+import { startTestServer, statusOn } from "../../test/fakes/test-server.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { limits } from "./limits.ts";
 import { ReadTurns } from "./read-turns.ts";
@@ -109,12 +109,6 @@ test.each([
 });
 
 const meter = { open: () => Promise.reject(new Error("not metered here")) };
-const answered = async (socket: Socket): Promise<string> => {
-  let answer = "";
-  socket.on("data", (bytes) => (answer += bytes.toString("latin1")));
-  await expect.poll(() => answer, { timeout: 10_000 }).toMatch(/^HTTP\/1\.1 \d{3} /);
-  return answer.slice(9, 12);
-};
 
 test("what follows a refusal is read slowly, whoever sends it", async () => {
   await using server = await startTestServer([
@@ -122,7 +116,7 @@ test("what follows a refusal is read slowly, whoever sends it", async () => {
   ]);
   const bytes = limits.inferenceBodyBytes + 64 * MiB;
   const clients = Array.from({ length: 8 }, () => upload(server.port, "/v1/messages", bytes));
-  expect(new Set(await Promise.all(clients.map(answered)))).toEqual(new Set(["413"]));
+  expect(new Set(await Promise.all(clients.map(statusOn)))).toEqual(new Set(["413"]));
   const sum = () => [...server.server.connections].reduce((all, { bytesRead }) => all + bytesRead, 0);
   const [from, at] = [sum(), performance.now()];
   await sleep(1_000);
@@ -136,7 +130,7 @@ test("a connection goes on after a refused body of usual length", async () => {
     inferenceRoutes({ meter, serve: () => Promise.reject(new ApiError("insufficient_credit", "no")) }),
   ]);
   const socket = upload(server.port, "/v1/messages", limits.inferenceBodyBytes + 2 * MiB);
-  expect(await answered(socket)).toBe("413");
+  expect(await statusOn(socket)).toBe("413");
   await expect
     .poll(() => [...server.server.connections][0]?.bytesRead, { timeout: 10_000 })
     .toBeGreaterThan(limits.inferenceBodyBytes + 2 * MiB);

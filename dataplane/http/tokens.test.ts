@@ -3,6 +3,7 @@
  * errors of each dialect. The keys of the issuer are real, its network is not.
  */
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { callerRoutes } from "../../test/fakes/caller-routes.ts";
 import { compose, FakeIssuer, hmac, type Header, signed, signingKey } from "../../test/fakes/issuer.ts";
 import {
   sampleKeys,
@@ -16,7 +17,6 @@ import { startTestServer, type TestServer } from "../../test/fakes/test-server.t
 import type { IdentityEntry } from "../config/schema.ts";
 import { TokenPeople } from "../identity/people.ts";
 import { systemClock } from "../lib/clock.ts";
-import { callerOf, type Routes } from "./route.ts";
 
 const rsa = signingKey("RSA", "rsa");
 const other = signingKey("RSA", "other");
@@ -105,16 +105,6 @@ const organizations = [
 const routing = sampleRouting(1);
 const snapshot = sampleSnapshot({ ...routing, organizations: [...routing.organizations, ...organizations] });
 
-/** Each family's error, a free and an admin route; they say who came. */
-const routes: Routes = (app) => {
-  for (const url of ["/v1/messages", "/v1/chat/completions", "/v1/responses"])
-    app.post(url, { config: { access: "inference" } }, async (request) => callerOf(request));
-  app.get("/v1/organization/credits", { config: { access: "admin" } }, async (request) => callerOf(request));
-  app.post("/v1/organization/projects", { config: { access: "admin" } }, async (request) =>
-    callerOf(request),
-  );
-};
-
 let server: TestServer;
 beforeAll(async () => {
   const fetchJson = async (url: string) => {
@@ -123,7 +113,7 @@ beforeAll(async () => {
   };
   const directory = new SnapshotDirectory(() => snapshot);
   const people = new TokenPeople({ snapshot: () => snapshot, directory, fetchJson, clock: systemClock });
-  server = await startTestServer([routes], { snapshot: () => snapshot, services: { people } });
+  server = await startTestServer([callerRoutes], { snapshot: () => snapshot, services: { people } });
 });
 afterAll(() => server[Symbol.asyncDispose]());
 

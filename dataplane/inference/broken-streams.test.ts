@@ -4,6 +4,7 @@ import type { AddressInfo } from "node:net";
 import { setTimeout as pause } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { bodyOf, hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { typedFrame } from "../../test/fakes/upstream/render.ts";
 import { text, type Faults } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
 import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
@@ -84,15 +85,13 @@ describe.each(dialects)("%s", (dialect) => {
 });
 
 describe("rule 2.13: the numbers of a Responses stream that breaks off go on", () => {
-  const event = (type: string, more: object) =>
-    `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
   const delta = (number: number, more: object = {}) =>
-    event("response.output_text.delta", { delta: "word ", ...more, sequence_number: number });
+    typedFrame("response.output_text.delta", { delta: "word ", ...more, sequence_number: number });
   const opening = [
-    event("response.created", { response: { model: "public-model" }, sequence_number: 0 }),
-    event("response.in_progress", { response: { model: "public-model" }, sequence_number: 1 }),
-    event("response.output_item.added", { item: { type: "message" }, sequence_number: 2 }),
-    event("response.content_part.added", { part: { type: "output_text" }, sequence_number: 3 }),
+    typedFrame("response.created", { response: { model: "public-model" }, sequence_number: 0 }),
+    typedFrame("response.in_progress", { response: { model: "public-model" }, sequence_number: 1 }),
+    typedFrame("response.output_item.added", { item: { type: "message" }, sequence_number: 2 }),
+    typedFrame("response.content_part.added", { part: { type: "output_text" }, sequence_number: 3 }),
   ];
   const begun = [...opening, delta(4), delta(5), delta(6), delta(7)];
   const nameless = begun.map((piece) => piece.replace(/^event: .*\n/, ""));
@@ -135,19 +134,19 @@ describe("rule 2.13: the numbers of a Responses stream that breaks off go on", (
     ["behind a gap", [...begun, delta(41)], 42],
     ["behind a comment", [...begun, ": ping\n\n"], 8],
     ["behind many of them", [...begun, ...Array<string>(9).fill(": ping\n\n")], 8],
-    ["behind a comment, before an error", [...begun, ": ping\n\n", event("error", { message: "x" })], 8],
-    ["before a failure with a number", [...begun, ": ping\n\n", event("response.failed", failed)], 8],
-    ["behind a keepalive", [...begun, event("keepalive", {})], 8],
-    ["behind a keepalive with a number", [...begun, event("keepalive", { sequence_number: 8 })], 9],
-    ["behind an unknown event", [...begun, event("response.new_thing", { a: [1] })], 8],
+    ["behind a comment, before an error", [...begun, ": ping\n\n", typedFrame("error", { message: "x" })], 8],
+    ["before a failure with a number", [...begun, ": ping\n\n", typedFrame("response.failed", failed)], 8],
+    ["behind a keepalive", [...begun, typedFrame("keepalive", {})], 8],
+    ["behind a keepalive with a number", [...begun, typedFrame("keepalive", { sequence_number: 8 })], 9],
+    ["behind an unknown event", [...begun, typedFrame("response.new_thing", { a: [1] })], 8],
     ["behind broken data", [...begun, "data: {bad\n\n"], 8],
     ["behind a broken delta", [...begun, "event: response.output_text.delta\ndata: {bad\n\n"], 8],
     ["behind half an event", [...begun, delta(8).slice(0, -20)], 8],
-    ["behind a nested number", [...begun, delta(8, nested), event("response.new_thing", nested)], 9],
+    ["behind a nested number", [...begun, delta(8, nested), typedFrame("response.new_thing", nested)], 9],
     ["behind other events", [...opening, ": ping\n\n"], 4],
-    ["in one piece", [begun.join("") + event("keepalive", {})], 8],
+    ["in one piece", [begun.join("") + typedFrame("keepalive", {})], 8],
     ["without names", [...nameless, "data: {bad\n\n"], 8],
-    ["without numbers", [event("response.created", { response: {} }), ": ping\n\n"], 0],
+    ["without numbers", [typedFrame("response.created", { response: {} }), ": ping\n\n"], 0],
   ];
   test.each(rows)("%s", async (_name, pieces, next) => {
     const numbers = [numbered(pieces, "cut"), numbered(pieces, "idle")];

@@ -2,11 +2,10 @@
  * An on-call person gets a request id: each way in which an upstream can fail is told apart by `why`, while the client
  * is told nothing of hosts, keys and words (rules 1.5, 14.1, 14.2).
  */
-import { once } from "node:events";
-import { createServer, type Server } from "node:net";
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
+import { startMailServer, type MailServer } from "../../test/fakes/mail-server.ts";
 import { noTools } from "../../test/fakes/no-tools.ts";
 import { text, type Step } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
@@ -25,17 +24,12 @@ const answer = text("one two three four five six seven eight nine ten ".repeat(6
 const failing = (status: number, message: string): Step => ({ error: { status, message } });
 
 let fake: FakeUpstream;
-let mail: Server;
+let mail: MailServer;
 let dispatcher: Dispatcher;
 beforeAll(async () => {
   fake = await startUpstream();
   dispatcher = newUpstreamDispatcher();
-  mail = createServer((socket) => {
-    socket.on("error", () => {});
-    socket.on("data", () => void socket.end("220 mail.example ESMTP\r\n"));
-  });
-  mail.listen(0, "127.0.0.1");
-  await once(mail, "listening");
+  mail = await startMailServer();
 });
 afterAll(async () => {
   await dispatcher.destroy();
@@ -51,11 +45,6 @@ interface Fault {
   /** status, fault, reason of the last try. */
   readonly seen: readonly [number | null, string, string | RegExp];
 }
-
-const mailPort = (): number => {
-  const address = mail.address();
-  return typeof address === "object" && address !== null ? address.port : 0;
-};
 
 const faults: readonly Fault[] = [
   {
@@ -77,12 +66,12 @@ const faults: readonly Fault[] = [
   },
   {
     name: "not TLS",
-    url: () => `https://127.0.0.1:${mailPort()}`,
+    url: () => `https://127.0.0.1:${mail.port}`,
     seen: [null, "connect", /SSL|EPROTO|TLS/],
   },
   {
     name: "not HTTP",
-    url: () => `http://127.0.0.1:${mailPort()}`,
+    url: () => `http://127.0.0.1:${mail.port}`,
     seen: [null, "garbage", /^(HPE_.+|not_http)$/],
   },
   {

@@ -2,6 +2,7 @@
 import { describe, expect, test } from "vitest";
 import type { TestCall } from "../../test/fakes/inference.ts";
 import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { typedFrame } from "../../test/fakes/upstream/render.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
 import { callOn, nameOf, type Way, ways } from "../../test/fakes/ways.ts";
@@ -24,18 +25,16 @@ describe.each(dialects)("%s", (dialect) => {
 
 describe("rule 10.6: a response that failed before it wrote or reported anything is free", () => {
   const error = { type: "server_error", code: "server_error", message: "x" };
-  const event = (type: string, more: object) =>
-    `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
   const failed = { object: "response", model: "m", status: "failed", output: [], error, usage: null };
   const running = { ...failed, status: "in_progress", error: null };
-  const said = event("response.output_text.delta", {
+  const said = typedFrame("response.output_text.delta", {
     output_index: 0,
     content_index: 0,
     delta: "Half an answer",
   });
   const usage = { input_tokens: 9, output_tokens: 0, total_tokens: 9 };
-  const created = event("response.created", { response: running });
-  const end = (more: object = {}) => event("response.failed", { response: { ...failed, ...more } });
+  const created = typedFrame("response.created", { response: running });
+  const end = (more: object = {}) => typedFrame("response.failed", { response: { ...failed, ...more } });
   const failing = ways.filter(({ upstream }) => upstream === "responses");
   const named = failing.map((way) => [nameOf(way), way] as const);
   /** The failure of a whole answer is thrown; a stream that has begun tells of it itself. */

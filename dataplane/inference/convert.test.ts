@@ -9,6 +9,7 @@ import {
   serveOneUpstream,
   usage,
 } from "../../test/fakes/one-upstream.ts";
+import { typedFrame } from "../../test/fakes/upstream/render.ts";
 import { toolCall, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
 import type { Route, Upstream } from "../config/schema.ts";
@@ -225,22 +226,20 @@ describe.each(dialects)("half a report of a %s upstream: the other half is count
 });
 
 describe("a stream that comes to nothing is charged as its upstream reports (design.md §5)", () => {
-  const event = (type: string, more: object): string =>
-    `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
   const reported = { input_tokens: 30, input_tokens_details: { cached_tokens: 10 }, output_tokens: 4 };
   const call = { type: "function_call", call_id: "call_1", name: "find", arguments: "" };
   const args = { output_index: 0, delta: '{"query": "ga' };
   const texts = [
-    event("response.created", { response: { status: "in_progress", usage: null } }),
-    event("response.output_text.delta", {
+    typedFrame("response.created", { response: { status: "in_progress", usage: null } }),
+    typedFrame("response.output_text.delta", {
       output_index: 0,
       content_index: 0,
       delta: "Half an answer of words",
     }),
   ];
   const calls = [
-    event("response.output_item.added", { output_index: 0, item: call }),
-    event("response.function_call_arguments.delta", args),
+    typedFrame("response.output_item.added", { output_index: 0, item: call }),
+    typedFrame("response.function_call_arguments.delta", args),
   ];
   const chunk = (more: object): string => `data: ${JSON.stringify(more)}\n\n`;
   const half = [
@@ -254,7 +253,7 @@ describe("a stream that comes to nothing is charged as its upstream reports (des
       "responses",
       [
         ...texts,
-        event("response.failed", {
+        typedFrame("response.failed", {
           response: { status: "failed", error: { code: "server_error" }, usage: reported },
         }),
       ],
@@ -262,7 +261,7 @@ describe("a stream that comes to nothing is charged as its upstream reports (des
     [
       "has half of a tool's arguments",
       "responses",
-      [...calls, event("response.completed", { response: { status: "completed", usage: reported } })],
+      [...calls, typedFrame("response.completed", { response: { status: "completed", usage: reported } })],
     ],
     [
       "has half of a tool's arguments",

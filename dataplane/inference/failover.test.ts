@@ -17,6 +17,7 @@ import {
 import { noTools } from "../../test/fakes/no-tools.ts";
 import { text, type Faults } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
+import { paths, type Way } from "../../test/fakes/ways.ts";
 import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { sealing } from "../lib/seal.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -77,8 +78,8 @@ interface Asked {
   /** What the upstreams speak. */
   readonly speaks: readonly [first: Dialect, second: Dialect];
   readonly stream: boolean;
-  /** Declares web search. */
-  readonly tools?: boolean;
+  /** On `tools` the client declares web search. */
+  readonly path?: Way["path"];
   readonly requestMs?: number;
   /** Whose upstreams; default: the shared ones. */
   readonly world?: World;
@@ -86,7 +87,7 @@ interface Asked {
   readonly firstUrl?: string;
 }
 
-function callFor({ client, speaks, stream, tools = false, ...more }: Asked): TestCall {
+function callFor({ client, speaks, stream, path, ...more }: Asked): TestCall {
   const { requestMs = 10_000, world = shared, firstUrl = world.first.url } = more;
   const upstreams = [
     upstreamOf(firstUrl, speaks[0], { name: "first" }),
@@ -103,21 +104,13 @@ function callFor({ client, speaks, stream, tools = false, ...more }: Asked): Tes
     model: "public-model",
     stream,
     ...content,
-    ...(tools ? declaredSearch[client] : {}),
+    ...(path === "tools" ? declaredSearch[client] : {}),
   });
 }
 
 /** A route whose first upstream speaks the client's dialect; the second one another, perhaps. */
 const callTo = (client: Dialect, other: Dialect, stream: boolean, requestMs?: number): TestCall =>
   callFor({ client, speaks: [client, other], stream, ...(requestMs === undefined ? {} : { requestMs }) });
-
-/** Each way to serve a stream: by relay, converted, and by the tool loop. */
-const ways = dialects.flatMap((client) =>
-  dialects.flatMap((upstream) => [
-    { path: client === upstream ? "relay" : "convert", client, upstream, tools: false },
-    { path: "tools", client, upstream, tools: true },
-  ]),
-);
 
 const terminal = { messages: /message_stop/, chat: /\[DONE\]/, responses: /response\.completed/ };
 
@@ -144,7 +137,7 @@ describe.each(cells)("a %s client whose second upstream speaks %s", (client, oth
 });
 
 // Each in a world of its own and all at once: what a client left is read for two seconds more.
-describe.concurrent.each(ways)("a $client request to an upstream that speaks $upstream ($path)", (way) => {
+describe.concurrent.each(paths)("a $client request to an upstream that speaks $upstream ($path)", (way) => {
   const { upstream } = way;
   const newCall = (world: World, stream = false) =>
     callFor({ ...way, world, speaks: [upstream, upstream], stream });
@@ -212,7 +205,7 @@ describe.concurrent.each(ways)("a $client request to an upstream that speaks $up
   });
 });
 
-describe.each(ways)("a whole $client answer of an upstream that speaks $upstream ($path)", (way) => {
+describe.each(paths)("a whole $client answer of an upstream that speaks $upstream ($path)", (way) => {
   const { upstream } = way;
   test("that cannot be read never takes its upstream out (rule 1.14)", async () => {
     shared.first.model("upstream-model", {
@@ -234,7 +227,7 @@ describe.each(ways)("a whole $client answer of an upstream that speaks $upstream
   });
 });
 
-describe.each(ways)("a $client stream of an upstream that speaks $upstream ($path)", (way) => {
+describe.each(paths)("a $client stream of an upstream that speaks $upstream ($path)", (way) => {
   const { client, upstream } = way;
   const streamed = () => callFor({ ...way, speaks: [upstream, upstream], stream: true });
   const beginnings: readonly [string, Faults][] = [
@@ -309,9 +302,9 @@ test("a comment is no event: a connection that breaks after one goes to the next
   await once(commenting.listen(0, "127.0.0.1"), "listening");
   const { port } = commenting.address() as AddressInfo;
   shared.second.model("upstream-model", answer);
-  for (const { client, upstream, tools } of ways) {
+  for (const { path, client, upstream } of paths) {
     const speaks = [upstream, upstream] as const;
-    const call = callFor({ client, speaks, stream: true, tools, firstUrl: `http://127.0.0.1:${port}` });
+    const call = callFor({ client, speaks, stream: true, path, firstUrl: `http://127.0.0.1:${port}` });
     await shared.serve(call);
     expect(call.summary).toMatchObject({ tries: 2, upstream: "second" });
     shared.now += EJECTION_MS.most;

@@ -3,8 +3,6 @@
  * status and code that the client sees, how often the upstream is tried, what is charged, and what the metrics
  * say. The route has one upstream, which fails each time in the same way, and two attempts.
  */
-import { once } from "node:events";
-import { createServer, type Server } from "node:net";
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import {
@@ -16,17 +14,19 @@ import {
   upstreamOf,
   type TestCall,
 } from "../../test/fakes/inference.ts";
+import { startMailServer, type MailServer } from "../../test/fakes/mail-server.ts";
+import { sealerOf } from "../../test/fakes/one-upstream.ts";
 import { text, type Faults, type Step } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
-import { dialectPath, dialects, type Dialect } from "../dialects/dialect.ts";
+import { dialectPath, type Dialect } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 import type { ApiError } from "../lib/api-error.ts";
-import { sealing } from "../lib/seal.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { Upstreams } from "../upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { createServe } from "./serve.ts";
 import { noTools } from "../../test/fakes/no-tools.ts";
+import { paths } from "../../test/fakes/ways.ts";
 
 /** Long enough for a machine that does much else, short enough to wait for. */
 const timeouts = { connectMs: 3_000, firstByteMs: 3_000, streamIdleMs: 3_000, requestMs: 12_000 };
@@ -51,14 +51,6 @@ interface Row {
   readonly stream: Cell;
   /** Chat and Responses know no 529. */
   readonly openaiCode?: string;
-}
-
-/** A client's dialect, its upstream's, and what that comes to. */
-interface Way {
-  readonly path: "relay" | "convert" | "tools";
-  readonly client: Dialect;
-  readonly upstream: Dialect;
-  readonly tools: boolean;
 }
 
 const cell = (status: number, code: string, tries: number, charge: Cell["charge"], metric: string): Cell => ({
@@ -129,20 +121,14 @@ const rows: readonly Row[] = [
   },
 ];
 
-const sealerOf = sealing([{ id: "test", key: Buffer.alloc(32) }]);
 let fake: FakeUpstream;
-let rude: Server;
+let rude: MailServer;
 let dispatcher: Dispatcher;
 
 beforeAll(async () => {
   fake = await startUpstream();
   dispatcher = newUpstreamDispatcher();
-  rude = createServer((socket) => {
-    socket.on("error", () => {});
-    socket.on("data", () => void socket.end("220 mail.example ESMTP\r\n"));
-  });
-  rude.listen(0, "127.0.0.1");
-  await once(rude, "listening");
+  rude = await startMailServer();
 });
 afterAll(async () => {
   await dispatcher.destroy();
@@ -153,11 +139,9 @@ afterAll(async () => {
 const answer: Step = text("one two three four five six seven eight nine ten ".repeat(60));
 
 function addressOf(upstream: Row["upstream"]): string {
-  const address = rude.address();
-  const rudePort = typeof address === "object" ? address?.port : 0;
   if (upstream === "refused") return "http://127.0.0.1:1";
-  if (upstream === "not TLS") return `https://127.0.0.1:${rudePort}`;
-  return upstream === "not HTTP" ? `http://127.0.0.1:${rudePort}` : fake.url;
+  if (upstream === "not TLS") return `https://127.0.0.1:${rude.port}`;
+  return upstream === "not HTTP" ? `http://127.0.0.1:${rude.port}` : fake.url;
 }
 
 function stepOf(upstream: Row["upstream"]): Step {
@@ -165,11 +149,16 @@ function stepOf(upstream: Row["upstream"]): Step {
   return typeof upstream === "string" ? answer : withFaults(answer, upstream);
 }
 
-function callFor({ client, upstream, tools }: Way, stream: boolean, row: Row, model: string): TestCall {
+function callFor(
+  { path, client, upstream }: (typeof paths)[number],
+  stream: boolean,
+  row: Row,
+  model: string,
+): TestCall {
   const messages = [{ role: "user", content: "hi" }];
   const body = {
     ...(client === "responses" ? { input: "hi" } : { messages }),
-    ...(tools ? declaredSearch[client] : {}),
+    ...(path === "tools" ? declaredSearch[client] : {}),
   };
   const route = routeTo(
     [upstreamOf("", upstream, { url: addressOf(row.upstream) + dialectPath[upstream], model })],
@@ -191,16 +180,8 @@ async function counted(model: string): Promise<Record<string, number>> {
   return Object.fromEntries(mine.map(({ labels, value }) => [String(labels.status), value]));
 }
 
-/** Each way to serve a request: by relay, converted, and by the tool loop. */
-const ways: readonly Way[] = dialects.flatMap((client) =>
-  dialects.flatMap((upstream) => [
-    { path: client === upstream ? "relay" : "convert", client, upstream, tools: false },
-    { path: "tools", client, upstream, tools: true },
-  ]),
-);
-
 const cells = rows.flatMap((row) =>
-  ways.flatMap((way) =>
+  paths.flatMap((way) =>
     ([false, true] as const).map((stream) => {
       const { status, code, tries, charge, metric } = stream ? row.stream : row.whole;
       const openai = way.client !== "messages" && row.openaiCode !== undefined;

@@ -2,6 +2,7 @@ import { pino } from "pino";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
 import { sealedSignature, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { typedFrame } from "../../test/fakes/upstream/render.ts";
 import { text, type Step } from "../../test/fakes/upstream/script.ts";
 import type { SseEvent } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
@@ -102,17 +103,15 @@ test("a refusal that stays is an error after one more try, and one without reaso
 });
 
 test("a streamed iteration that fails is charged as its upstream reports, and counted once", async () => {
-  const event = (type: string, more: object): string =>
-    `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
   const response = { status: "failed", error: null, usage: { input_tokens: 30, output_tokens: 4 } };
   const body = [
-    event("response.created", { response: { status: "in_progress" } }),
-    event("response.output_text.delta", {
+    typedFrame("response.created", { response: { status: "in_progress" } }),
+    typedFrame("response.output_text.delta", {
       output_index: 0,
       content_index: 0,
       delta: "Half an answer of words",
     }),
-    event("response.failed", { response }),
+    typedFrame("response.failed", { response }),
   ].join("");
   fake.next(
     {

@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { tokensOf } from "../billing/token-usage.ts";
 import { describe, expect, test } from "vitest";
+import { typedFrame } from "../../test/fakes/upstream/render.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { SseScanner } from "../lib/sse.ts";
 import { streamTap } from "./stream-taps.ts";
@@ -180,11 +181,8 @@ describe("chat", () => {
   });
 });
 
-const event = (type: string, more: object) =>
-  `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
-
 describe("messages", () => {
-  const start = event("message_start", {
+  const start = typedFrame("message_start", {
     message: {
       id: "m",
       model: "theirs",
@@ -198,9 +196,10 @@ describe("messages", () => {
     },
   });
   const delta = (text: string) =>
-    event("content_block_delta", { index: 0, delta: { type: "text_delta", text } });
-  const end = (more: object) => event("message_delta", { delta: { stop_reason: "end_turn" }, usage: more });
-  const stop = event("message_stop", {});
+    typedFrame("content_block_delta", { index: 0, delta: { type: "text_delta", text } });
+  const end = (more: object) =>
+    typedFrame("message_delta", { delta: { stop_reason: "end_turn" }, usage: more });
+  const stop = typedFrame("message_stop", {});
 
   test("counters of the last message_delta win, null never overwrites", () => {
     const seen = tapped(
@@ -219,7 +218,7 @@ describe("messages", () => {
   });
 
   test("rule 5.10: cache writes are split where the upstream splits them, else they count as 5m", () => {
-    const split = event("message_start", {
+    const split = typedFrame("message_start", {
       message: {
         usage: {
           input_tokens: 1,
@@ -241,14 +240,14 @@ describe("messages", () => {
     const nameless = delta("x").replace(/^event: .*\n/, "") + stop.replace(/^event: .*\n/, "");
     const seen = tapped(
       "messages",
-      start + event("ping", {}) + event("new_thing", {}) + ": comment\n\n" + nameless,
+      start + typedFrame("ping", {}) + typedFrame("new_thing", {}) + ": comment\n\n" + nameless,
     );
     expect(seen.kinds).toEqual(["patch", "pass", "pass", "pass", "pass", "terminal"]);
   });
 
   test("an error event is the upstream's own", () => {
     expect(
-      tapped("messages", start + event("error", { error: { type: "overloaded_error" } })).kinds.at(-1),
+      tapped("messages", start + typedFrame("error", { error: { type: "overloaded_error" } })).kinds.at(-1),
     ).toBe("error");
   });
 });
@@ -258,7 +257,7 @@ describe("responses", () => {
     sequence_number: 0,
     response: { id: "r", model: "theirs", output: [], usage: null, ...more },
   });
-  const text = (delta: string) => event("response.output_text.delta", { sequence_number: 1, delta });
+  const text = (delta: string) => typedFrame("response.output_text.delta", { sequence_number: 1, delta });
   const reported = {
     input_tokens: 20,
     input_tokens_details: { cached_tokens: 5, cache_write_tokens: 2 },
@@ -268,10 +267,10 @@ describe("responses", () => {
 
   test.each(["response.completed", "response.incomplete"])("%s is the end, and reports", (last) => {
     const stream =
-      event("response.created", response({})) +
-      event("response.in_progress", response({})) +
+      typedFrame("response.created", response({})) +
+      typedFrame("response.in_progress", response({})) +
       text("hi") +
-      event(last, response({ usage: reported }));
+      typedFrame(last, response({ usage: reported }));
     const seen = tapped("responses", stream);
     expect(seen.kinds).toEqual(["patch", "patch", "pass", "terminal"]);
     expect(seen).toMatchObject({ tokens, final: true });
@@ -279,7 +278,7 @@ describe("responses", () => {
   });
 
   test("a failed response is an error, charged as it reports", () => {
-    const failed = event(
+    const failed = typedFrame(
       "response.failed",
       response({ usage: reported, error: { code: "server_error", message: "x" } }),
     );

@@ -1,6 +1,7 @@
 /** The real HTTP server on a loopback port, over a sample snapshot; what it serves is the test's own. */
-import type { AddressInfo } from "node:net";
+import type { AddressInfo, Socket } from "node:net";
 import { pino } from "pino";
+import { expect } from "vitest";
 import { SnapshotDirectory } from "./snapshot-directory.ts";
 import type { Snapshot } from "../../dataplane/config/snapshot.ts";
 import type { HttpServices, Routes } from "../../dataplane/http/route.ts";
@@ -64,4 +65,12 @@ export async function startTestServer(
       await server.app.close();
     },
   };
+}
+
+/** The status that a bare connection is answered with. */
+export async function statusOn(socket: Socket): Promise<string> {
+  let answer = "";
+  socket.on("data", (bytes) => (answer += bytes.toString("latin1")));
+  await expect.poll(() => answer, { timeout: 10_000 }).toMatch(/^HTTP\/1\.1 \d{3} /);
+  return answer.slice(9, 12);
 }

@@ -19,13 +19,16 @@ export interface Way {
   readonly stream: boolean;
 }
 
-export const ways: readonly Way[] = dialects.flatMap((client) =>
-  dialects.flatMap((upstream) =>
-    [false, true].flatMap((stream): Way[] => [
-      { path: client === upstream ? "relay" : "convert", client, upstream, stream },
-      { path: "tools", client, upstream, stream },
-    ]),
-  ),
+/** Of a whole answer as of a stream. */
+export const paths: readonly Omit<Way, "stream">[] = dialects.flatMap((client) =>
+  dialects.flatMap((upstream) => [
+    { path: client === upstream ? ("relay" as const) : ("convert" as const), client, upstream },
+    { path: "tools" as const, client, upstream },
+  ]),
+);
+
+export const ways: readonly Way[] = paths.flatMap((way) =>
+  [false, true].map((stream) => ({ ...way, stream })),
 );
 
 /** For test titles. */

@@ -9,6 +9,7 @@ import { usualRhythm } from "../../dataplane/billing/upkeep.ts";
 import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { priceDefaults } from "../../operator/api/price-table.ts";
+import { declaredSearch } from "../fakes/inference.ts";
 import { text, type Step } from "../fakes/upstream/script.ts";
 import { request, usage as usageOf } from "./money-world.ts";
 import { organization, startToolsWorld, type ToolsWorld } from "./tools-world.ts";
@@ -55,11 +56,6 @@ const bodies: Readonly<Record<Dialect, (question: string) => object>> = {
   chat: (content) => ({ messages: [{ role: "user", content }] }),
   responses: (input) => ({ input }),
 };
-const searching: Readonly<Record<Dialect, object>> = {
-  messages: { tools: [{ type: "web_search_20250305", name: "web_search" }] },
-  chat: { web_search_options: {} },
-  responses: { tools: [{ type: "web_search" }] },
-};
 interface Asked {
   readonly id: string;
   readonly response: Response;
@@ -101,7 +97,7 @@ describe.each(dialects)("Prices and billing rules, %s", (dialect) => {
   test("1: one request is billed once: the tokens of all iterations plus its tools, with tool results as input", async () => {
     world.upstream.next(search, calling("web_search", { query: "more" }, { input: 700, output: 20 }));
     world.upstream.next(text("They are faster.", { input: 1_500, output: 30 }));
-    const { id, response } = await ask(dialect, searching[dialect]);
+    const { id, response } = await ask(dialect, declaredSearch[dialect]);
     expect(response.status).toBe(200);
     expect(await rowsOf(id)).toEqual([
       {
@@ -124,7 +120,7 @@ describe.each(dialects)("Prices and billing rules, %s", (dialect) => {
   test("4: credit is held per iteration; if the balance cannot cover the next iteration the loop stops", async () => {
     await using poor = await startToolsWorld({ granted: tokens(100, 10) + SEARCH + 1n });
     poor.upstream.next(search, text("never asked for"));
-    const { id, body } = await ask(dialect, searching[dialect], poor);
+    const { id, body } = await ask(dialect, declaredSearch[dialect], poor);
     const stop = { messages: '"pause_turn"', chat: '"length"', responses: '"incomplete"' }[dialect];
     expect(body).toContain(stop);
     expect(poor.upstream.requests).toHaveLength(1);
@@ -133,7 +129,7 @@ describe.each(dialects)("Prices and billing rules, %s", (dialect) => {
 
   test("5: failure after the first iteration: the finished one stays billed, the rejected one is not, one row with status error", async () => {
     world.upstream.next(search, { error: { status: 400, message: "no" } });
-    const { id } = await ask(dialect, searching[dialect]);
+    const { id } = await ask(dialect, declaredSearch[dialect]);
     expect(await rowsOf(id)).toMatchObject([
       { cost: tokens(100, 10) + SEARCH, iterations: 1, status: "error", estimated: false },
     ]);
@@ -141,7 +137,7 @@ describe.each(dialects)("Prices and billing rules, %s", (dialect) => {
 
   test("5: an iteration that streamed and was cut is billed from observed usage or an estimate", async () => {
     world.upstream.next(search, { ...text("one two three four"), faults: { cutAtEvent: 4 } });
-    const { id } = await ask(dialect, { ...searching[dialect], stream: true });
+    const { id } = await ask(dialect, { ...declaredSearch[dialect], stream: true });
     const [row, ...more] = await rowsOf(id);
     expect([row?.status, more]).toEqual(["error", []]);
     expect(row?.cost).toBeGreaterThan(tokens(100, 10) + SEARCH);
@@ -282,7 +278,7 @@ describe("Prices and billing rules", () => {
       text("[Gates](https://gates.example/)", { input: 9_000, output: 900 }),
     );
     searched.upstream.model("upstream-messages", [search, text("done", { input: 100, output: 10 })]);
-    const { id } = await ask("messages", searching.messages, searched);
+    const { id } = await ask("messages", declaredSearch.messages, searched);
     expect(searched.upstream.requests.map(({ path }) => path)).toContain("/v1/chat/completions");
     expect(await rowsOf(id, searched)).toMatchObject([{ input: 200n, output: 20n, iterations: 2 }]);
     const { used } = await searched.plane.holds.standing.credit(organization);

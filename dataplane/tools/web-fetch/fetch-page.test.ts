@@ -1,5 +1,6 @@
 import { brotliCompressSync, deflateRawSync, deflateSync, gzipSync, zstdCompressSync } from "node:zlib";
 import { afterAll, afterEach, beforeAll, describe, expect, test, vi } from "vitest";
+import { domainLists } from "../../../test/fakes/domain-lists.ts";
 import { SocketWatch } from "../../../test/fakes/loopback-only.ts";
 import { servedSites } from "../../../test/fakes/pages/serve-site.ts";
 import {
@@ -14,7 +15,7 @@ import {
 } from "../../../test/fakes/pages/site.ts";
 import { ByteBudget, type ByteLease } from "../../lib/byte-budget.ts";
 import type { ToolCache } from "../cache.ts";
-import { anyDomain, parseDomainLists, type DomainLists } from "../domains.ts";
+import { anyDomain, type DomainLists } from "../domains.ts";
 import type { FetchOutcome } from "../outcomes.ts";
 import hostileUrls from "../url-guard/hostile-urls.json" with { type: "json" };
 import type { Resolver } from "../url-guard/resolver.ts";
@@ -621,12 +622,6 @@ describe("redirects", () => {
 });
 
 describe("refusals before the network", () => {
-  const lists = (allowed: string[] | null, blocked: string[] | null = null): DomainLists => {
-    const parsed = parseDomainLists(allowed, blocked);
-    if (parsed.kind === "invalid") throw new Error(parsed.message);
-    return parsed.lists;
-  };
-
   test.each([
     [undefined, "invalid_tool_input"],
     [null, "invalid_tool_input"],
@@ -686,16 +681,16 @@ describe("refusals before the network", () => {
     const cache = new RecordingCache();
     const judge = async (domains: DomainLists) =>
       codeOf(await open(moving, local(moving), { domains, cache }));
-    expect(await judge(lists(["nowhere.example"]))).toBe("url_not_allowed");
+    expect(await judge(domainLists(["nowhere.example"]))).toBe("url_not_allowed");
     expect(moving.connections).toBe(0);
-    expect(await judge(lists(["site.example"]))).toBe("url_not_allowed");
-    expect(await judge(lists(null, ["other.example"]))).toBe("url_not_allowed");
+    expect(await judge(domainLists(["site.example"]))).toBe("url_not_allowed");
+    expect(await judge(domainLists(null, ["other.example"]))).toBe("url_not_allowed");
     expect(cache.entries.size).toBe(0);
     expect(await judge(anyDomain)).toBe("page");
     expect(cache.entries.size).toBe(1);
-    expect(await judge(lists(["site.example"]))).toBe("url_not_allowed");
-    expect(await judge(lists(null, ["other.example"]))).toBe("url_not_allowed");
-    expect(await judge(lists(["site.example", "other.example"]))).toBe("page");
+    expect(await judge(domainLists(["site.example"]))).toBe("url_not_allowed");
+    expect(await judge(domainLists(null, ["other.example"]))).toBe("url_not_allowed");
+    expect(await judge(domainLists(["site.example", "other.example"]))).toBe("page");
   });
 });
 

@@ -1,5 +1,6 @@
 import { Agent } from "undici";
 import { afterAll, describe, expect, test } from "vitest";
+import { domainLists } from "../../../test/fakes/domain-lists.ts";
 import {
   brave,
   broken,
@@ -16,7 +17,7 @@ import type { SearchEngine } from "../../config/schema.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { ToolCache } from "../cache.ts";
 import type { UserLocation } from "../declaration-reader.ts";
-import { anyDomain, parseDomainLists, type DomainLists } from "../domains.ts";
+import { anyDomain, type DomainLists } from "../domains.ts";
 import type { SearchOutcome } from "../outcomes.ts";
 import type { AskModel } from "./model-engine.ts";
 import { searchWeb, type SearchDeps } from "./search-web.ts";
@@ -108,11 +109,6 @@ const engines: readonly [HttpEngineType, (list: readonly FakeHit[]) => Record<st
   ["tavily", tavily],
 ];
 const berlin: UserLocation = { city: "Berlin", region: "Berlin", country: "de", timezone: "Europe/Berlin" };
-const listsOf = (allowed: string[] | null, blocked: string[] | null = null): DomainLists => {
-  const parsed = parseDomainLists(allowed, blocked);
-  if (parsed.kind === "invalid") throw new Error(parsed.message);
-  return parsed.lists;
-};
 
 describe.each(engines)("%s", (type, fake) => {
   test("hits are read", async () => {
@@ -161,10 +157,10 @@ describe.each(engines)("%s", (type, fake) => {
     const site = await serve(fake(hits));
     const urls = (outcome: SearchOutcome) =>
       outcome.kind === "hits" ? outcome.hits.map(({ url }) => url) : outcome;
-    expect(urls(await search(site, type, { domains: listsOf(["b.example"]) }))).toEqual([
+    expect(urls(await search(site, type, { domains: domainLists(["b.example"]) }))).toEqual([
       "https://b.example/two",
     ]);
-    expect(urls(await search(site, type, { domains: listsOf(null, ["b.example"]) }))).toEqual([
+    expect(urls(await search(site, type, { domains: domainLists(null, ["b.example"]) }))).toEqual([
       "https://a.example/one",
     ]);
   });
@@ -221,8 +217,8 @@ describe("what engines are asked", () => {
   test("Tavily: query, results, domains and country in the body, key as bearer", async () => {
     const bodies: unknown[] = [];
     const site = await serve(tavily(hits, bodies));
-    await search(site, "tavily", { domains: listsOf(["a.example/docs"]), location: berlin, results: 10 });
-    await search(site, "tavily", { domains: listsOf(null, ["b.example", "c.example/path"]) });
+    await search(site, "tavily", { domains: domainLists(["a.example/docs"]), location: berlin, results: 10 });
+    await search(site, "tavily", { domains: domainLists(null, ["b.example", "c.example/path"]) });
     expect(bodies).toEqual([
       { query: "old bridges", max_results: 10, include_domains: ["a.example"], country: "germany" },
       { query: "old bridges", max_results: 5, exclude_domains: ["b.example"] },
@@ -253,10 +249,10 @@ describe("what engines are asked", () => {
 
   test("domains become site operators where they fit", async () => {
     const site = await serve(searxng(hits));
-    await search(site, "searxng", { domains: listsOf(["a.example", "b.example/x"]) });
-    await search(site, "searxng", { domains: listsOf(null, ["b.example"]) });
+    await search(site, "searxng", { domains: domainLists(["a.example", "b.example/x"]) });
+    await search(site, "searxng", { domains: domainLists(null, ["b.example"]) });
     await search(site, "searxng", {
-      domains: listsOf(Array.from({ length: 11 }, (_, index) => `d${index}.example`)),
+      domains: domainLists(Array.from({ length: 11 }, (_, index) => `d${index}.example`)),
     });
     expect(site.paths.map((path) => new URL(path, "http://x").searchParams.get("q"))).toEqual([
       "old bridges (site:a.example OR site:b.example)",
@@ -304,7 +300,7 @@ describe("the search cache", () => {
     await search(site, "searxng", { cache, organizationId: "org_b" });
     await search(site, "searxng", { cache, generation: 2 });
     await search(site, "searxng", { cache, results: 8 });
-    await search(site, "searxng", { cache, domains: listsOf(["a.example"]) });
+    await search(site, "searxng", { cache, domains: domainLists(["a.example"]) });
     await search(site, "searxng", { cache, input: { query: "new bridges" } });
     expect(site.asked).toHaveLength(6);
     expect(cache.entries.size).toBe(6);
@@ -434,7 +430,7 @@ describe("the Model engine", () => {
     };
     await search({ model: "m" }, "model", {
       askModel,
-      domains: listsOf(["a.example/x*y"]),
+      domains: domainLists(["a.example/x*y"]),
       location: { region: "Berlin", country: "de", timezone: "Europe/Berlin" },
     });
     const place = { type: "approximate", region: "Berlin", country: "de", timezone: "Europe/Berlin" };

@@ -6,7 +6,6 @@
 import { createPrivateKey, createPublicKey, generateKeyPairSync } from "node:crypto";
 import { CompactSign, type CompactJWSHeaderParameters } from "jose";
 import type { IdentityEntry } from "../../../dataplane/config/schema.ts";
-import { callerOf, type Routes } from "../../../dataplane/http/route.ts";
 import { TokenPeople } from "../../../dataplane/identity/people.ts";
 import { guardedFetchJson } from "../../../dataplane/identity/tokens/fetch-json.ts";
 import type { SigningKey } from "../issuer.ts";
@@ -14,6 +13,7 @@ import { sampleOrganization, sampleRouting, sampleSnapshot, sampleSource } from 
 import { SnapshotDirectory } from "../snapshot-directory.ts";
 import { startTestServer, type TestServer } from "../test-server.ts";
 import { startProvider, type Minting, type RunningProvider } from "./provider.ts";
+import { callerRoutes } from "../caller-routes.ts";
 
 const makers = {
   rsa: () => generateKeyPairSync("rsa", { modulusLength: 2048 }),
@@ -42,14 +42,6 @@ function newKeys() {
 }
 let turn = 0;
 
-const routes: Routes = (app) => {
-  for (const url of ["/v1/messages", "/v1/chat/completions", "/v1/responses"])
-    app.post(url, { config: { access: "inference" } }, async (request) => callerOf(request));
-  app.get("/v1/organization/credits", { config: { access: "admin" } }, async (request) => callerOf(request));
-  app.post("/v1/organization/projects", { config: { access: "admin" } }, async (request) =>
-    callerOf(request),
-  );
-};
 export const INFER = "POST /v1/chat/completions";
 export const READ = "GET /v1/organization/credits";
 export const CHANGE = "POST /v1/organization/projects";
@@ -125,7 +117,7 @@ export class Door {
       clock: { now: () => Date.now() + clocks.ahead },
       ages: { now: () => performance.now() + clocks.later },
     });
-    const server = await startTestServer([routes], { snapshot: () => snapshot, services: { people } });
+    const server = await startTestServer([callerRoutes], { snapshot: () => snapshot, services: { people } });
     return new Door({ shared, single, server, people }, clocks);
   }
 

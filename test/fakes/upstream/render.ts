@@ -30,6 +30,10 @@ export function frame({ event, data }: Pick<WireEvent, "event" | "data">): strin
   return `${event === "" ? "" : `event: ${event}\n`}data: ${data}\n\n`;
 }
 
+/** An event of Messages or Responses: named by its type, with which its data begin. */
+export const typedFrame = (type: string, more: object): string =>
+  frame({ event: type, data: JSON.stringify({ type, ...more }) });
+
 const errorTypes: Record<number, string> = {
   400: "invalid_request_error",
   401: "authentication_error",
