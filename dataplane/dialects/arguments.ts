@@ -3,8 +3,9 @@
  * read from is remembered beside it and written again as it was: re-encoding would change whitespace and break
  * the upstream's prompt cache, and round integers beyond 2^53.
  */
+import { isObject } from "../lib/json-object.ts";
 import { MAX_JSON_DEPTH } from "../lib/json-reader.ts";
-import { type Cursor, isObject } from "./cursor.ts";
+import type { Cursor } from "./cursor.ts";
 import { isDeeperThan } from "./fields.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 

@@ -5,12 +5,10 @@
  * A field that is null counts as absent (rule 1.17); inherited names such as `toString` are never fields.
  */
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
+import { isObject } from "../lib/json-object.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 
 export type PathStyle = "messages" | "openai";
-
-export const isObject = (value: JsonValue | undefined): value is JsonObject =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** The error for one field at fault. `problem` is a sentence without the path. */
 export function fieldError(

@@ -3,8 +3,8 @@
  * Chat and Responses (service.md "Inference"; dialects.md §D1; rule 2.5).
  */
 import type { Carry } from "./codecs.ts";
-import { isObject } from "./cursor.ts";
 import type { Effort, MessagesRequest } from "./messages/types.ts";
+import { isObject } from "../lib/json-object.ts";
 
 export const messagesEfforts = ["low", "medium", "high", "xhigh", "max"] as const satisfies readonly Effort[];
 export const openaiEfforts = ["none", "minimal", ...messagesEfforts] as const;

@@ -1,8 +1,9 @@
 /** Reading fields of parsed JSON that somebody else wrote: the value of the wanted kind, or null. */
+import { isObject } from "../lib/json-object.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 
 export const objectOf = (value: unknown): JsonObject | null =>
-  typeof value === "object" && value !== null && !Array.isArray(value) ? (value as JsonObject) : null;
+  isObject(value) ? (value as JsonObject) : null;
 
 export const arrayOf = (value: unknown): JsonValue[] | null =>
   Array.isArray(value) ? (value as JsonValue[]) : null;

@@ -3,9 +3,10 @@
  * and have a mode for JSON without a schema, which crosses between them beside the hub.
  */
 import type { Carry } from "./codecs.ts";
-import { type Cursor, isObject } from "./cursor.ts";
+import type { Cursor } from "./cursor.ts";
 import type { JsonObject, JsonValue, MessagesRequest } from "./messages/types.ts";
 import { isClosed } from "./schemas.ts";
+import { isObject } from "../lib/json-object.ts";
 
 /** The name of a schema that came without one. */
 const SCHEMA_NAME = "output";

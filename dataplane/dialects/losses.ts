@@ -1,7 +1,8 @@
 /** Applies the field table (request-fields.ts) to a request: what is dropped is named, what may not be is refused. */
 import { ApiError } from "../lib/api-error.ts";
+import { isObject } from "../lib/json-object.ts";
 import type { Carry, DropListener } from "./codecs.ts";
-import { fieldError, isObject } from "./cursor.ts";
+import { fieldError } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
 import { dialectErrorFamily } from "./errors.ts";
 import type { FieldRule } from "./field-rule.ts";

@@ -1,6 +1,6 @@
 /** What the dialects ask of JSON schemas. */
-import { isObject } from "./cursor.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
+import { isObject } from "../lib/json-object.ts";
 
 /** The parameters of a tool that declares none. */
 export const emptySchema = (): JsonObject => ({ type: "object", properties: {} });

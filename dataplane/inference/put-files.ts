@@ -1,5 +1,4 @@
 /** Puts files in the place of their ids, on every path (rules 2.10, 4.17). Pure. */
-import { isObject } from "../dialects/cursor.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { isTextType, registeredType } from "../dialects/media.ts";
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
@@ -7,6 +6,7 @@ import { dialectErrorFamily } from "../dialects/errors.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { BODY_LIMIT, bodyLimits } from "../lib/body-limits.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
+import { isObject } from "../lib/json-object.ts";
 import { JsonReader } from "../lib/json-reader.ts";
 import { type Edit, splice } from "../lib/json-splice.ts";
 import type { Inspection } from "./inspect-body.ts";

@@ -1,6 +1,6 @@
 /** Results beside the calls that they belong to. Pure. */
-import { isObject } from "../dialects/cursor.ts";
 import type { JsonObject, JsonValue, ToolResultBlock } from "../dialects/messages/types.ts";
+import { isObject } from "../lib/json-object.ts";
 
 /**
  * Adds the results of calls that were run now to the conversation: each right after the turn that made the call,

@@ -11,12 +11,12 @@
  */
 import { behindBlankLine } from "../dialects/blank-line.ts";
 import type { Sealer } from "../dialects/codecs.ts";
-import { isObject } from "../dialects/cursor.ts";
 import { isServerToolName, serverToolBlocks } from "../dialects/find-server-tool.ts";
 import { MAX_CALLS } from "../dialects/tool-input.ts";
 import type { JsonObject, JsonValue, ServerToolName } from "../dialects/messages/types.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
+import { isObject } from "../lib/json-object.ts";
 import { addResults, makesCall } from "./add-results.ts";
 import type { ToolCall } from "./loop.ts";
 import type { SearchHit } from "../tools/outcomes.ts";

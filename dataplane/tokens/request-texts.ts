@@ -4,6 +4,7 @@
  */
 import { DOCUMENT_TOKENS, IMAGE_TOKENS } from "./estimate.ts";
 import { jsonTexts } from "./json-texts.ts";
+import { isObject } from "../lib/json-object.ts";
 
 /** The fields of a Messages body that hold tokens; whatever else it holds is not looked at. */
 export interface CountableRequest {
@@ -109,8 +110,5 @@ function documentText(source: unknown): unknown {
 /** A sealed text counts by its size. */
 const sealedText = (sealed: unknown) =>
   typeof sealed === "string" ? new Fixed(Math.ceil(sealed.length / SEALED_CHARACTERS_PER_TOKEN)) : null;
-
-const isObject = (value: unknown): value is Unknown =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : []);

@@ -1,10 +1,10 @@
 /** Reads single parameters of server-tool declarations; every refusal names its field in the caller's style. Pure. */
-import { isObject } from "../dialects/cursor.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
 import { dialectErrorFamily } from "../dialects/errors.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
+import { isObject } from "../lib/json-object.ts";
 import { parseDomainLists, type DomainLists } from "./domains.ts";
 
 /** Where the searcher is; every part optional, at least one given. */

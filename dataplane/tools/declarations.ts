@@ -3,12 +3,12 @@
  * "Server tools", rules 3.1–3.3). What may stand beside them is judged by companions.ts; which tools are known and
  * usable at all was judged before (inference/refuse.ts). Every refusal names its field. Pure.
  */
-import { isObject } from "../dialects/cursor.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { isServerToolName, serverToolOf } from "../dialects/find-server-tool.ts";
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
 import { serverTools, type ServerToolName } from "../dialects/server-tools.ts";
 import type { PathStep } from "../lib/field-path.ts";
+import { isObject } from "../lib/json-object.ts";
 import { judgeCompanions, refuseItems, refuseParts, type DeclaredTools } from "./companions.ts";
 import {
   DeclarationReader,

@@ -12,7 +12,7 @@ import { type Kind, type KindInfo, kinds } from "./kinds.ts";
 
 export type JsonSchema = { [key: string]: unknown };
 
-const isSchema = (value: unknown): value is JsonSchema =>
+export const isSchema = (value: unknown): value is JsonSchema =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
 /** The JSON schema of a kind's spec, with our notes still in it. */

@@ -1,5 +1,5 @@
 /** `docs/configuration.md`: every field of the four kinds with its default and an example. */
-import { type JsonSchema, inline, specSchema } from "./crd.ts";
+import { type JsonSchema, inline, isSchema, specSchema } from "./crd.ts";
 import { DEFAULT_NOTE, EXAMPLE_NOTE, GROUP, VERSION } from "./fields.ts";
 import { NOTES, REASONS } from "../plan/conditions.ts";
 import { KINDS, kinds } from "./kinds.ts";
@@ -23,8 +23,7 @@ interface Row {
   readonly schema: JsonSchema;
 }
 
-const asSchema = (value: unknown): JsonSchema | null =>
-  typeof value === "object" && value !== null && !Array.isArray(value) ? (value as JsonSchema) : null;
+const asSchema = (value: unknown): JsonSchema | null => (isSchema(value) ? value : null);
 
 function typeOf(schema: JsonSchema): string {
   if (Array.isArray(schema["enum"])) return schema["enum"].map((value) => `\`${String(value)}\``).join(", ");

@@ -1,6 +1,5 @@
 /** A request in the hub, for a Messages upstream. What the client sent in this dialect stays as it is. */
 import type { Carry, DropListener, Target } from "../codecs.ts";
-import { isObject } from "../cursor.ts";
 import { adaptiveThinking } from "../effort.ts";
 import { exactInput } from "../exact-inputs.ts";
 import { wantsJsonObject } from "../formats.ts";
@@ -11,6 +10,7 @@ import { signatureFor } from "../reasoning.ts";
 import { refuseNothingSaid } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
 import type { ContentBlockParam, FunctionTool, JsonObject, MessageParam, MessagesRequest } from "./types.ts";
+import { isObject } from "../../lib/json-object.ts";
 
 /** Put at the end of the instructions: Messages has no mode for JSON without a schema (dialects.md §D1). */
 const JSON_OBJECT_INSTRUCTION = "Respond with one valid JSON object and nothing else.";

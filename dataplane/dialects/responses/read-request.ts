@@ -1,7 +1,7 @@
 /** A Responses client's request into the hub (dialects.md §B3, §D1, §F). */
 import { readArguments } from "../arguments.ts";
 import type { Carry, CodecContext, Sealer } from "../codecs.ts";
-import { Cursor, isObject } from "../cursor.ts";
+import { Cursor } from "../cursor.ts";
 import { effortToHub, openaiEfforts } from "../effort.ts";
 import { serverToolItems } from "../find-server-tool.ts";
 import { readSchemaFormat } from "../formats.ts";
@@ -13,6 +13,7 @@ import { Aliases, ConversationBuilder } from "../conversation-builder.ts";
 import type { ContentBlockParam, DocumentBlock, JsonObject, MessagesRequest } from "../messages/types.ts";
 import { asCompaction, INSTRUCTION, readCompaction } from "./compaction.ts";
 import { flatName, readResponsesTools, type Namespaces } from "./read-tools.ts";
+import { isObject } from "../../lib/json-object.ts";
 
 interface Reading {
   readonly conversation: ConversationBuilder;

@@ -1,8 +1,8 @@
 /** What stands around the output of a Responses answer, at its beginning and at its end (dialects.md §C3, §D3). */
 import type { Carry, CodecContext } from "../codecs.ts";
-import { isObject } from "../cursor.ts";
 import type { JsonObject, JsonValue, MessagesUsage, StopReason } from "../messages/types.ts";
 import { openaiTier, writeResponsesUsage } from "../usage.ts";
+import { isObject } from "../../lib/json-object.ts";
 
 /** A response that has only begun: everything that is known before the model says a word. */
 export function responseHead(id: string, carry: Carry, context: CodecContext): JsonObject {

@@ -1,7 +1,6 @@
 /** A request in the hub, for a Responses upstream (dialects.md §D1, §D2). */
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
 import type { Carry, DropListener, Target } from "../codecs.ts";
-import { isObject } from "../cursor.ts";
 import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { instructionsOf } from "../instructions.ts";
@@ -11,6 +10,7 @@ import { userId } from "../user-id.ts";
 import { writeTools, type FunctionForms } from "../write-tools.ts";
 import type { JsonObject, MessagesRequest } from "../messages/types.ts";
 import { writeInput } from "./write-input.ts";
+import { isObject } from "../../lib/json-object.ts";
 
 /** Official least value of `max_output_tokens`; lower ones are raised to it (rule 2.6). */
 export const OUTPUT_TOKENS_MIN = 16;

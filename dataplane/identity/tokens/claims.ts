@@ -1,11 +1,9 @@
 /** What the claims of a verified token say of its holder (rules 13.1, 13.3). Pure. */
 import type { IdentityRule } from "../../config/schema.ts";
+import { isObject } from "../../lib/json-object.ts";
 import { MOST_NAME } from "../../lib/names.ts";
 
 export type Claims = Readonly<Record<string, unknown>>;
-
-const isObject = (value: unknown): value is Claims =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
 
 /**
  * The claim of this name, else the one that its dots lead to. Names may have dots themselves, such as `kubernetes.io`:

@@ -4,9 +4,9 @@
  * "Opening pages", "Conversations", rule 3.13). What a model wrote, and the system prompt, show nothing.
  * What Messages blocks hold is added where they are restored. Pure.
  */
-import { isObject } from "../../dialects/cursor.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { JsonObject, JsonValue } from "../../dialects/messages/types.ts";
+import { isObject } from "../../lib/json-object.ts";
 import { PriorContext } from "./prior-context.ts";
 
 /** Deeper content is nothing that any dialect knows. */
@@ -30,7 +30,7 @@ export function conversationContext(dialect: Dialect, body: JsonObject): PriorCo
 /** What an earlier call found or opened; a failed one shows nothing. */
 function addSearch(prior: PriorContext, { status, action }: JsonObject): void {
   if (!isObject(action)) return;
-  for (const query of [action["query"], ...stringsOf(action["queries"])])
+  for (const query of [action["query"], ...listOf(action["queries"])])
     if (typeof query === "string") prior.addQuery(query);
   if (status !== "completed") return;
   const { type, sources, url } = action;
@@ -67,6 +67,6 @@ function addAnnotations(prior: PriorContext, turn: JsonObject): void {
   }
 }
 
-const stringsOf = (list: JsonValue | undefined): JsonValue[] => (Array.isArray(list) ? list : []);
+const listOf = (list: JsonValue | undefined): JsonValue[] => (Array.isArray(list) ? list : []);
 const objectsOf = (list: JsonValue | undefined): JsonObject[] =>
-  Array.isArray(list) ? list.filter(isObject) : [];
+  listOf(list).flatMap((item) => (isObject(item) ? [item] : []));
