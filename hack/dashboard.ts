@@ -18,9 +18,9 @@ const quantiles = (histogram: string, labels: string): Panel["queries"] =>
     `histogram_quantile(${quantile}, sum by (le) (rate(${histogram}_bucket{${labels}}[$__rate_interval])))`,
     String(legend),
   ]);
-const rate = (metric: string, by: string, labels = "$release", legend = by): Panel["queries"][number] => [
+const rate = (metric: string, by: string, labels = "$release"): Panel["queries"][number] => [
   `sum by (${by}) (rate(${metric}{${labels}}[$__rate_interval]))`,
-  legend
+  by
     .split(", ")
     .map((label) => `{{${label}}}`)
     .join(" "),

@@ -22,8 +22,8 @@ beforeEach(async () => {
 });
 
 /** One that ended so many days ago. */
-async function insertEnded(days: number, items = 1): Promise<string> {
-  const id = await insertBatch(pool, items);
+async function insertEnded(days: number): Promise<string> {
+  const id = await insertBatch(pool, 1);
   await pool.query(sql.unsafe`
     update batches set state = 'ended', outcome = 'completed', form = 'openai', dialect = 'chat', metadata = '{}',
       stored_bytes = 2, ended_at = now() - ${days} * interval '1 day'

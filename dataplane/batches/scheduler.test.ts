@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { BatchScheduler, type RunningItem } from "./scheduler.ts";
 
-const running = (organizationId: string, batchId: string, model = "m"): RunningItem => ({
+const running = (organizationId: string, batchId: string): RunningItem => ({
   organizationId,
   batchId,
-  model,
+  model: "m",
 });
 const open = (...names: string[]) => names.map((id) => ({ id, organizationId: id.slice(0, 1) }));
 

@@ -58,9 +58,9 @@ const firstOf = async (context: BatchContext, id: string): Promise<ClaimedItem> 
 };
 
 /** What a worker had is taken from it, as its heartbeats did not come. */
-async function lose(context: BatchContext, by: BatchContext = other): Promise<void> {
+async function lose(context: BatchContext): Promise<void> {
   await pool.query(sql.unsafe`delete from batch_workers where id = ${context.workerId}`);
-  await takeFromDead(by, 60_000);
+  await takeFromDead(other, 60_000);
 }
 
 const outcomeSchema = z.object({

@@ -165,7 +165,8 @@ describe("half-way and damaged (rule 6.3)", () => {
     expect([serial(), loader.rejected]).toEqual([3, null]);
   });
 
-  const index = (over: object, files = slotFiles("b", sampleRouting(9))) => {
+  const index = (over: object) => {
+    const files = slotFiles("b", sampleRouting(9));
     const text = files.at(-1)![1].toString();
     return [
       ...files.slice(0, -1),

@@ -35,7 +35,8 @@ export const argumentsText = (input: JsonObject & { readonly [TEXT]?: string }):
   input[TEXT];
 
 /** The arguments of a call in a client's history. @throws ApiError naming the field (rule 2.7). */
-export function readArguments(call: Cursor, key = "arguments"): JsonObject {
+export function readArguments(call: Cursor): JsonObject {
+  const key = "arguments";
   const input = parseArguments(call.text(key) ?? "");
   if (input === null) return call.fail(key, "Input should be the text of a JSON object");
   return isDeeperThan(input, MAX_JSON_DEPTH) ? call.fail(key, "the object nests too deep") : input;

@@ -46,8 +46,8 @@ const declare = async (more: Partial<OrganizationEntry> = {}, isCopied = true) =
   await pod.copy(snapshot);
   await pod.stop();
 };
-const people = (directory: Pick<KeyDirectory, "person"> = world.directory, of = issuer) =>
-  new TokenPeople({ snapshot: () => snapshot, directory, fetchJson: of.fetchJson, clock: systemClock });
+const people = (directory: Pick<KeyDirectory, "person"> = world.directory) =>
+  new TokenPeople({ snapshot: () => snapshot, directory, fetchJson: issuer.fetchJson, clock: systemClock });
 
 const rows = async () =>
   await world.pool.any(

@@ -151,7 +151,7 @@ export class Conversion implements Converting {
     this.#facts = facts;
   }
 
-  write(upstream: Upstream, encryptedReasoning = true, request: MessagesRequest = this.request): Written {
+  write(upstream: Upstream, encryptedReasoning: boolean, request: MessagesRequest = this.request): Written {
     const { capabilities, limits } = this.#facts.route;
     const { dropped, standard, unknown } = planToward(this.#facts.tiers, upstream);
     const notes = new DropNotes(this.#facts.strict);

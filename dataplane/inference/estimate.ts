@@ -41,7 +41,7 @@ export function possibleUsage(
   dialect: Dialect,
   limit: number | undefined,
   choices: number,
-  tiers?: ExpectedTiers,
+  tiers: ExpectedTiers | undefined,
 ): PossibleUsage {
   const least = dialect === "responses" ? OUTPUT_TOKENS_MIN : 0;
   const most = limits.maxOutputTokens;

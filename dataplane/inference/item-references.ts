@@ -27,29 +27,25 @@ const READ_MS = 2_000;
 const ID_LENGTH_MAX = 128;
 
 type Serve = (call: InferenceCall) => Promise<void>;
-/** Waits; an argument for the tests' sake. */
-type Pause = (ms: number) => Promise<void>;
 
-const sleep: Pause = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
 /** `serve`, for calls that know their organization's output items. */
 export const withItemReferences =
-  (serve: Serve, cache: ToolCache, pause: Pause = sleep): Serve =>
+  (serve: Serve, cache: ToolCache): Serve =>
   (call) =>
     call.dialect === "responses"
-      ? serve({ ...call, items: new OrganizationItems(cache, call.principal.organizationId, pause) })
+      ? serve({ ...call, items: new OrganizationItems(cache, call.principal.organizationId) })
       : serve(call);
 
 /** One organization's output items, as the bytes of their JSON. */
 class OrganizationItems implements OutputItems {
   readonly #cache: ToolCache;
   readonly #organizationId: string;
-  readonly #pause: Pause;
 
-  constructor(cache: ToolCache, organizationId: string, pause: Pause) {
+  constructor(cache: ToolCache, organizationId: string) {
     this.#cache = cache;
     this.#organizationId = organizationId;
-    this.#pause = pause;
   }
 
   keep(id: string, json: Buffer | string): void {
@@ -65,7 +61,7 @@ class OrganizationItems implements OutputItems {
   ): Promise<void> {
     const missing = await this.#read(ids, found);
     if (missing.length === 0) return;
-    await this.#pause(SECOND_LOOK_MS);
+    await sleep(SECOND_LOOK_MS);
     await this.#read(missing, found);
   }
 

@@ -39,7 +39,7 @@ export class Iterations {
   }
 
   /** One iteration's call. Resolves with the first events of whichever upstream answers. */
-  async ask(next: (target: Upstream["dialect"]) => NextCall, span: Span | null = null): Promise<ModelAnswer> {
+  async ask(next: (target: Upstream["dialect"]) => NextCall, span: Span | null): Promise<ModelAnswer> {
     this.#span = span;
     const { call, route } = this.#services;
     const deadline = new Deadline(route.timeouts.requestMs, call.shutdown);

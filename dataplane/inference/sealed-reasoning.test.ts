@@ -30,9 +30,9 @@ const events = (...list: readonly WireEvent[]) =>
   list.map((event) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`).join("");
 
 /** The text with every seal opened: by what the blob was. */
-const unsealed = (text: string, organizationId = "org_a") =>
+const unsealed = (text: string) =>
   text.replaceAll(/gapura_r1_[\w-]+/g, (sealed) => {
-    const plain = sealerOf(organizationId).open(sealed.slice(SEALED_PREFIX.length));
+    const plain = sealerOf("org_a").open(sealed.slice(SEALED_PREFIX.length));
     const { signature, data, encrypted } = JSON.parse(plain ?? "{}") as Record<string, string>;
     return signature ?? data ?? encrypted ?? "does not open";
   });

@@ -19,7 +19,7 @@ const five = ["never", "nor this", "neither", "at no time", "THE END"];
 const cutHere = ways.filter(
   ({ path, client, upstream }) => path !== "relay" && client !== "responses" && upstream !== "messages",
 );
-const stopsOf = ({ client }: Way, stops: readonly string[] = five) => ({
+const stopsOf = ({ client }: Way, stops: readonly string[]) => ({
   body: { [client === "messages" ? "stop_sequences" : "stop"]: stops },
 });
 const long = { connectMs: 1_000, firstByteMs: 20_000, streamIdleMs: 20_000, requestMs: 20_000 };
@@ -38,9 +38,9 @@ const telling = (text: string): Step => ({
 });
 
 /** Serves one request, and says what its client has. */
-async function answerOn(way: Way, step: Step, stops?: readonly string[]) {
+async function answerOn(way: Way, step: Step) {
   fake.model("upstream-model", step);
-  const call = callOn(fake.url, way, { ...stopsOf(way, stops), route: { timeouts: long } });
+  const call = callOn(fake.url, way, { ...stopsOf(way, five), route: { timeouts: long } });
   await serve(call);
   const { text } = call.sink;
   expect(call.sink.headers["x-gapura-dropped"]).toBeUndefined();

@@ -53,8 +53,8 @@ export function inspectWhole(
   dialect: Dialect,
   body: Buffer,
   model: string,
-  keepItem?: KeepItem,
-  seal: AnswerSeal | null = null,
+  keepItem: KeepItem | undefined,
+  seal: AnswerSeal | null,
 ): WholeInspection {
   return JsonReader.whole(body, (reader) => {
     if (reader.kind() !== "object") throw new JsonFault("syntax", "Not an object", reader.position);

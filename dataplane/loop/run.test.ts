@@ -20,9 +20,9 @@ import { nextRequest } from "./next-request.ts";
 import { runLoop, type LoopInput } from "./run.ts";
 
 const text = (value: string): ContentBlock => ({ type: "text", text: value });
-const search = (query: string, id = `call_${query}`): ContentBlock => ({
+const search = (query: string): ContentBlock => ({
   type: "tool_use",
-  id,
+  id: `call_${query}`,
   name: "web_search",
   input: { query },
 });

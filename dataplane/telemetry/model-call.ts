@@ -93,15 +93,8 @@ export interface ModelCall {
   end(end: ModelCallEnd): void;
 }
 
-/**
- * Begins a call below the request's span. @returns null when it is neither traced nor measured.
- * @param now a monotonic clock, milliseconds.
- */
-export function beginModelCall(
-  parent: Span | null,
-  called: CalledModel,
-  now: () => number = () => performance.now(),
-): ModelCall | null {
+/** Begins a call below the request's span. @returns null when it is neither traced nor measured. */
+export function beginModelCall(parent: Span | null, called: CalledModel): ModelCall | null {
   const measures = instruments;
   if (parent === null && measures === null) return null;
   const { model, upstreams, iteration, stream } = called;
@@ -115,13 +108,13 @@ export function beginModelCall(
     "gen_ai.request.stream": stream,
     "gapura.iteration": iteration,
   }));
-  const startedAt = now();
+  const startedAt = performance.now();
   return {
     span,
     end: ({ tokens, attributes = {}, error = null }) => {
       if (span !== null) endSpan(span, { ...attributes, ...spanTokens(tokens) }, error);
       if (measures === null) return;
-      measures.duration.record((now() - startedAt) / 1_000, {
+      measures.duration.record((performance.now() - startedAt) / 1_000, {
         ...shared,
         ...(error === null ? {} : { "error.type": error }),
       });

@@ -195,7 +195,7 @@ const upstream = withRules(
 /** The header that carries an upstream's credential, in lower case. */
 export function credentialHeader(
   dialect: "Messages" | "ChatCompletions" | "Responses",
-  header?: string,
+  header: string | undefined,
 ): string {
   return (header ?? (dialect === "Messages" ? "x-api-key" : "authorization")).toLowerCase();
 }

@@ -4,7 +4,6 @@ import type { AddressInfo } from "node:net";
 import * as fs from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import { decodeSlots } from "../plan/shards.ts";
 import { TRUSTED } from "../plan/tenancy.ts";
@@ -46,16 +45,11 @@ const newest = async () => {
     .filter(({ published }) => published !== null)
     .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0))[0];
 };
+const firstUrl = async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url;
 const models = async () => (await newest())?.published?.routing.routes.map(({ model }) => model).join(" ");
 
-async function expectSoon<T>(what: () => Promise<T>, wanted: T, timeoutMs = 8000): Promise<void> {
-  const deadline = Date.now() + timeoutMs;
-  let found = await what();
-  while (found !== wanted && Date.now() < deadline) {
-    await sleep(20);
-    found = await what();
-  }
-  expect(found).toEqual(wanted);
+async function expectSoon<Value>(what: () => Promise<Value>, wanted: Value): Promise<void> {
+  await expect.poll(what, { timeout: 8_000, interval: 20 }).toBe(wanted);
 }
 
 const route = (name: string, url = "https://a.example") => `apiVersion: gapura.dev/v1alpha1
@@ -125,10 +119,7 @@ describe("watching", () => {
     );
     expect(await models()).toBe("m");
     await write("one.yaml", route("m", "https://b.example"));
-    await expectSoon(
-      async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url,
-      "https://b.example/v1/messages",
-    );
+    await expectSoon(firstUrl, "https://b.example/v1/messages");
     const source = (await newest())?.published?.routing.routes[0]?.source;
     expect([source?.uid, source?.generation]).toEqual([uid, 2]);
   });
@@ -242,10 +233,7 @@ describe("watching", () => {
     start();
     for (let edit = 1; edit <= 500; edit += 1)
       await write("one.yaml", route("m", `https://e${edit}.example`));
-    await expectSoon(
-      async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url,
-      "https://e500.example/v1/messages",
-    );
+    await expectSoon(firstUrl, "https://e500.example/v1/messages");
   });
 });
 
@@ -287,10 +275,7 @@ test("a file or folder that cannot be looked at keeps what it declared, is told,
   await end();
   start();
   await write("three.yaml", route("k", "https://b.example"));
-  await expectSoon(
-    async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url,
-    "https://b.example/v1/messages",
-  );
+  await expectSoon(firstUrl, "https://b.example/v1/messages");
   expect(await models()).toBe("k m n");
 });
 
@@ -315,10 +300,7 @@ test("a link whose target goes away keeps what it declared, is told, and is read
   await end();
   start();
   await write("three.yaml", route("k", "https://b.example"));
-  await expectSoon(
-    async () => (await newest())?.published?.routing.routes[0]?.upstreams[0]?.url,
-    "https://b.example/v1/messages",
-  );
+  await expectSoon(firstUrl, "https://b.example/v1/messages");
   expect(await models()).toBe("k m n");
   for (const name of ["one.yaml", "team"])
     expect(lines.filter((line) => line === said(name))).toHaveLength(2);

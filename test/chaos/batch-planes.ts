@@ -184,13 +184,8 @@ export const over = (plane: BatchPlane, id: string) =>
   plane.count(sql.fragment`from batch_items where batch_id = ${id} and state in ('succeeded', 'errored')`);
 
 /** The batch ends with exactly one line for each item; each was charged once, for what its line says. */
-export async function expectExact(
-  plane: BatchPlane,
-  id: string,
-  items: number,
-  withinMs = 60_000,
-): Promise<void> {
-  const ended = await plane.ended(`/v1/messages/batches/${id}`, withinMs, (batch) => {
+export async function expectExact(plane: BatchPlane, id: string, items: number): Promise<void> {
+  const ended = await plane.ended(`/v1/messages/batches/${id}`, 60_000, (batch) => {
     const counts = Object.values(batch["request_counts"] as Record<string, number>);
     expect(counts.reduce((sum, count) => sum + count, 0)).toBe(items);
   });

@@ -36,10 +36,10 @@ describe.skipIf(tools === null)("promtool", () => {
   };
 
   /** The rules of a release as its PrometheusRule has them. */
-  const rulesOf = async (namespace: string, release = "gapura") => {
+  const rulesOf = async (namespace: string) => {
     const metrics = { prometheusRule: { enabled: true, runbookUrl: RUNBOOK } };
-    const rendered = await render({ ...stores, metrics }, release, namespace);
-    const file = join(folder, `${namespace}-${release}.yaml`);
+    const rendered = await render({ ...stores, metrics }, "gapura", namespace);
+    const file = join(folder, `${namespace}.yaml`);
     await writeFile(file, stringify(rendered.all("PrometheusRule")[0]?.["spec"]));
     return file;
   };

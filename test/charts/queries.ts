@@ -9,8 +9,11 @@ const chart = resolve(import.meta.dirname, "../../charts/gapura");
 const alertsText = readFileSync(resolve(chart, "alerts.yaml"), "utf8");
 
 /** The alerts as the chart fills them in. */
-export const alertsOf = (namespace: string, job: string, runbook = "https://wiki.example/gapura") =>
-  alertsText.replaceAll("NAMESPACE", namespace).replaceAll("JOB", job).replaceAll("RUNBOOK", runbook);
+export const alertsOf = (namespace: string, job: string) =>
+  alertsText
+    .replaceAll("NAMESPACE", namespace)
+    .replaceAll("JOB", job)
+    .replaceAll("RUNBOOK", "https://wiki.example/gapura");
 
 const alertsSchema = z.object({
   groups: z.array(

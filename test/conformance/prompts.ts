@@ -28,5 +28,6 @@ export const scripted = (...steps: readonly Step[]): string =>
 
 export const fieldsIn = ({ text }: Pick<Answer, "text">): Fields => fieldsOf(json(text));
 
-export const short = (text: string, length = 160): string =>
-  text.length <= length ? text : `${text.slice(0, length)}…`;
+const SHOWN = 160;
+
+export const short = (text: string): string => (text.length <= SHOWN ? text : `${text.slice(0, SHOWN)}…`);

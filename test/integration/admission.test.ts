@@ -308,8 +308,7 @@ test("what Redis said within the last second costs nobody a question", async () 
 });
 
 describe("endpoints that cost nothing share a budget of the organization (rule 7.7)", () => {
-  const caller = (kind: "inference" | "admin" = "inference") =>
-    ({ organizationId: organization, kind }) as never;
+  const caller = (kind: "inference" | "admin") => ({ organizationId: organization, kind }) as never;
   /** How many of so many requests go through, taking turns between the pods. */
   const through = async (count: number, kind: "inference" | "admin" = "inference") => {
     const outcomes = await Promise.allSettled(

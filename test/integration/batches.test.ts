@@ -25,11 +25,11 @@ afterAll(async () => {
 beforeEach(() => upstream.reset());
 
 const foreign = { authorization: `Bearer ${sampleKeys.narrow}` };
-const create = (requests: unknown, headers?: Record<string, string>) =>
-  plane.json("POST", "/v1/messages/batches", typeof requests === "string" ? requests : { requests }, headers);
-const one = (customId: string, more: object = {}) => ({
+const create = (requests: unknown) =>
+  plane.json("POST", "/v1/messages/batches", typeof requests === "string" ? requests : { requests });
+const one = (customId: string) => ({
   custom_id: customId,
-  params: bodyOf.messages("Hi", more),
+  params: bodyOf.messages("Hi"),
 });
 
 describe("message batches", () => {

@@ -30,11 +30,10 @@ export const plainPrices: Prices = {
 };
 
 /** Usage that costs exactly `cost` micro-credits at `plainPrices`. */
-export const observed = (cost: number, more: Partial<Observed> = {}): Observed => ({
+export const observed = (cost: number): Observed => ({
   tokens: { input: cost, cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0, output: 0, reasoning: 0 },
   tools: { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 },
   estimated: false,
-  ...more,
 });
 
 export const usage = (cost: number, more: Partial<FinalUsage> = {}): FinalUsage => ({

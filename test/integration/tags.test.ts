@@ -172,17 +172,14 @@ test("tags that are none are a 400 that names where they stand; nothing is charg
 
 test("a batch's items have its header, else their own metadata", async () => {
   const { a } = world;
-  const request = (id: string, tags?: string) => ({
-    custom_id: id,
-    params: { ...bodies["/v1/messages"], ...(tags === undefined ? {} : { metadata: { tags } }) },
-  });
+  const requests = [{ custom_id: "one", params: bodies["/v1/messages"] }];
   const refused = await world.call(a.inference, "POST", "/v1/messages/batches", {
-    body: { requests: [request("one")] },
+    body: { requests },
     headers: { "x-gapura-tags": "team" },
   });
   expect([refused.status, refused.raw]).toEqual([400, expect.stringContaining("x-gapura-tags")]);
   const made = await world.call(a.inference, "POST", "/v1/messages/batches", {
-    body: { requests: [request("one")] },
+    body: { requests },
     headers: { "x-gapura-tags": "team=night" },
   });
   expect(made.status).toBe(200);

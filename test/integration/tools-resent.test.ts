@@ -149,11 +149,11 @@ describe("rule 3.6: a resent call without a result is run before the model is as
     { type: "web_search_20250305", name: "web_search" },
     { name: "clock", input_schema: { type: "object" } },
   ];
-  const called = (id: string, query = "pend") => ({
+  const called = (id: string) => ({
     type: "server_tool_use",
     id,
     name: "web_search",
-    input: { query },
+    input: { query: "pend" },
   });
   const failed = (id: string) => ({
     type: "web_search_tool_result",

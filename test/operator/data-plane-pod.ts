@@ -118,8 +118,8 @@ export class DataPlanePod {
     this.#running = Promise.all([this.#kubelet.run(this.#stop.signal), this.#probe()]);
   }
 
-  async untilReady(timeoutMs = 90_000): Promise<void> {
-    const deadline = Date.now() + timeoutMs;
+  async untilReady(): Promise<void> {
+    const deadline = Date.now() + 90_000;
     while (!this.isReady) {
       if (this.#plane?.alive === false) throw new Error(`it ended:\n${this.#output}`);
       if (Date.now() > deadline) throw new Error(`it does not get ready:\n${this.#output.slice(-2000)}`);

@@ -30,7 +30,7 @@ export const furthest = (faults: readonly TokenFault[]): TokenFault =>
 export const refusedToken = (fault: TokenFault): ApiError =>
   new ApiError("authentication", `invalid x-api-key: ${words[fault]}.`);
 
-export const issuerAway = (cause?: unknown): ApiError =>
+export const issuerAway = (cause: unknown): ApiError =>
   new ApiError(
     "unavailable",
     "The keys of the token's issuer cannot be read right now. Try again in a moment.",

@@ -22,8 +22,7 @@ const withoutKey = (question: Question): Question => {
   return { ...question, headers };
 };
 
-const question = (probe: Probe, body: object, headers: Readonly<Record<string, string>> = {}) =>
-  probe.form.question({ model: probe.model, ...body }, { headers });
+const question = (probe: Probe, body: object) => probe.form.question({ model: probe.model, ...body });
 
 /** Asked by several checks; what it costs is nothing. */
 const noMessages = (probe: Probe) => {

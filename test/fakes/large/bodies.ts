@@ -10,8 +10,8 @@ function repeated(count: number, item: (index: number) => string): string {
   return `${one},`.repeat(count - 1) + one;
 }
 
-const textPart = (dialect: Dialect, text = "x") =>
-  `{"type":"${dialect === "responses" ? "input_text" : "text"}","text":"${text}"}`;
+const textPart = (dialect: Dialect) =>
+  `{"type":"${dialect === "responses" ? "input_text" : "text"}","text":"x"}`;
 const tool = (dialect: Dialect, index: number) => {
   const schema = `{"type":"object","properties":{"a${index}":{"type":"string","enum":["x","y"]}}}`;
   if (dialect === "messages") return `{"name":"t${index}","input_schema":${schema}}`;
@@ -42,8 +42,7 @@ function reasoned(dialect: Dialect, blob: string): string {
 }
 
 const user = (content: string) => `{"role":"user","content":${content}}`;
-const filled = (unit: string, bytes = 30 * MIB) =>
-  `"${unit.repeat(Math.floor(bytes / Buffer.byteLength(unit)))}"`;
+const filled = (unit: string) => `"${unit.repeat(Math.floor((30 * MIB) / Buffer.byteLength(unit)))}"`;
 
 /** The conversation, and what stands beside it. */
 type Shape = (dialect: Dialect, sealed: string) => readonly [conversation: string, more?: string];
