@@ -13,7 +13,7 @@ export interface LineItem {
 }
 
 /** The codes of batch results (service.md "What becomes of an item"). */
-export type ResultCode =
+type ResultCode =
   | "insufficient_quota"
   | "key_limit_reached"
   | "project_limit_reached"

@@ -11,7 +11,7 @@ import { erroredLine } from "./lines.ts";
 /** Losses from which on an item is suspected. */
 export const SUSPECT_LOSSES = 2;
 /** Losses with which it is given up. */
-export const MOST_LOSSES = 5;
+const MOST_LOSSES = 5;
 
 /** What a client is told of one: the request, or what an upstream says to it, ended each process that ran it. */
 const givenUp = (): ApiError =>

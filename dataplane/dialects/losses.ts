@@ -96,7 +96,7 @@ export function noteLosses(carry: Carry, target: Dialect, notes: DropListener): 
 }
 
 /** The error for a field that no conversion may leave out. */
-export function refusal(dialect: Dialect, name: string): ApiError {
+function refusal(dialect: Dialect, name: string): ApiError {
   if (dialect === "messages" && name === "thread")
     return new ApiError("thread_unsupported", "thread: message threads are not supported here", {
       param: name,

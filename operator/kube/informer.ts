@@ -31,7 +31,6 @@ export const metadataSchema = z.looseObject({
   creationTimestamp: z.string().optional(),
   deletionTimestamp: z.string().optional(),
 });
-export type Metadata = z.infer<typeof metadataSchema>;
 
 const objectSchema = z.looseObject({ metadata: metadataSchema });
 export type RawObject = z.infer<typeof objectSchema>;
@@ -48,7 +47,7 @@ const errorSchema = z.object({
   message: z.string().optional(),
 });
 
-export interface Kept<Item> {
+interface Kept<Item> {
   readonly uid: string;
   readonly version: bigint;
   readonly item: Item;

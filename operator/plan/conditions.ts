@@ -253,7 +253,7 @@ function judged(faults: readonly Fault<string>[], good: string, note: string): J
   return { status: "False", reason: first.reason, message: [...named, ...more].join("; ") };
 }
 
-export const faultText = ({ path, message }: Fault<string>): string =>
+const faultText = ({ path, message }: Fault<string>): string =>
   path === "" ? message : `${path}: ${message}`;
 
 export const conditionOf = (status: ObjectStatus, type: ConditionType): Condition | undefined =>

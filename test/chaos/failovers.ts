@@ -16,7 +16,7 @@ import { Plane, type PlaneStores } from "../integration/money-world.ts";
 import { World, keyOf, requestOf } from "./money-planes.ts";
 
 /** `partition`: nobody reaches the master. `split`: clients still do, and its replicas and whoever elects do not. */
-export const KINDS = ["planned", "SIGKILL", "SIGSTOP", "partition", "split"] as const;
+const KINDS = ["planned", "SIGKILL", "SIGSTOP", "partition", "split"] as const;
 export type Kind = (typeof KINDS)[number];
 
 /** A Redis of several servers. */

@@ -21,9 +21,7 @@ export const at =
 const POD = ["spec", "template", "spec"] as const;
 export const dataPlane = (...path: readonly (string | number)[]) =>
   at("Deployment", "gapura-data-plane", ...POD, ...path);
-export const operator = (...path: readonly (string | number)[]) =>
-  at("Deployment", "gapura-operator", ...POD, ...path);
-export const containers = (rendered: Rendered): Container[] =>
+const containers = (rendered: Rendered): Container[] =>
   rendered.objects.flatMap((object) => {
     const pod = podOf(object) as { containers: Container[]; initContainers?: Container[] } | null;
     return pod === null ? [] : [...pod.containers, ...(pod.initContainers ?? [])];

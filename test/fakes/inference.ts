@@ -173,7 +173,7 @@ export class RecordingMeter implements Meter {
 }
 
 /** Keeps an answer; can be slow, and can go away. */
-export class KeepingSink extends EventEmitter implements AnswerSink {
+class KeepingSink extends EventEmitter implements AnswerSink {
   status = 0;
   headers: Readonly<Record<string, string>> = {};
   readonly pieces: Buffer[] = [];

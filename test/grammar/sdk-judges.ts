@@ -5,7 +5,7 @@ import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import type { JsonObject } from "../../dataplane/dialects/messages/types.ts";
 
 /** Answers every request with these bytes. */
-export const answering = (bytes: string) =>
+const answering = (bytes: string) =>
   (() =>
     Promise.resolve(
       new Response(bytes, { status: 200, headers: { "content-type": "text/event-stream; charset=utf-8" } }),

@@ -43,7 +43,7 @@ const otherOrganization = "org_other";
 /** Micro-credits that the organization begins with. */
 export const granted = 1_000_000_000_000n;
 export const hit = { url: "https://gates.example/new", title: "New gates", text: "Gates are now faster." };
-export const post = { id: "1", text: "Gates are faster now", author: "gatekeeper" };
+const post = { id: "1", text: "Gates are faster now", author: "gatekeeper" };
 export const final = `They are faster, says [the report](${hit.url}#top).`;
 
 export const question = "Please search for gates.";

@@ -30,7 +30,7 @@ export function isDocumented({ status, type, code }: SeenError): boolean {
 }
 
 /** The failures that an exchange may be explained by; none: nothing explains it. */
-export function failuresOf({ outcome, error }: Exchange): Failure[] {
+function failuresOf({ outcome, error }: Exchange): Failure[] {
   if (outcome === "broken" || outcome === "late") return [outcome];
   if (outcome !== "error" || error === null) return [];
   const status = error.status ?? statusInside(error);

@@ -8,7 +8,7 @@ export const keys = {
   /** Of an organization that has little credit. */
   poor: `sk-svc-${"p".repeat(40)}`,
 } as const;
-export const ORGANIZATION = "org_soak";
+const ORGANIZATION = "org_soak";
 const POOR_ORGANIZATION = "org_poor";
 /** By the dialect of their upstreams. */
 export const models = { messages: "m-messages", chat: "m-chat", responses: "m-responses" } as const;

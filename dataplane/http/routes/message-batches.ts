@@ -76,7 +76,7 @@ export const messageBatchRoutes =
   };
 
 /** Everything counts as processing until the whole batch has ended (rule 4.6). */
-export function messageBatch(batch: Batch, publicUrl: string, now: number) {
+function messageBatch(batch: Batch, publicUrl: string, now: number) {
   const ended = batch.state === "ended";
   const archived = archivedAt(batch, now);
   return {

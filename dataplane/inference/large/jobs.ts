@@ -76,7 +76,7 @@ export type JobInput<Name extends JobName> = Jobs[Name]["told"];
 export type Answer<Name extends JobName> = Jobs[Name]["answer"];
 
 /** What a job runs with beside what it is told. */
-export interface JobContext {
+interface JobContext {
   readonly body: Buffer;
   /** Of the organization whose request it is. */
   readonly sealer: Sealer;

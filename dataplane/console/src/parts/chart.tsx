@@ -6,7 +6,7 @@ import { useState } from "preact/hooks";
 import { useStore } from "../lib/store.ts";
 import { formatTick, language } from "../texts/texts.ts";
 
-export interface Series {
+interface Series {
   readonly name: string;
   /** One for each moment. */
   readonly values: readonly number[];
