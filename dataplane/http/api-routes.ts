@@ -11,6 +11,8 @@ import type { ConfigStatus, Source } from "../config/schema.ts";
 import { AnswerTurns } from "./admin/answer-turns.ts";
 import { configurationRoutes } from "./admin/configuration.ts";
 import { organizationKeyRoutes } from "./admin/organization-keys.ts";
+import { creditRoutes } from "./admin/credits.ts";
+import { projectKeyRoutes } from "./admin/project-keys.ts";
 import { projectRoutes } from "./admin/projects.ts";
 import { requestRecordRoutes } from "./admin/request-records.ts";
 import { reportRoutes } from "./admin/reports.ts";
@@ -65,7 +67,9 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
     messageBatchRoutes(context, publicUrl),
     batchRoutes(context),
     organizationKeyRoutes({ pool, reads, turns, keys, holds }),
-    projectRoutes({ pool, reads, turns, keys, holds, limitsOf: (id) => files.limitsOf(id) }),
+    projectRoutes({ pool, reads, turns, holds }),
+    projectKeyRoutes({ pool, reads, turns, keys, holds }),
+    creditRoutes({ pool, holds, limitsOf: (id) => files.limitsOf(id) }),
     userRoutes({ pool, reads, turns, holds }),
     consoleSignInRoutes,
     reportRoutes(reads, turns),
