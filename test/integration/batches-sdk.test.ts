@@ -1,8 +1,9 @@
 /** The official SDKs drive both flows whole, with tools inside, over upstreams of each dialect. */
-import Anthropic from "@anthropic-ai/sdk";
-import OpenAI, { toFile } from "openai";
+import type Anthropic from "@anthropic-ai/sdk";
+import { type OpenAI, toFile } from "openai";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
+import { sdkClients } from "../fakes/sdk-clients.ts";
 import { text, type Step } from "../fakes/upstream/script.ts";
 import type { FakeUpstream } from "../fakes/upstream/server.ts";
 import { openGround, type Ground } from "./batches-ground.ts";
@@ -28,8 +29,7 @@ beforeAll(async () => {
     }),
   });
   await makeOrganization(plane.pool, "org_acme", 10_000_000_000n);
-  anthropic = new Anthropic({ baseURL: plane.server.url, apiKey: sampleKeys.inference, maxRetries: 0 });
-  openai = new OpenAI({ baseURL: `${plane.server.url}/v1`, apiKey: sampleKeys.inference, maxRetries: 0 });
+  ({ anthropic, openai } = sdkClients(plane.server.url, sampleKeys.inference));
 });
 afterAll(async () => {
   await plane.close();

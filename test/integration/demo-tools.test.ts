@@ -5,11 +5,12 @@ import { join, resolve } from "node:path";
 import { promisify } from "node:util";
 import { createAnthropic } from "@ai-sdk/anthropic";
 import { createOpenAI } from "@ai-sdk/openai";
-import Anthropic from "@anthropic-ai/sdk";
+import type Anthropic from "@anthropic-ai/sdk";
 import { generateText, streamText, type ModelMessage } from "ai";
-import OpenAI from "openai";
+import type OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { startProduct, temporaryFolder, type Product } from "./product.ts";
+import { sdkClients } from "../fakes/sdk-clients.ts";
 
 const folder = temporaryFolder();
 const data = join(folder.path, "data");
@@ -19,8 +20,7 @@ let openai: OpenAI;
 beforeAll(async () => {
   product = await startProduct({ manifests: resolve(import.meta.dirname, "../../hack/demo"), data });
   const apiKey = readFileSync(join(data, "secrets", "default", "demo-key", "api-key"), "utf8").trim();
-  anthropic = new Anthropic({ baseURL: product.url, apiKey, maxRetries: 0 });
-  openai = new OpenAI({ baseURL: `${product.url}/v1`, apiKey, maxRetries: 0 });
+  ({ anthropic, openai } = sdkClients(product.url, apiKey));
 });
 afterAll(async () => {
   await product?.stop();

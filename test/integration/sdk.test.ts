@@ -7,6 +7,7 @@ import { promisify } from "node:util";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { sdkClients } from "../fakes/sdk-clients.ts";
 import { text, type Step } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import {
@@ -30,8 +31,7 @@ let openai: OpenAI;
 async function start(): Promise<void> {
   product = await startProduct({ manifests, data });
   keys = readKeys(data);
-  anthropic = new Anthropic({ baseURL: product.url, apiKey: keys.inference, maxRetries: 0 });
-  openai = new OpenAI({ baseURL: `${product.url}/v1`, apiKey: keys.inference, maxRetries: 0 });
+  ({ anthropic, openai } = sdkClients(product.url, keys.inference));
 }
 
 beforeAll(async () => {

@@ -1,6 +1,6 @@
 /** A data plane's inference with its tools, over HTTP: real stores and money, scripted upstreams, engines and pages. */
-import Anthropic from "@anthropic-ai/sdk";
-import OpenAI from "openai";
+import type Anthropic from "@anthropic-ai/sdk";
+import type OpenAI from "openai";
 import type { Dispatcher } from "undici";
 import type { Policy, Route } from "../../dataplane/config/schema.ts";
 import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
@@ -29,6 +29,7 @@ import {
   sampleUpstream,
   sha256,
 } from "../fakes/sample-snapshot.ts";
+import { sdkClients } from "../fakes/sdk-clients.ts";
 import { startTestServer, type TestServer } from "../fakes/test-server.ts";
 import type { ReadRequest } from "../fakes/upstream/read-request.ts";
 import { text, type Step } from "../fakes/upstream/script.ts";
@@ -182,8 +183,7 @@ export async function startToolsWorld(options: WorldOptions = {}): Promise<Tools
         body: JSON.stringify(body).replaceAll("PAGE", `${pages}/page`),
       }),
     lastSent: () => upstream.requests.at(-1)?.text ?? "",
-    anthropic: new Anthropic({ baseURL: server.url, apiKey: sampleKeys.inference, maxRetries: 0 }),
-    openai: new OpenAI({ baseURL: `${server.url}/v1`, apiKey: sampleKeys.inference, maxRetries: 0 }),
+    ...sdkClients(server.url, sampleKeys.inference),
     [Symbol.asyncDispose]: async () => {
       await server[Symbol.asyncDispose]();
       await dispatcher.destroy();

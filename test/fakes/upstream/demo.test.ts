@@ -1,16 +1,16 @@
-import Anthropic from "@anthropic-ai/sdk";
-import OpenAI from "openai";
+import type Anthropic from "@anthropic-ai/sdk";
+import type OpenAI from "openai";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { text, toolCall } from "./script.ts";
 import { startUpstream, type FakeUpstream } from "./server.ts";
+import { sdkClients } from "../sdk-clients.ts";
 
 let upstream: FakeUpstream;
 let anthropic: Anthropic;
 let openai: OpenAI;
 beforeAll(async () => {
   upstream = await startUpstream();
-  anthropic = new Anthropic({ baseURL: upstream.url, apiKey: "key", maxRetries: 0 });
-  openai = new OpenAI({ baseURL: `${upstream.url}/v1`, apiKey: "key", maxRetries: 0 });
+  ({ anthropic, openai } = sdkClients(upstream.url, "key"));
 });
 afterAll(() => upstream.close());
 

@@ -1,20 +1,20 @@
 import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import Anthropic from "@anthropic-ai/sdk";
-import OpenAI from "openai";
+import type Anthropic from "@anthropic-ai/sdk";
+import type OpenAI from "openai";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { readReplay } from "./replay.ts";
 import { text, type Step } from "./script.ts";
 import { startUpstream, type FakeUpstream } from "./server.ts";
+import { sdkClients } from "../sdk-clients.ts";
 
 let upstream: FakeUpstream;
 let anthropic: Anthropic;
 let openai: OpenAI;
 beforeAll(async () => {
   upstream = await startUpstream();
-  anthropic = new Anthropic({ baseURL: upstream.url, apiKey: "key", maxRetries: 0 });
-  openai = new OpenAI({ baseURL: `${upstream.url}/v1`, apiKey: "key", maxRetries: 0 });
+  ({ anthropic, openai } = sdkClients(upstream.url, "key"));
 });
 afterAll(() => upstream.close());
 beforeEach(() => upstream.reset());
