@@ -4,9 +4,11 @@ import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { gunzipSync } from "node:zlib";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { whileSteady } from "../fakes/steady.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import {
+  fetchServed,
   readKeys,
   startProduct,
   temporaryFolder,
@@ -66,7 +68,7 @@ async function servedVersion(): Promise<number> {
 
 /** One streamed request; resolves with the words that came, or with what went wrong. */
 async function stream(key: string): Promise<string> {
-  const answer = await fetch(`${product.url}/v1/messages`, {
+  const answer = await fetchServed(`${product.url}/v1/messages`, {
     method: "POST",
     headers: { "x-api-key": key, "content-type": "application/json" },
     body: JSON.stringify({
@@ -82,39 +84,49 @@ async function stream(key: string): Promise<string> {
   return Array.from(body.matchAll(/"text":"([^"]*)"/g), (match) => match[1]).join("");
 }
 
-test("edits under load drop no request, each request sees one snapshot, and a change is served within a second", async () => {
-  const { inference } = readKeys(data);
-  const until = Date.now() + 5000;
-  const answers: string[] = [];
-  const clients = Array.from({ length: 10 }, async () => {
-    while (Date.now() < until) answers.push(await stream(inference));
-  });
-  const latenciesMs: number[] = [];
-  while (Date.now() < until) {
-    // 500 edits in 30 s are 17 a second; each tenth is waited for.
-    for (let count = 0; count < 10; count += 1) {
-      if (count % 5 === 4) editPrices();
-      edit();
-      await sleep(50);
-    }
-    const editedAt = performance.now();
-    edit();
-    while ((await servedVersion()) < version && performance.now() - editedAt < 10_000) await sleep(10);
-    latenciesMs.push(performance.now() - editedAt);
-  }
-  await Promise.all(clients);
+test(
+  "edits under load drop no request, each request sees one snapshot, and a change is served within a second",
+  { timeout: 120_000 },
+  async () => {
+    const { inference } = readKeys(data);
+    const answers: string[] = [];
+    // Processes that stand still for long say nothing of how soon a change is served; what is answered meanwhile counts.
+    const latenciesMs = await whileSteady(300, async () => {
+      const [until, enough] = [Date.now() + 5000, answers.length + 20];
+      const editing = new AbortController();
+      const clients = Array.from({ length: 10 }, async () => {
+        while (!editing.signal.aborted) answers.push(await stream(inference));
+      });
+      const tookMs: number[] = [];
+      while (Date.now() < until || answers.length < enough) {
+        // 500 edits in 30 s are 17 a second; each tenth is waited for.
+        for (let count = 0; count < 10; count += 1) {
+          if (count % 5 === 4) editPrices();
+          edit();
+          await sleep(50);
+        }
+        const editedAt = performance.now();
+        edit();
+        while ((await servedVersion()) < version && performance.now() - editedAt < 10_000) await sleep(10);
+        tookMs.push(performance.now() - editedAt);
+      }
+      editing.abort();
+      await Promise.all(clients);
+      return tookMs;
+    });
 
-  const wrong = answers.filter((answer) => {
-    const words = new Set(answer.split(" "));
-    return words.size !== 1 || !/^(version-\d+|upstream-messages)$/.test([...words][0] ?? "");
-  });
-  expect(wrong).toEqual([]);
-  expect(answers.length).toBeGreaterThan(10);
-  latenciesMs.sort((one, other) => one - other);
-  // Two cores serve the tests beside the product: the median is judged strictly, the worst with some air.
-  expect(latenciesMs[Math.floor(latenciesMs.length / 2)], latenciesMs.join(" ")).toBeLessThan(1000);
-  expect(latenciesMs.at(-1)).toBeLessThan(4000);
-});
+    const wrong = answers.filter((answer) => {
+      const words = new Set(answer.split(" "));
+      return words.size !== 1 || !/^(version-\d+|upstream-messages)$/.test([...words][0] ?? "");
+    });
+    expect(wrong).toEqual([]);
+    expect(answers.length).toBeGreaterThan(20);
+    latenciesMs.sort((one, other) => one - other);
+    // Two cores serve the tests beside the product: the median is judged strictly, the worst with some air.
+    expect(latenciesMs[Math.floor(latenciesMs.length / 2)], latenciesMs.join(" ")).toBeLessThan(1000);
+    expect(latenciesMs.at(-1)).toBeLessThan(4000);
+  },
+);
 
 test("a route that breaks goes on as it was, and the operator says where the fault is", async () => {
   edit();
