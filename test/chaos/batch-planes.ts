@@ -18,6 +18,8 @@ import { freshPostgres, freshRedis, type TestStore } from "../integration/stores
 
 /** A worker that was silent for so long is dead. */
 export const LEASE_MS = 1_000;
+/** Of all workers, unless a test says otherwise. */
+export const RHYTHM = { beatMs: 200, leaseMs: LEASE_MS, pollMs: 200 };
 /** At once in one data plane. */
 export const PLACES = 32;
 const DIES_WITHIN_MS = 60_000;
@@ -90,8 +92,7 @@ export class BatchWorld {
   }
 
   #options(more: Partial<PlaneOptions>): PlaneOptions {
-    const rhythm = { beatMs: 200, leaseMs: LEASE_MS, pollMs: 200 };
-    const worker = { rhythm, limits: { places: PLACES, placesOfOne: PLACES } };
+    const worker = { rhythm: RHYTHM, limits: { places: PLACES, placesOfOne: PLACES } };
     const upkeep = { heartbeatMs: 300, sweepMs: 500, staleMs: 3_000, accountsMs: 500 };
     return { upstreamUrl: this.upstream.url, worker, upkeep, ...more };
   }
@@ -184,8 +185,13 @@ export const over = (plane: BatchPlane, id: string) =>
   plane.count(sql.fragment`from batch_items where batch_id = ${id} and state in ('succeeded', 'errored')`);
 
 /** The batch ends with exactly one line for each item; each was charged once, for what its line says. */
-export async function expectExact(plane: BatchPlane, id: string, items: number): Promise<void> {
-  const ended = await plane.ended(`/v1/messages/batches/${id}`, 60_000, (batch) => {
+export async function expectExact(
+  plane: BatchPlane,
+  id: string,
+  items: number,
+  withinMs = 60_000,
+): Promise<void> {
+  const ended = await plane.ended(`/v1/messages/batches/${id}`, withinMs, (batch) => {
     const counts = Object.values(batch["request_counts"] as Record<string, number>);
     expect(counts.reduce((sum, count) => sum + count, 0)).toBe(items);
   });
