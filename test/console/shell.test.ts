@@ -228,7 +228,7 @@ test("the whole way by keyboard: sign in, another view, a dialog and back", asyn
   await page.getByRole("dialog", { name: "Create key" }).waitFor();
   await page.keyboard.press("Escape");
   await page.getByRole("dialog").waitFor({ state: "detached" });
-  await expect.poll(focused, { timeout: 5_000 }).toBe("Create key");
+  await expect.poll(focused).toBe("Create key");
   await page.context().close();
 });
 

@@ -39,7 +39,7 @@ type Row = z.infer<typeof rowSchema>;
 
 /** Every row of the request, once there is one: the drainer takes some time. */
 async function rowsOf(id: string, on = world): Promise<readonly Row[]> {
-  await expect.poll(async () => (await storedRows(id, on)).length, { timeout: 5_000 }).toBeGreaterThan(0);
+  await expect.poll(async () => (await storedRows(id, on)).length).toBeGreaterThan(0);
   return await storedRows(id, on);
 }
 

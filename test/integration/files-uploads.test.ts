@@ -282,7 +282,7 @@ describe("uploads", () => {
     });
     socket.on("close", () => resolve());
     await promise;
-    await expect.poll(() => world.writing(), { timeout: 5_000 }).toBe(0);
+    await expect.poll(() => world.writing()).toBe(0);
   });
 
   test("what a killed process left half-way is invisible and swept", async () => {
