@@ -4,14 +4,18 @@ export type AnswerBytes = Buffer | string | readonly (Buffer | string)[];
 export function lengthOf(bytes: AnswerBytes): number {
   if (typeof bytes === "string") return Buffer.byteLength(bytes);
   if (Buffer.isBuffer(bytes)) return bytes.length;
-  return bytes.reduce((sum, piece) => sum + lengthOf(piece), 0);
+  let length = 0;
+  for (const piece of bytes) length += lengthOf(piece);
+  return length;
 }
 
 /** Puts them into a buffer that has room for them. `Buffer.concat` checks each piece anew. @returns the place behind them. */
 export function putBytes(target: Buffer, from: number, bytes: AnswerBytes): number {
   if (typeof bytes === "string") return from + target.write(bytes, from);
   if (Buffer.isBuffer(bytes)) return from + bytes.copy(target, from);
-  return bytes.reduce((at: number, piece) => putBytes(target, at, piece), from);
+  let at = from;
+  for (const piece of bytes) at = putBytes(target, at, piece);
+  return at;
 }
 
 /** All of them, in a buffer of their own. */

@@ -58,9 +58,12 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   /** What waits for the first event (comments), or for the charge (the end). */
   #held: (Buffer | string)[] = [];
   #heldBytes = 0;
-  /** Pieces to send of the chunks at hand. Neighbours in one buffer are joined. */
+  /** Pieces to send of the chunks at hand. */
   #out: (Buffer | string)[] = [];
-  #run: { bytes: Buffer; start: number; end: number } | null = null;
+  /** Bytes to send that follow each other in one buffer, the last of the pieces; null: none. */
+  #run: Buffer | null = null;
+  #runStart = 0;
+  #runEnd = 0;
 
   constructor(job: RelayJob, stream: ResponseStream<AnswerBytes>, tap: StreamTap) {
     this.#job = job;
@@ -184,13 +187,12 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
 
   /** Adds bytes to the run when they follow it, else begins a new one. */
   #extend(bytes: Buffer, start: number, end: number): void {
-    const run = this.#run;
-    if (run !== null && run.bytes === bytes && run.end === start) {
-      run.end = end;
-      return;
+    if (this.#run !== bytes || this.#runEnd !== start) {
+      this.#endRun();
+      this.#run = bytes;
+      this.#runStart = start;
     }
-    this.#endRun();
-    this.#run = { bytes, start, end };
+    this.#runEnd = end;
   }
 
   /** A last event whose blank line got lost is completed: without it no client would take it. */
@@ -229,10 +231,12 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   }
 
   #endRun(): void {
-    if (this.#run === null) return;
-    const { bytes, start, end } = this.#run;
+    const bytes = this.#run;
+    if (bytes === null) return;
     this.#run = null;
-    this.#out.push(bytes.subarray(start, end));
+    // Most upstreams send each event as an HTTP chunk: there are many, and a view of a whole one is that chunk.
+    const isWhole = this.#runStart === 0 && this.#runEnd === bytes.length;
+    this.#out.push(isWhole ? bytes : bytes.subarray(this.#runStart, this.#runEnd));
   }
 
   /** One write for all that came at once. */
