@@ -142,7 +142,7 @@ export class SseScanner {
     // Carriage returns are rare: one native search a chunk spares looking for them byte by byte.
     const hasCr = bytes.indexOf(CR, this.#searched) !== -1;
     for (;;) {
-      const lineEnd = hasCr ? nextLineEnd(bytes, this.#searched) : bytes.indexOf(LF, this.#searched);
+      const lineEnd = hasCr ? nextLineEnd(bytes, this.#searched) : nextLf(bytes, this.#searched);
       if (lineEnd === -1) break;
       if (this.#mayLackLf(bytes, lineEnd)) {
         this.#searched = lineEnd;
@@ -213,6 +213,12 @@ export class SseScanner {
       this.#frame.nameEnd = end;
     }
   }
+}
+
+/** A native search costs more than a look at the byte ahead, which is the end of a frame's blank line, or of the chunk. */
+function nextLf(bytes: Buffer, from: number): number {
+  if (bytes[from] === LF) return from;
+  return from === bytes.length ? -1 : bytes.indexOf(LF, from);
 }
 
 function nextLineEnd(bytes: Buffer, from: number): number {
