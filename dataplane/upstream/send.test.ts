@@ -172,6 +172,23 @@ test.each([
   expect(text).toBe(`${"a".repeat(size)}bc`);
 });
 
+test("a stream that nobody reads yet is not idle while it goes on", async () => {
+  const origin = await serverThat((socket) => {
+    socket.write(`${ok}transfer-encoding: chunked\r\n\r\n`);
+    const more = setInterval(() => socket.write("1\r\n.\r\n"), 20);
+    setTimeout(() => {
+      clearInterval(more);
+      socket.write("0\r\n\r\n");
+    }, 700);
+  });
+  const call = send(origin, { idleMs: 200 });
+  await call.head;
+  await sleep(500);
+  const { promise, resolve } = Promise.withResolvers<string>();
+  call.read({ data: () => {}, end: () => resolve("end"), fail: resolve });
+  expect(await promise).toBe("end");
+});
+
 describe("a moment without a processor is not the upstream's slowness", () => {
   /** In a thread of its own: 30 ms after a request the first byte, 60 ms later the last one. */
   const upstream = `

@@ -284,16 +284,19 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (this.#unseenFrom !== null && this.#received - this.#unseenFrom > MAX_UNSEEN_BYTES)
       return this.abort("cancelled");
     this.#settleHead();
-    if (this.#paused) this.#disarm();
-    else this.#armIdle();
+    if (!this.#isGathering) this.#gather();
     this.#unread.push(chunk);
     this.#unreadBytes += chunk.length;
-    if (this.#reader === null) {
-      if (this.#unreadBytes > UNREAD_LIMIT_BYTES) this.pause();
-    } else if (!this.#isGathering) {
-      this.#isGathering = true;
-      process.nextTick(() => this.#handOver());
-    }
+    if (this.#reader === null && this.#unreadBytes > UNREAD_LIMIT_BYTES) this.pause();
+  }
+
+  /** Of a packet's chunks, of which there may be hundreds, the first alone says that the upstream is not idle. */
+  #gather(): void {
+    this.#isGathering = true;
+    if (this.#paused) this.#disarm();
+    else this.#armIdle();
+    // Where nothing can be idle, whoever comes to read is given what is there.
+    if (this.#reader !== null || this.#options.idleMs !== null) process.nextTick(() => this.#handOver());
   }
 
   /** Gives the reader what has come. One that throws, a bug of ours, ends this call and not the process. */
