@@ -11,9 +11,6 @@ import { AttemptFailure, ClientLeft, endedByUs, statusOfFault, timedOut } from "
 import type { CallFault, UpstreamCall } from "../upstream/send.ts";
 import type { InferenceCall } from "./call.ts";
 
-/** How long a finished upstream may take to close its answer, so that its connection can be used again. */
-const LINGER_MS = 1_000;
-
 /** What a client is told of a stream that stopped before its end. */
 export function brokenStream(fault: CallFault): ApiError {
   if (fault === "deadline") return new ApiError("timeout", timedOut);
@@ -85,9 +82,3 @@ export const faultOfEnd = (isBegun: boolean, { received }: UpstreamCall): CallFa
 /** The fault's name in `gapura_stream_faults_total`. */
 export const faultKind = (fault: CallFault): "idle" | "cut" | "deadline" | "garbage" =>
   fault === "idle" || fault === "cut" || fault === "deadline" ? fault : "garbage";
-
-/** Lets the upstream close its answer in its own time, so that the connection can serve again. */
-export function linger(call: UpstreamCall): void {
-  call.resume();
-  setTimeout(() => call.abort("cut"), LINGER_MS).unref();
-}

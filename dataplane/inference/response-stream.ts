@@ -15,7 +15,7 @@ import { metrics } from "../telemetry/metrics.ts";
 import { AttemptFailure, failureOfError } from "../upstream/failure.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
 import type { BodyReader, CallFault } from "../upstream/send.ts";
-import { brokenStream, faultKind, faultOfEnd, isOwed, linger, unbegunAnswer } from "./broken-answer.ts";
+import { brokenStream, faultKind, faultOfEnd, isOwed, unbegunAnswer } from "./broken-answer.ts";
 
 /** Time between two observations of a running stream; after a crash of this process the last one is charged. */
 const OBSERVE_MS = 1_000;
@@ -168,7 +168,7 @@ export class ResponseStream<Out> implements BodyReader {
     const usage = this.#readUsage();
     this.#phase = "over";
     this.#end(this.#to.complete(last, usage));
-    linger(this.#answer.call);
+    this.#answer.call.linger();
   }
 
   /** The upstream goes on, but nobody wants more of it. */

@@ -22,6 +22,8 @@ export const ERROR_BODY_MS = 2_000;
 /** How long, and how far, an answer whose client has left is read on for its usage report (rule 1.11). */
 export const UNSEEN_MS = 2_000;
 export const MAX_UNSEEN_BYTES = 256 * 1024;
+/** How long a finished upstream may take to close its answer, so that its connection can be used again. */
+export const LINGER_MS = 1_000;
 /** Bodies above this size are sent in pieces of that, so that it is known when the last of them has gone out. */
 export const WHOLE_BODY_BYTES = 64 * 1024;
 export const PIECE_BYTES = 256 * 1024;

@@ -442,6 +442,36 @@ test("an answer in chunks of a byte takes no memory for each of them", async () 
   expect((await whole).toString()).toBe("abcdefghij");
 });
 
+describe("behind a complete answer", () => {
+  const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
+
+  test("nothing is kept of an upstream that has ended it", async () => {
+    const call = send(await serverThat((socket) => void socket.write(sized("{}"))), { idleMs: 300 });
+    await call.head;
+    await call.whole(10);
+    const before = timers();
+    call.linger();
+    expect(timers()).toBe(before);
+  });
+
+  test("an upstream that does not end it is cut after a second, whatever it still sends", async () => {
+    const origin = await serverThat((socket) => {
+      socket.write(`${ok}transfer-encoding: chunked\r\n\r\n`);
+      const more = setInterval(() => socket.write("1\r\n.\r\n"), 50);
+      socket.on("close", () => clearInterval(more));
+    });
+    const { promise, resolve } = Promise.withResolvers<string>();
+    const call = send(origin, { idleMs: 300 });
+    await call.head;
+    call.read({ data: () => {}, end: () => resolve("end"), fail: resolve });
+    const startedAt = performance.now();
+    call.linger();
+    expect(await promise).toBe("cut");
+    expect(performance.now() - startedAt).toBeGreaterThan(900);
+    expect(performance.now() - startedAt).toBeLessThan(2_500);
+  });
+});
+
 test("connections are kept and used again", async () => {
   let connections = 0;
   const server = createServer((socket) => {

@@ -9,7 +9,14 @@ import { withoutMark } from "../lib/byte-order-mark.ts";
 import { answerDecoder } from "../lib/content-coding.ts";
 import { GatheredPieces } from "../lib/small-pieces.ts";
 import { isStaleConnectionError } from "./dispatcher.ts";
-import { MAX_UNSEEN_BYTES, MOST_BEGUN_BYTES, PIECE_BYTES, UNSEEN_MS, WHOLE_BODY_BYTES } from "./limits.ts";
+import {
+  LINGER_MS,
+  MAX_UNSEEN_BYTES,
+  MOST_BEGUN_BYTES,
+  PIECE_BYTES,
+  UNSEEN_MS,
+  WHOLE_BODY_BYTES,
+} from "./limits.ts";
 
 /**
  * Why a call failed.
@@ -122,7 +129,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #received = 0;
   /** The request has gone out wholly. */
   #sent = false;
-  /** Bytes that had come when its client left; null: somebody waits for the answer. */
+  /** Bytes that had come when its client left, or when its answer was complete; null: somebody waits for more of it. */
   #unseenFrom: number | null = null;
   #cause: unknown;
 
@@ -162,9 +169,22 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   drain(): void {
     if (this.#over !== null || this.#unseenFrom !== null) return;
     if (!this.#sent) return this.abort("cancelled");
+    this.#readOn(UNSEEN_MS, "cancelled");
+  }
+
+  /**
+   * The answer is complete: its upstream may close it in its own time, so that the connection can serve again. Most have by then,
+   * and nothing of such a call is kept.
+   */
+  linger(): void {
+    if (this.#over === null) this.#readOn(LINGER_MS, "cut");
+  }
+
+  /** Nobody waits for what still comes. */
+  #readOn(ms: number, fault: CallFault): void {
     this.#disarm();
-    this.#arm(UNSEEN_MS, "cancelled");
-    this.#unseenFrom = this.#received;
+    this.#arm(ms, fault);
+    this.#unseenFrom ??= this.#received;
     if (this.#paused) this.resume();
   }
 
