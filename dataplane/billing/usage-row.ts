@@ -35,7 +35,7 @@ export interface UsageRow {
 /** The row of a request, charged at the prices it was accepted under. Counters are made billable on the way. */
 export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional = false): UsageRow {
   const { tokens, tools, calls } = usage;
-  const { tier, ...cost } = costMicros(request.prices, tokens, tools, calls);
+  const { tier, total, parts } = costMicros(request.prices, tokens, tools, calls);
   return {
     id: request.id,
     acceptedAt: request.acceptedAt,
@@ -69,7 +69,7 @@ export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional
       xPosts: billableCount(tools.xPosts),
       xProfiles: billableCount(tools.xProfiles),
     },
-    cost,
+    cost: { total, parts },
   };
 }
 

@@ -28,6 +28,8 @@ function unknownTo(plan: TierPlan, upstream: Upstream, now: number): ReadonlySet
  * @param now milliseconds of `steadyClock`.
  */
 export function planToward(plan: TierPlan, upstream: Upstream, now = steadyClock.now()): TierPlan {
+  // Most upstreams refuse nothing.
+  if (!refusing.has(upstream) && !leftOut.has(plan)) return plan;
   const unknown = unknownTo(plan, upstream, now);
   if (unknown.size === 0) return plan;
   return { ...plan, unknown: [...unknown], standard: unknown.has("service_tier") ? [] : plan.standard };
@@ -59,8 +61,9 @@ export function proofLost(plan: TierPlan, upstream: Upstream): void {
  * @param now milliseconds of `steadyClock`.
  */
 export function servedWithout(plan: TierPlan, upstream: Upstream, now = steadyClock.now()): void {
+  const left = leftOut.get(plan)?.get(upstream);
+  if (left === undefined) return;
   const known = refusing.get(upstream) ?? new Map<OwnField, number>();
-  for (const [field, proves] of leftOut.get(plan)?.get(upstream) ?? [])
-    if (proves) known.set(field, now + REFUSING_MS);
+  for (const [field, proves] of left) if (proves) known.set(field, now + REFUSING_MS);
   if (known.size > 0) refusing.set(upstream, known);
 }
