@@ -93,7 +93,8 @@ async function answered<Answer>(asking: Promise<Answer>): Promise<Answer> {
 
 /** Fetch says of a connection that failed no more than that it is a TypeError with a cause. */
 function isAway(error: unknown): boolean {
-  if (error instanceof S3ServiceError) return (error.status >= 500 && error.status !== 501) || error.status === 429;
+  if (error instanceof S3ServiceError)
+    return (error.status >= 500 && error.status !== 501) || error.status === 429;
   if (error instanceof S3NetworkError) return true;
   if (error instanceof DOMException) return error.name === "TimeoutError";
   return error instanceof TypeError && error.cause instanceof Error;
