@@ -34,7 +34,7 @@ function closed(schema: JsonValue, depth: number): boolean {
 
 function closedObject(schema: JsonObject): boolean {
   if (schema["additionalProperties"] !== false) return false;
-  const required = Array.isArray(schema["required"]) ? schema["required"] : [];
+  const required = new Set(Array.isArray(schema["required"]) ? schema["required"] : []);
   const { properties } = schema;
-  return !isObject(properties) || Object.keys(properties).every((name) => required.includes(name));
+  return !isObject(properties) || Object.keys(properties).every((name) => required.has(name));
 }
