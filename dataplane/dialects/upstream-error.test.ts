@@ -189,17 +189,20 @@ describe("rule 1.5: the code of a refusal", () => {
     ["a status", "400"],
     ["the model's name there", "secret.model"],
     ["a key", "sk_abcdef0123456789"],
-  ])("is not shown where it is %s", (_what, code) => {
-    const error = upstreamError({
-      dialect: "chat",
-      status: 400,
-      body: JSON.stringify(openai("Bad.", code)),
-      retryAfter: null,
-      now: 0,
-      upstreamModel: "secret.model",
-      model: "public-model",
-    });
-    expect(openaiErrorBody(error)["error"]).toMatchObject({ message: "Bad.", code: null });
+  ])("is not shown where it is %s, nor the field", (_what, word) => {
+    for (const status of [400, 422]) {
+      const error = upstreamError({
+        dialect: "chat",
+        status,
+        body: JSON.stringify(openai("Bad.", word, word)),
+        retryAfter: null,
+        now: 0,
+        upstreamModel: "secret.model",
+        model: "public-model",
+      });
+      const message = status === 400 ? "Bad." : "The model's provider refused the request as invalid.";
+      expect(openaiErrorBody(error)["error"]).toMatchObject({ message, param: null, code: null });
+    }
   });
 
   test("nor where it is what is known to be ours", () => {
@@ -214,6 +217,10 @@ describe("rule 1.5: the code of a refusal", () => {
     "billing_hard_limit_reached",
     "cmek_key_disabled",
     "user_profile_required",
+    "AccountOverdueError",
+    "InvalidSubscription.NotFound",
+    "insufficient_balance",
+    "Arrearage",
   ])("that speaks of our account is ours to mend: %s", (code) => {
     for (const body of [openai("It is so.", code), detailed(code)])
       expect(told(body)).toMatchObject({ code: "upstream_error", reportedCode: undefined });

@@ -41,14 +41,12 @@ export function upstreamError(failure: UpstreamFailure): ApiError {
       retryAfterSeconds: retryAfterSeconds(failure.retryAfter, failure.now),
       cause,
     });
-  if (failure.status === 400) {
-    const names = { upstreamModel: failure.upstreamModel, model: failure.model };
+  const names = { upstreamModel: failure.upstreamModel, model: failure.model };
+  if (failure.status === 400)
     return aboutTheRequest(readErrorBody(failure.body), names) ?? ours("upstream_error", cause);
-  }
   if (failure.status === 422) {
     const all = readErrorBody(failure.body);
-    const param = all.param !== null && plainPath.test(all.param) ? all.param : null;
-    return new UpstreamRefusal({ ...all, message: "", param }, null, all);
+    return new UpstreamRefusal({ ...all, message: "" }, names, all);
   }
   const code = statusCodes[failure.status] ?? "upstream_error";
   if (code === "unavailable" || code === "overloaded")
@@ -109,12 +107,12 @@ class UpstreamRefusal extends ApiError {
   /** @param all that it said, which may be more than the client is told. */
   constructor(said: ReportedError, names: ModelNames | null, all = said, own: OwnSecrets = []) {
     const text = withoutSecrets(said.message, names, own);
-    const named = said.details.map(({ field }) => field).find((field) => plainPath.test(field));
-    const param = masked(said.param ?? named ?? "", own);
-    const code = shownCode(said.code, names, own);
+    const isClean = (word: string) => withoutSecrets(word, names, own) === word;
+    const places = [said.param ?? "", ...said.details.map(({ field }) => field)];
+    const param = places.find((place) => plainPath.test(place) && isClean(place));
     super("invalid_request", text === "" ? ownWords.invalid_request : text, {
-      ...(param === "" ? {} : { param }),
-      ...(code === null ? {} : { reportedCode: code }),
+      ...(param === undefined ? {} : { param }),
+      ...(isRequestCode(said.code) && isClean(said.code) ? { reportedCode: said.code } : {}),
     });
     this.#said = said;
     this.#names = names;
@@ -134,11 +132,8 @@ class UpstreamRefusal extends ApiError {
 /** A place in a request, and no words: `temperature`, `messages[0].content`. */
 const plainPath = /^[A-Za-z_][\w.[\]-]{0,127}$/;
 
-/** An upstream's code that says what is wrong with a request, such as `tool_name_conflict`; null for anything else. */
-function shownCode(code: string, names: ModelNames | null, own: OwnSecrets): string | null {
-  const isCode = /^[A-Za-z][\w.]{0,63}$/.test(code) && withoutSecrets(code, names, own) === code;
-  return isCode && !accountCode.test(code) ? code : null;
-}
+/** Whether it is a code that says what is wrong with a request, such as `tool_name_conflict`, and no words. */
+const isRequestCode = (code: string): boolean => /^[A-Za-z][\w.]{0,63}$/.test(code) && !isAccountCode(code);
 
 /** What an upstream said of a request that it refuses; null for any other error. Not for the client. */
 export const refusalOf = (error: unknown): ReportedError | null =>
@@ -327,16 +322,19 @@ const inBandCodes: ReadonlyMap<string, OwnCode> = new Map<string, OwnCode>([
 const aboutTheAccount =
   /credit balance|billing|insufficient (?:quota|funds|balance)|exceeded your current quota|(?:incorrect|invalid|missing|valid) (?:x-)?api[ _-]?key|(?:your|this|the) (?:organi[sz]ation|workspace|account|project|subscription|plan|api[ _-]?key|usage limits?)\b|spend(?:ing)? limit|unauthori[sz]ed/i;
 
-/** Codes that say the same: `organization_on_hold`, `billing_hard_limit_reached`. */
+/** Codes that say the same: `organization_on_hold`, `billing_hard_limit_reached`, `AccountOverdueError`, `Arrearage`. */
 const accountCode =
-  /(?:^|_)(?:account|api_key|billable|billing|cmek|credits?|key_creator|org|organi[sz]ation|quota|spend|subscription|user_profile|workspace)(?:_|$)/i;
+  /(?:^|[_.])(?:account|api_?key|arrearage|balance|billable|billing|cmek|credits?|key_creator|org|organi[sz]ation|payment|quota|spend|subscription|user_profile|workspace)(?:[_.]|$)/i;
+
+const isAccountCode = (code: string): boolean =>
+  accountCode.test(code.replaceAll(/(?<=[a-z\d])(?=[A-Z])/g, "_"));
 
 /** A 400 as the client may see it; null when it speaks about our account instead of the request. */
 function aboutTheRequest(error: ReportedError, names: ModelNames | null): ApiError | null {
   const overflow = contextOverflow(error);
   if (overflow !== null) return overflow;
   const { message, code } = error;
-  if (aboutTheAccount.test(message) || accountCode.test(code)) return null;
+  if (aboutTheAccount.test(message) || isAccountCode(code)) return null;
   if (inBandCodes.get(code) === "upstream_error") return null;
   return new UpstreamRefusal(error, names);
 }
