@@ -5,6 +5,7 @@
 import type { Dialect } from "../../dialects/dialect.ts";
 import { stringOf } from "../../dialects/fields.ts";
 import { serverTools } from "../../dialects/server-tools.ts";
+import { isObject } from "../../lib/json-object.ts";
 import type { RawHit, SearchOptions } from "./engines.ts";
 
 /**
@@ -77,9 +78,8 @@ const domainText = ({ domain, path }: { readonly domain: string; readonly path: 
   domain + path.join("*");
 
 type Json = Readonly<Record<string, unknown>>;
-const records = (value: unknown): Json[] =>
-  Array.isArray(value) ? value.filter((item): item is Json => typeof item === "object" && item !== null) : [];
-const record = (value: unknown): Json => (typeof value === "object" && value !== null ? (value as Json) : {});
+const records = (value: unknown): Json[] => (Array.isArray(value) ? value.filter(isObject) : []);
+const record = (value: unknown): Json => (isObject(value) ? value : {});
 
 /** What an answer names, and what it says about that. */
 type Named = readonly [source: Json, text: string | null];
@@ -114,7 +114,7 @@ function namedInMessage({ content }: Json): readonly Named[] | null {
   const blocks = records(content);
   const results = blocks.filter(({ type }) => type === serverTools.web_search.resultBlock);
   // One that failed holds an error in place of its list.
-  if (allOf(results, (result) => !Array.isArray(result["content"]))) return null;
+  if (allOf(results, (result) => isObject(result["content"]))) return null;
   return blocks.flatMap((block) => [
     ...records(block["content"]).map((result): Named => [result, null]),
     ...records(block["citations"]).map((note): Named => [note, stringOf(note["cited_text"])]),

@@ -416,6 +416,16 @@ describe("the Model engine", () => {
     expect(cache.entries.size).toBe(0);
   });
 
+  test("what an answer cites is found also where its results are left out", async () => {
+    const cited = { url: "https://a.example/", title: "A", cited_text: "So it is." };
+    const body = {
+      content: [{ type: "web_search_tool_result" }, { type: "text", text: "It is.", citations: [cited] }],
+    };
+    const askModel: AskModel = () => Promise.resolve({ dialect: "messages", body });
+    const outcome = await search({ model: "m" }, "model", { askModel });
+    expect(outcome).toMatchObject({ kind: "hits", hits: [{ url: "https://a.example/" }] });
+  });
+
   test("one of several searches that found nothing is no failure", async () => {
     const body = { content: [{ type: "web_search_tool_result", content: [] }, failedResult] };
     const askModel: AskModel = () => Promise.resolve({ dialect: "messages", body });
