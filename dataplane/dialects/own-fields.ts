@@ -1,7 +1,7 @@
 /**
  * Fields that a request has by our own doing, or that it loses without a loss (rule 2.2), and that a server of its dialect
- * may refuse: an upstream that does is asked again without them (docs/dialects.md). `metadata` is refused where nothing is
- * stored, as we ask it to be, and its loss is named.
+ * may refuse: an upstream that does is asked again without them (docs/dialects.md). `metadata` is a client's, and its loss is
+ * named: some upstreams take it only of what they store, and we let them store nothing.
  */
 import type { DropListener } from "./codecs.ts";
 import type { JsonObject } from "./messages/types.ts";
