@@ -47,20 +47,31 @@ export function checkImageType(part: Cursor, key: string, mediaType: string): vo
  * Text becomes a text source, so that every model can read it. @throws ApiError naming the field.
  */
 export function readFileData(file: Cursor, filename: string | undefined): DocumentSource {
-  const text = file.requiredText("file_data");
-  const { mediaType, data } = parseDataUrl(text) ?? { mediaType: typeByName(filename), data: text };
-  if (text.startsWith("data:") && data === text) return file.fail("file_data", "expected a base64 data URL");
+  const parsed = parseFileData(file.requiredText("file_data"), filename);
+  if (parsed === null) return file.fail("file_data", "expected a base64 data URL");
+  const { mediaType, data } = parsed;
   if (mediaType === "application/pdf") return { type: "base64", media_type: mediaType, data };
-  if (isTextType(mediaType)) {
-    const decoded = Buffer.from(data, "base64").toString("utf8");
-    return { type: "text", media_type: "text/plain", data: decoded };
-  }
+  if (isTextType(mediaType)) return { type: "text", media_type: "text/plain", data: decoded(data) };
   return file.fail(
     "file_data",
     `files of type ${mediaType || "unknown"} cannot be read`,
     "unsupported_content",
   );
 }
+
+/** The text of what stands in `file_data`; null where that is no text. */
+export function textOfFile(fileData: string, filename: string | undefined): string | null {
+  const parsed = parseFileData(fileData, filename);
+  return parsed !== null && isTextType(parsed.mediaType) ? decoded(parsed.data) : null;
+}
+
+/** null: a data URL without base64. */
+function parseFileData(text: string, filename: string | undefined): ReturnType<typeof parseDataUrl> {
+  if (text.startsWith("data:")) return parseDataUrl(text);
+  return { mediaType: typeByName(filename), data: text };
+}
+
+const decoded = (base64: string): string => Buffer.from(base64, "base64").toString("utf8");
 
 const typeByName = (filename: string | undefined): string =>
   filename !== undefined && /\.(txt|md|csv|json|xml|html?)$/i.test(filename)

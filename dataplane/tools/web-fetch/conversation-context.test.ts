@@ -5,6 +5,10 @@ import { conversationContext } from "./conversation-context.ts";
 
 const url = "https://gates.example/new";
 const text = `Look at ${url}, please.`;
+const file = {
+  filename: "a.txt",
+  file_data: `data:text/plain;base64,${Buffer.from(text).toString("base64")}`,
+};
 const messages = (...turns: JsonValue[]): JsonObject => ({ messages: turns });
 const input = (...items: JsonValue[]): JsonObject => ({ input: items });
 const citation = { type: "url_citation", start_index: 0, end_index: 1, url, title: "New gates" };
@@ -90,6 +94,7 @@ test.each<[string, Dialect, JsonObject]>([
     }),
   ],
   ["a user's text", "chat", messages({ role: "user", content: text })],
+  ["a user's file", "chat", messages({ role: "user", content: [{ type: "file", file }] })],
   ["a client tool's result", "chat", messages({ role: "tool", tool_call_id: "t", content: text })],
   [
     "an earlier assistant annotation",
@@ -102,6 +107,7 @@ test.each<[string, Dialect, JsonObject]>([
   ],
   ["a text input", "responses", { input: text }],
   ["a user's text part", "responses", input({ role: "user", content: [{ type: "input_text", text }] })],
+  ["a user's file", "responses", input({ role: "user", content: [{ type: "input_file", ...file }] })],
   [
     "a client tool's result",
     "responses",

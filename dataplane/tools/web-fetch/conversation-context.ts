@@ -5,6 +5,8 @@
  * What Messages blocks hold is added where they are restored. Pure.
  */
 import type { Dialect } from "../../dialects/dialect.ts";
+import { stringOf } from "../../dialects/fields.ts";
+import { textOfFile } from "../../dialects/media.ts";
 import type { JsonObject, JsonValue } from "../../dialects/messages/types.ts";
 import { isObject } from "../../lib/json-object.ts";
 import { PriorContext } from "./prior-context.ts";
@@ -39,7 +41,7 @@ function addSearch(prior: PriorContext, { status, action }: JsonObject): void {
     if (typeof source["url"] === "string") prior.addFound(source["url"], "");
 }
 
-/** Every text of a turn's content: documents of text, tool results and what a search of the client's own found included. */
+/** Every text of a turn's content: documents and files of text, tool results and what a search of the client's own found included. */
 function addTexts(prior: PriorContext, content: JsonValue | undefined, depth: number): void {
   if (depth > MAX_DEPTH) return;
   if (typeof content === "string") prior.addText(content);
@@ -52,7 +54,15 @@ function addTexts(prior: PriorContext, content: JsonValue | undefined, depth: nu
       if (source["type"] === "text") addTexts(prior, source["data"], depth + 1);
       else if (source["type"] === "content") addTexts(prior, source["content"], depth + 1);
     }
+    // Chat has the file inside of its part.
+    if (type === "file" && isObject(part["file"])) addFile(prior, part["file"]);
+    else if (type === "input_file") addFile(prior, part);
   }
+}
+
+function addFile(prior: PriorContext, { file_data: data, filename }: JsonObject): void {
+  const text = typeof data === "string" ? textOfFile(data, stringOf(filename) ?? undefined) : null;
+  if (text !== null) prior.addText(text);
 }
 
 /** Chat keeps annotations beside the text, Responses within its parts. */
