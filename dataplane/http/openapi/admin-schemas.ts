@@ -214,7 +214,10 @@ export const requestRecordBody = named(
     status: z
       .int()
       .describe("HTTP status; 499: the client left before the end, 503: also what a pod that ended cut"),
-    error_code: z.string().nullable().describe("As OpenAI-style errors name it, in every dialect"),
+    error_code: z
+      .string()
+      .nullable()
+      .describe("As this service's OpenAI-style errors name it, in every dialect"),
     streamed: z.boolean(),
     first_byte_ms: z.number().nullable(),
     duration_ms: z.number(),
