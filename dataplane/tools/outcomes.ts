@@ -29,6 +29,9 @@ export const failedSearch = (detail: string): SearchOutcome => ({
   detail,
 });
 
+/** `detail` of an engine's answer without hits that is not one of a search that found nothing. */
+export const NO_RESULT = "answer not understood, or of a failed search";
+
 /** An opened page: text, or a PDF as base64. */
 export interface FetchedPage {
   /** After redirects. */

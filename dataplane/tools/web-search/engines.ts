@@ -28,7 +28,7 @@ export interface HttpEngine {
     options: SearchOptions,
     located: boolean,
   ): EngineRequest;
-  /** The hits of an answer; null when it is none. */
+  /** The hits of an answer; null when it is none, or its search failed. */
   read(json: unknown): readonly RawHit[] | null;
 }
 

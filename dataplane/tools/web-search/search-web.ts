@@ -5,7 +5,7 @@ import type { Policy, SearchEngine } from "../../config/schema.ts";
 import type { ToolCache } from "../cache.ts";
 import { domainAllowed } from "../domains.ts";
 import { callEngine, type EngineAnswer } from "../engine-call.ts";
-import { failedSearch, type SearchHit, type SearchOutcome } from "../outcomes.ts";
+import { failedSearch, NO_RESULT, type SearchHit, type SearchOutcome } from "../outcomes.ts";
 import { judgeQuery, MAX_RESULTS, resultUrl, snippet, titleText } from "../search-query.ts";
 import { httpEngines, type RawHit, type SearchOptions } from "./engines.ts";
 import { modelHits, modelRequest, type AskModel } from "./model-engine.ts";
@@ -85,7 +85,7 @@ async function ask(
       (to) => modelRequest(to, query, options),
       signal,
     );
-    return modelHits(dialect, body) ?? "answer not understood";
+    return modelHits(dialect, body) ?? NO_RESULT;
   }
   const form = httpEngines[engine.type];
   const baseUrl = engine.baseUrl === "" ? form.defaultBaseUrl : engine.baseUrl;
@@ -98,7 +98,7 @@ async function ask(
   const refused = answer.kind === "failed" && (answer.status === 400 || answer.status === 422);
   if (refused && options.location !== null) answer = await call(false);
   if (answer.kind === "failed") return answer.detail;
-  return form.read(answer.json) ?? "answer not understood";
+  return form.read(answer.json) ?? NO_RESULT;
 }
 
 /** At most as many as wanted, each URL once, only from domains that the lists allow. */

@@ -3,7 +3,7 @@ import type { Dispatcher } from "undici";
 import { z } from "zod";
 import { DAY_MS, type Clock } from "../../lib/clock.ts";
 import { callEngine, engineUrl } from "../engine-call.ts";
-import { failedSearch, type SearchHit, type SearchOutcome } from "../outcomes.ts";
+import { failedSearch, NO_RESULT, type SearchHit, type SearchOutcome } from "../outcomes.ts";
 import { judgeQuery, postText, postTitle } from "../search-query.ts";
 
 export interface PostsRequest {
@@ -74,7 +74,7 @@ export async function searchPosts(
     const call = { method: "GET", url, headers } as const;
     const answer = await callEngine(call, deps.dispatcher, AbortSignal.any([signal, deadline]));
     if (answer.kind === "failed") return failedSearch(answer.detail);
-    return readPosts(answer.json, request.options) ?? failedSearch("answer not understood");
+    return readPosts(answer.json, request.options) ?? failedSearch(NO_RESULT);
   } catch {
     signal.throwIfAborted();
     return failedSearch("timed out");
@@ -156,7 +156,7 @@ const answerSchema = z.object({
     .catch(null),
 });
 
-/** Posts as results, titled by their author's handle; null when the answer is none. */
+/** Posts as results, titled by their author's handle; null when the answer is none, or its search failed. */
 function readPosts(json: unknown, options: PostOptions): SearchOutcome | null {
   const parsed = answerSchema.safeParse(json);
   if (!parsed.success) return null;
