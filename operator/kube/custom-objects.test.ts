@@ -122,6 +122,21 @@ test("the oldest of a namespace's objects are kept, in whatever order they are r
   await stop();
 });
 
+test("an object that was made anew while nobody watched keeps no place but its own", async () => {
+  const at = (second: number) => `2026-11-29T01:00:0${second}Z`;
+  let all = [stored("evil", "a", 1, 700, at(2))];
+  const { api, tell } = server(() => all);
+  const { kept, stop } = await observing(api);
+  expect(kept()).toEqual({ "evil/a": 711 });
+  const anew = stored("evil", "a", 2, 300, at(5));
+  all = [{ ...anew, metadata: { ...anew.metadata, uid: "another" } }, stored("evil", "b", 3, 500, at(1))];
+  tell("ERROR", { code: 410, reason: "Expired", message: "too old" });
+  await expect.poll(kept).toEqual({ "evil/a": 311, "evil/b": 511 });
+  tell("ADDED", stored("evil", "c", 4, 600, at(0)));
+  await expect.poll(kept).toEqual({ "evil/a": 311, "evil/b": "NotPermitted", "evil/c": 611 });
+  await stop();
+});
+
 /** What is kept of a server's objects once they were listed, of the namespace `evil` 1,000 bytes at most. */
 async function observing(api: KubeApi) {
   const changed: ("spec" | "status")[] = [];

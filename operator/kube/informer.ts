@@ -242,7 +242,9 @@ export class Informer<Item> {
     // Answers to writes and events of the watch overtake each other; the newer one counts.
     if (before !== undefined && before.version > version) return;
     if (before?.version === version && this.#options.isPassing?.(before.item) !== true) return;
-    const last = before?.uid === uid ? before.item : undefined;
+    // Another object of the same name: the first was deleted while nothing was watched.
+    if (before !== undefined && before.uid !== uid) this.#remove(key);
+    const last = this.#kept.get(key)?.item;
     const item = this.#options.read(object, last);
     if (item === null) {
       this.#remove(key);
