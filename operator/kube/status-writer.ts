@@ -16,6 +16,7 @@ import { isDoneWithin } from "./in-parallel.ts";
 import { NotLeading } from "./lease.ts";
 import { NamespaceTurns } from "./namespace-turns.ts";
 import { changeKind, statusAt, statusChange } from "./status-change.ts";
+import { TurnQueue } from "./turn-queue.ts";
 
 const WRITERS = 6;
 /** A writer waits for so long; what takes longer, as a webhook of the object's namespace makes it, goes on beside. */
@@ -101,9 +102,9 @@ const namespaceIn = (key: string): string => key.slice(key.indexOf(" ") + 1, key
 export class StatusWriter {
   readonly #options: StatusWriterOptions;
   readonly #wanted = new Map<string, Wanted>();
-  readonly #queue = new Set<string>();
-  /** Those in namespaces where writing takes long, by namespace, whoever is next first: they keep nobody else's waiting. */
-  readonly #slowQueue = new Map<string, Set<string>>();
+  readonly #queue = new TurnQueue();
+  /** Those in namespaces where writing takes long: they keep nobody else's waiting. */
+  readonly #slowQueue = new TurnQueue();
   readonly #turns = new NamespaceTurns();
   /** Writes that no writer waits for. */
   readonly #late = new Set<Promise<unknown>>();
@@ -152,9 +153,11 @@ export class StatusWriter {
 
   async run(signal: AbortSignal): Promise<void> {
     signal.addEventListener("abort", () => this.#ring(), { once: true });
+    const serve = async (key: string) => await this.#serve(key, signal);
+    const serveSlowly = async (key: string) => await this.#serveSlowly(key, signal);
     await Promise.all([
-      ...Array.from({ length: WRITERS }, () => this.#work(signal)),
-      ...Array.from({ length: SLOW_WRITERS }, () => this.#workSlowly(signal)),
+      ...Array.from({ length: WRITERS }, () => this.#work(this.#queue, signal, serve)),
+      ...Array.from({ length: SLOW_WRITERS }, () => this.#work(this.#slowQueue, signal, serveSlowly)),
       this.#refresh(signal),
     ]);
     await Promise.all(this.#late);
@@ -172,52 +175,29 @@ export class StatusWriter {
     const kind = changeKind(present.status, actual.status);
     if (kind === "refresh") this.#outdated.add(key);
     // What will be another one in a while has to be looked at then.
-    else if (kind !== "none" || present.inMs !== null) this.#queue.add(key);
+    else if (kind !== "none" || present.inMs !== null) this.#queue.add(namespaceIn(key), key);
   }
 
-  async #work(signal: AbortSignal): Promise<void> {
+  async #work(queue: TurnQueue, signal: AbortSignal, act: (key: string) => Promise<void>): Promise<void> {
     while (!signal.aborted) {
-      const [key] = this.#queue;
-      if (key === undefined) {
-        await this.#rung();
-        continue;
-      }
-      this.#queue.delete(key);
-      await this.#serve(key, signal);
+      const key = queue.next();
+      if (key === undefined) await this.#rung();
+      else await act(key);
     }
   }
 
   async #serve(key: string, signal: AbortSignal): Promise<void> {
     const namespace = namespaceIn(key);
     if (this.#turns.isSlow(namespace)) {
-      this.#slowQueue.set(namespace, (this.#slowQueue.get(namespace) ?? new Set()).add(key));
+      this.#slowQueue.add(namespace, key);
       this.#ring();
     } else await this.#waitAWhile(namespace, this.#bringUpToDate(key, signal));
   }
 
-  async #workSlowly(signal: AbortSignal): Promise<void> {
-    while (!signal.aborted) {
-      const key = this.#nextSlow();
-      if (key === undefined) {
-        await this.#rung();
-        continue;
-      }
-      const startedAt = performance.now();
-      const isWritten = await this.#bringUpToDate(key, signal);
-      if (isWritten && performance.now() - startedAt < LATE_MS) this.#turns.wasQuick(namespaceIn(key));
-    }
-  }
-
-  /** Namespaces take turns. */
-  #nextSlow(): string | undefined {
-    const [next] = this.#slowQueue;
-    if (next === undefined) return undefined;
-    const [namespace, keys] = next;
-    const [key] = keys;
-    if (key !== undefined) keys.delete(key);
-    this.#slowQueue.delete(namespace);
-    if (keys.size > 0) this.#slowQueue.set(namespace, keys);
-    return key;
+  async #serveSlowly(key: string, signal: AbortSignal): Promise<void> {
+    const startedAt = performance.now();
+    const isWritten = await this.#bringUpToDate(key, signal);
+    if (isWritten && performance.now() - startedAt < LATE_MS) this.#turns.wasQuick(namespaceIn(key));
   }
 
   async #rung(): Promise<void> {
