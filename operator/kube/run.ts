@@ -297,17 +297,18 @@ class Cluster {
       const isTampered = this.#snapshots?.isTampered === true;
       const verifyMs = isTampered ? SUSPICION_MS : VERIFY_MS;
       // Tenants' changes wait until the pods have what was published last: who reads it while it is written over has neither.
-      // So does the next look at what is published, for its round publishes them too.
+      // So does a round for nothing but a look at what is published, for it publishes them too.
       const untilTaken = reconciler.pending ? this.#publishedAt + LONGEST_TAKING_MS - performance.now() : 0;
-      const untilVerify = Math.max(untilTaken, verifiedAt + verifyMs - performance.now());
-      const isDue = news.specs || (news.tenants && untilTaken <= 0);
-      if (!isDue && !news.pods && !news.answers && untilVerify > 0) {
-        await this.#wakeSignal.wait(news.tenants ? untilTaken : untilVerify);
+      const untilVerify = verifiedAt + verifyMs - performance.now();
+      const verify = untilVerify <= 0;
+      const isDue = news.specs || ((news.tenants || verify) && untilTaken <= 0);
+      if (!isDue && !news.pods && !news.answers) {
+        await this.#wakeSignal.wait(news.tenants ? untilTaken : Math.max(untilTaken, untilVerify));
         continue;
       }
       try {
         if (!sealed) sealed = await this.#seal(permit);
-        if (isDue || untilVerify <= 0) {
+        if (isDue) {
           // A single change is published at once; of many that come in a row each pass takes what came during two.
           const restMs = Math.min(LONGEST_GATHER_MS, passMs) - (performance.now() - passEndedAt);
           await pause(Math.max(GATHER_MS, restMs), ended);
@@ -315,9 +316,9 @@ class Cluster {
           Object.assign(news, { specs: false, tenants: false });
           this.#pace.roundBegins();
           const startedAt = performance.now();
-          if (untilVerify <= 0) verifiedAt = startedAt;
-          if (untilVerify <= 0 && isTampered) log.warn("somebody else wrote into what is published");
-          await this.#pass(reconciler, untilVerify <= 0);
+          if (verify) verifiedAt = startedAt;
+          if (verify && isTampered) log.warn("somebody else wrote into what is published");
+          await this.#pass(reconciler, verify);
           passEndedAt = performance.now();
           passMs = passEndedAt - startedAt;
         }

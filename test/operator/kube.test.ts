@@ -1,6 +1,8 @@
 /** The operator in its cluster form, against a real kube-apiserver: from an edit to a served and acknowledged route. */
+import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import { API_VERSION } from "../../operator/api/fields.ts";
+import { hostileAnswers, HostilePod } from "./hostile-pods.ts";
 import { gapuraPath, KubeClient, type KubeObject } from "./kube-client.ts";
 import { conditionText, type OperatorProcess, startOperator, TestPod } from "./kube-world.ts";
 import { Objects, priceSpec, routeSpec } from "./objects.ts";
@@ -302,6 +304,36 @@ describe.skipIf(access === null)("the operator in a cluster", () => {
     );
     await objects.untilCondition("ModelRoute", "m", "Programmed", /^True Programmed: 1\/1 pods$/);
   }, 60_000);
+
+  test("rule 6.6: it is put right within a minute also while edits go on and a pod takes none", async () => {
+    await using _silent = await HostilePod.start(client, namespace, "silent", hostileAnswers.hangs);
+    const serial = () => pod.loader.current?.index.serial ?? 0;
+    const before = serial();
+    // One that small configurations leave empty.
+    const name = "gapura-a-1";
+    const ended = new AbortController();
+    const editing = (async () => {
+      for (let edit = 1; !ended.signal.aborted; edit += 1) {
+        await objects.apply("ModelRoute", "m", route(`https://edit-${edit}.example`));
+        await sleep(500);
+      }
+    })();
+    try {
+      await objects.until("two edits are served", async () => serial() > before + 1);
+      await client.must("PATCH", `/api/v1/namespaces/${namespace}/secrets/${name}`, {
+        apiVersion: "v1",
+        kind: "Secret",
+        metadata: { name, namespace, labels: { "gapura.dev/snapshot": "gapura" } },
+        stringData: { foreign: "x" },
+      });
+      const foreign = async () => (await objects.secret(name))?.["foreign"];
+      await expect.poll(foreign, { timeout: 60_000, interval: 200 }).toBe(undefined);
+    } finally {
+      ended.abort();
+      await editing;
+    }
+    await objects.apply("ModelRoute", "m", route("https://two.example"));
+  }, 90_000);
 
   test("an Organization of the longest name gets its status", async () => {
     const name = "o".repeat(253);
