@@ -1,6 +1,6 @@
 /**
  * Which namespace an organization id belongs to (rule 8.3): the one that had it first, for ever, until the platform
- * releases it. Postgres keeps it and the pods tell it; the snapshot carries what they told, for the time without pods.
+ * releases it. Postgres keeps it and the pods tell some of it; the snapshot carries what they told, for the time without pods.
  */
 import type { ConfigStatus } from "../../dataplane/config/schema.ts";
 import type { Published } from "./prior.ts";
@@ -9,8 +9,9 @@ import type { Published } from "./prior.ts";
 export type Owners = ReadonlyMap<string, string>;
 
 /**
- * What is known of the owners of ids that nobody is served under. A pod that holds the newest snapshot knows all ids that nobody declares: what it does
- * not name was released. Others may lag behind, so that only what they do name counts.
+ * What is known of the owners of ids that nobody is served under. A pod that holds the newest snapshot names those that the
+ * snapshot remembers, unless they were released or are declared again. Others may lag behind, so that only what they do name
+ * counts.
  */
 export function knownOwners(
   published: Published | null,
