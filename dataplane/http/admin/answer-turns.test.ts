@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { sampleKeys } from "../../../test/fakes/sample-snapshot.ts";
-import { startTestServer } from "../../../test/fakes/test-server.ts";
+import { startTestServer, type TestServer } from "../../../test/fakes/test-server.ts";
 import { ByteBudget } from "../../lib/byte-budget.ts";
 import { AnswerTurns } from "./answer-turns.ts";
 
@@ -32,6 +32,18 @@ test("an answer counts among the bytes of bodies until it is out", async () => {
   expect((await server.fetch(PATH, admin)).status).toBe(200);
 });
 
+/** How many requests have come, from now on. */
+function arrivals({ server }: TestServer): () => number {
+  let count = 0;
+  server.app.server.on("request", () => (count += 1));
+  return () => count;
+}
+
+/** Waits until the server has seen so many clients leave. */
+async function left(server: TestServer, count: number): Promise<void> {
+  await expect.poll(() => server.logged.filter(({ status }) => status === 499)).toHaveLength(count);
+}
+
 test("one of an organization is made at a time, and who leaves waits no more", async () => {
   const made: PromiseWithResolvers<object>[] = [];
   const { server } = await world(() => {
@@ -40,17 +52,59 @@ test("one of an organization is made at a time, and who leaves waits no more", a
     return one.promise;
   });
   await using _ = server;
+  const asked = arrivals(server);
   const leaves = new AbortController();
   const first = server.fetch(PATH, admin);
   await expect.poll(() => made.length).toBe(1);
   const second = server.fetch(PATH, { ...admin, signal: leaves.signal });
+  await expect.poll(asked).toBe(2);
   const third = server.fetch(PATH, admin);
+  await expect.poll(asked).toBe(3);
   leaves.abort();
   await expect(second).rejects.toThrow("aborted");
+  await left(server, 1);
   made[0]?.resolve({ data: [] });
   expect((await first).status).toBe(200);
   await expect.poll(() => made.length).toBe(2);
   made[1]?.reject(new Error("the database is away"));
   expect((await third).status).toBe(500);
   expect(made).toHaveLength(2);
+});
+
+test("an answer whose client left while it was made counts nowhere", async () => {
+  const made = Promise.withResolvers<object>();
+  const { server, bodies } = await world(() => made.promise);
+  await using _ = server;
+  const asked = arrivals(server);
+  const leaves = new AbortController();
+  const gone = server.fetch(PATH, { ...admin, signal: leaves.signal });
+  await expect.poll(asked).toBe(1);
+  leaves.abort();
+  await expect(gone).rejects.toThrow("aborted");
+  await left(server, 1);
+  made.resolve({ data: ["x"] });
+  expect((await server.fetch(PATH, admin)).status).toBe(200);
+  await expect.poll(() => bodies.used).toBe(0);
+});
+
+test("an export whose client left before it began counts among those of its organization no more", async () => {
+  const turns = new AnswerTurns(10);
+  const begins = Promise.withResolvers<void>();
+  await using server = await startTestServer([
+    (app) =>
+      app.get(PATH, { config: { access: "admin" } }, async (request, reply) => {
+        await begins.promise;
+        const inTurn = turns.parts(request, reply);
+        return await inTurn(async () => ({ data: [] }));
+      }),
+  ]);
+  const asked = arrivals(server);
+  const leaves = new AbortController();
+  const gone = Array.from({ length: 4 }, () => server.fetch(PATH, { ...admin, signal: leaves.signal }));
+  await expect.poll(asked).toBe(4);
+  leaves.abort();
+  await Promise.allSettled(gone);
+  await left(server, 4);
+  begins.resolve();
+  expect((await server.fetch(PATH, admin)).status).toBe(200);
 });

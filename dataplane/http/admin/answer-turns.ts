@@ -44,9 +44,12 @@ export class AnswerTurns {
    */
   json<Route extends RouteGenericInterface>(make: (request: FastifyRequest<Route>) => Promise<object>) {
     return async (request: FastifyRequest<Route>, reply: FastifyReply<Route>): Promise<FastifyReply> => {
-      const release = taken(await this.#answers.take(organizationOf(request), whileThere(reply)));
+      const there = whileThere(reply);
+      const release = taken(await this.#answers.take(organizationOf(request), there));
       try {
         const bytes = await jsonInSlices(await make(request), SLICE_MS);
+        // What is counted once the client has left, nobody gives back.
+        there.throwIfAborted();
         request.bodyLease.take(bytes.length);
         reply.type("application/json; charset=utf-8");
         return (reply as FastifyReply).send(bytes);
@@ -58,15 +61,16 @@ export class AnswerTurns {
 
   /**
    * Reads an answer that is sent as it is read, each part when it is the organization's turn. @throws ApiError 429 when it has
-   * too many such already.
+   * too many such already; ClientGone.
    */
   parts(request: FastifyRequest, reply: FastifyReply): <Part>(read: () => Promise<Part>) => Promise<Part> {
     const organizationId = organizationOf(request);
+    const there = whileThere(reply);
+    there.throwIfAborted();
     const others = this.#exports.get(organizationId) ?? 0;
     if (others >= MOST_EXPORTS) throw tooMany("exports");
     this.#exports.set(organizationId, others + 1);
     reply.raw.once("close", () => this.#ended(organizationId));
-    const there = whileThere(reply);
     return async (read) => {
       const release = taken(await this.#pages.take(organizationId, there));
       try {
@@ -90,7 +94,9 @@ const organizationOf = (request: Pick<FastifyRequest, "caller" | "routeOptions">
 /** Aborts when the client has left, or its answer is out. */
 function whileThere({ raw }: Pick<FastifyReply, "raw">): AbortSignal {
   const gone = new AbortController();
-  raw.once("close", () => gone.abort(clientGone()));
+  // An answer that is closed already emits no event any more.
+  if (raw.closed) gone.abort(clientGone());
+  else raw.once("close", () => gone.abort(clientGone()));
   return gone.signal;
 }
 
