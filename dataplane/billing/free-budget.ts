@@ -14,7 +14,7 @@ import { operation, type Reply } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
 
 const REQUESTS_PER_MINUTE = 6_000;
-const REQUESTS_AT_ONCE = 1_000;
+export const REQUESTS_AT_ONCE = 1_000;
 const TEXT_MIB_PER_MINUTE = 64;
 const TEXT_PER_MINUTE = TEXT_MIB_PER_MINUTE * 1024 * 1024;
 /** So long after Redis was silent it is not asked. */

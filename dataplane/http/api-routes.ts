@@ -8,7 +8,7 @@ import type { WorkerPool } from "../lib/worker-pool.ts";
 import type { Reads } from "../store/reads.ts";
 import type { Serve } from "../inference/serve.ts";
 import type { ConfigStatus, Source } from "../config/schema.ts";
-import { AnswerTurns } from "./admin/answer-turns.ts";
+import { AnswerTurns, LIST_WAITING } from "./answer-turns.ts";
 import { configurationRoutes } from "./admin/configuration.ts";
 import { organizationKeyRoutes } from "./admin/organization-keys.ts";
 import { creditRoutes } from "./admin/credits.ts";
@@ -57,15 +57,18 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const { pool, reads, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } =
     parts;
   const { requestRetentionMs, acknowledged, consoleFiles, upstreams } = parts;
-  const turns = new AnswerTurns(pool.configuration.maxPoolSize ?? 1);
+  const connections = pool.configuration.maxPoolSize ?? 1;
+  const turns = new AnswerTurns(connections);
+  // Apart: no program's list waits for a report.
+  const lists = new AnswerTurns(connections, LIST_WAITING);
   return [
     modelRoutes,
     keyRoutes(keys, { pool, holds }),
     countTokensRoutes({ ask: countUpstream, upstreams, pool: large, sealerOf, files }),
     inferenceRoutes({ meter: holds, serve }),
-    fileRoutes(files),
-    messageBatchRoutes(context, publicUrl),
-    batchRoutes(context),
+    fileRoutes(files, lists),
+    messageBatchRoutes(context, lists, publicUrl),
+    batchRoutes(context, lists),
     organizationKeyRoutes({ pool, reads, turns, keys, holds }),
     projectRoutes({ pool, reads, turns, holds }),
     projectKeyRoutes({ pool, reads, turns, keys, holds }),

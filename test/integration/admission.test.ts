@@ -11,6 +11,7 @@ import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
 import { batchRoutes } from "../../dataplane/http/routes/batches.ts";
 import { countTokensRoutes } from "../../dataplane/http/routes/count-tokens.ts";
+import { AnswerTurns } from "../../dataplane/http/answer-turns.ts";
 import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
 import { messageBatchRoutes } from "../../dataplane/http/routes/message-batches.ts";
@@ -103,6 +104,7 @@ beforeAll(async () => {
       limitsOf: async () => ({ limits: [], keyEpoch: 1 }),
       random: () => 0,
     });
+    const turns = new AnswerTurns(10);
     const server = await startTestServer(
       [
         modelRoutes,
@@ -114,9 +116,9 @@ beforeAll(async () => {
           sealerOf: sealing([{ id: "test", key: Buffer.alloc(32, 7) }]),
           files,
         }),
-        fileRoutes(files),
-        messageBatchRoutes(batches.context, () => ""),
-        batchRoutes(batches.context),
+        fileRoutes(files, turns),
+        messageBatchRoutes(batches.context, turns, () => ""),
+        batchRoutes(batches.context, turns),
       ],
       { snapshot: () => snapshot, services: { bodies, preflight: plane.holds.preflight } },
     );

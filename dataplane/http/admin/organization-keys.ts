@@ -18,7 +18,7 @@ import {
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { actorOf } from "./actor.ts";
-import type { AnswerTurns } from "./answer-turns.ts";
+import type { AnswerTurns } from "../answer-turns.ts";
 import { readKeyChange, readNewKey } from "./key-bodies.ts";
 import { limitsObject, showKeys, type StandingNeeds } from "./limits.ts";
 import { pathId, readChoice, readOne } from "./parameters.ts";

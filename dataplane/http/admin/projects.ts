@@ -14,7 +14,7 @@ import { listEnvelope, MAX_LIMIT, pageOf, readFilteredList, type Query } from ".
 import { callerOf, type Routes } from "../route.ts";
 import { changeProjectLimits } from "../../identity/project-limits.ts";
 import { actorOf } from "./actor.ts";
-import type { AnswerTurns } from "./answer-turns.ts";
+import type { AnswerTurns } from "../answer-turns.ts";
 import { readFields } from "./bodies.ts";
 import { limitsObject, readLimits, standingsOfProjects } from "./limits.ts";
 import { pathId, readChoice } from "./parameters.ts";

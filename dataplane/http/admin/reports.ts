@@ -9,7 +9,7 @@ import type { ReportQuery } from "../../reports/parameters.ts";
 import type { Reads } from "../../store/reads.ts";
 import { callerOf, type HttpServices, type Routes } from "../route.ts";
 import { streamed } from "../streamed.ts";
-import type { AnswerTurns } from "./answer-turns.ts";
+import type { AnswerTurns } from "../answer-turns.ts";
 
 const reports = {
   "/v1/organizations/usage_report/messages": messagesUsage,

@@ -18,7 +18,7 @@ import {
   USUAL_LIMIT,
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
-import type { AnswerTurns } from "./answer-turns.ts";
+import type { AnswerTurns } from "../answer-turns.ts";
 import { pathId, readOne } from "./parameters.ts";
 
 const REQUEST_FILTERS = ["api_key_id", "model", "project_id", "code", "status", "from", "to"];

@@ -14,7 +14,7 @@ import {
   USUAL_LIMIT,
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
-import type { AnswerTurns } from "./answer-turns.ts";
+import type { AnswerTurns } from "../answer-turns.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
 import { pathId } from "./parameters.ts";
 

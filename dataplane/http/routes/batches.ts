@@ -6,6 +6,7 @@ import type { BatchContext } from "../../batches/context.ts";
 import { findBatch, listBatches } from "../../batches/find.ts";
 import { dialectPath } from "../../dialects/dialect.ts";
 import { unixSeconds } from "../../lib/unix-time.ts";
+import type { AnswerTurns } from "../answer-turns.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { limits } from "../limits.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
@@ -15,7 +16,7 @@ import { callerOf, type Routes } from "../route.ts";
 type WithId = { Params: { id: string } };
 
 export const batchRoutes =
-  (context: BatchContext): Routes =>
+  (context: BatchContext, turns: AnswerTurns): Routes =>
   (app) => {
     const access = { config: { access: "inference" } } as const;
     const { pool } = context;
@@ -28,7 +29,7 @@ export const batchRoutes =
       );
     });
 
-    app.get("/v1/batches", access, async (request) => {
+    const list = turns.json(async (request) => {
       const { limit, order, cursor } = readListQuery(request.query as Query);
       const { organizationId } = callerOf(request);
       const page = await listBatches(pool, {
@@ -41,6 +42,7 @@ export const batchRoutes =
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
       return listEnvelope(page.batches.map(batchObject), page.hasMore);
     });
+    app.get("/v1/batches", access, list);
 
     app.get<WithId>("/v1/batches/:id", access, async (request) =>
       batchObject(await findBatch(pool, callerOf(request).organizationId, "openai", request.params.id)),

@@ -5,6 +5,7 @@ import type { FileStore } from "../../files/file-store.ts";
 import { attachment } from "../../files/filename.ts";
 import { isoSeconds, unixSeconds } from "../../lib/unix-time.ts";
 import type { ErrorFamily } from "../../dialects/errors.ts";
+import type { AnswerTurns } from "../answer-turns.ts";
 import { familyOf } from "../error-style.ts";
 import { invalidParameter, namesOfList, readGiven } from "../../lib/query.ts";
 import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
@@ -18,7 +19,7 @@ const MAX_IDS = 100;
 const FORM_BYTES_MOST = limits.formBytes - limits.fileBytes;
 
 export const fileRoutes =
-  (files: FileStore): Routes =>
+  (files: FileStore, turns: AnswerTurns): Routes =>
   (app) => {
     const access = { config: { access: "inference" } } as const;
 
@@ -32,7 +33,7 @@ export const fileRoutes =
       return fileObject(file, familyOf(request));
     });
 
-    app.get("/v1/files", access, async (request) => {
+    const list = turns.json(async (request) => {
       const query = readListQuery(request.query as Query);
       const page = await files.list({
         organizationId: callerOf(request).organizationId,
@@ -49,6 +50,7 @@ export const fileRoutes =
         page.hasMore,
       );
     });
+    app.get("/v1/files", access, list);
 
     app.get<{ Params: { id: string } }>("/v1/files/:id", access, async (request) =>
       fileObject(await files.get(callerOf(request).organizationId, request.params.id), familyOf(request)),

@@ -8,6 +8,7 @@ import type { BatchContext } from "../../batches/context.ts";
 import { findBatch, listBatches } from "../../batches/find.ts";
 import { resultLines } from "../../batches/results.ts";
 import { ApiError } from "../../lib/api-error.ts";
+import type { AnswerTurns } from "../answer-turns.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { streamBody } from "../body-stream.ts";
 import { limits } from "../limits.ts";
@@ -20,7 +21,7 @@ type WithId = { Params: { id: string } };
 
 /** `publicUrl`: the address that clients use, without a slash at its end. */
 export const messageBatchRoutes =
-  (context: BatchContext, publicUrl: () => string): Routes =>
+  (context: BatchContext, turns: AnswerTurns, publicUrl: () => string): Routes =>
   (app) => {
     const access = { config: { access: "inference" } } as const;
     const { pool, clock } = context;
@@ -35,7 +36,7 @@ export const messageBatchRoutes =
       return show(await createFromRequests(context, callerOf(request), headers, body, request.bodyLease));
     });
 
-    app.get("/v1/messages/batches", access, async (request) => {
+    const list = turns.json(async (request) => {
       const { limit, order, cursor } = readListQuery(request.query as Query);
       const { organizationId } = callerOf(request);
       const page = await listBatches(pool, {
@@ -48,6 +49,7 @@ export const messageBatchRoutes =
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after_id");
       return listEnvelope(page.batches.map(show), page.hasMore);
     });
+    app.get("/v1/messages/batches", access, list);
 
     app.get<WithId>("/v1/messages/batches/:id", access, async (request) => show(await find(request)));
 

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
-import { sampleKeys } from "../../../test/fakes/sample-snapshot.ts";
-import { startTestServer, type TestServer } from "../../../test/fakes/test-server.ts";
-import { ByteBudget } from "../../lib/byte-budget.ts";
+import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
+import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
+import { ByteBudget } from "../lib/byte-budget.ts";
 import { AnswerTurns } from "./answer-turns.ts";
 
 const admin = { headers: { authorization: `Bearer ${sampleKeys.admin}` } };

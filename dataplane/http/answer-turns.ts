@@ -1,18 +1,23 @@
 /**
- * Turns for the answers of the admin API that may take seconds of the database and many megabytes: reports, lists and exports. A
+ * Turns for answers that may take seconds of the database and many megabytes: reports, lists and exports. A
  * few are made at a time, one of an organization, and organizations take turns, so that whoever asks for many keeps nobody
  * else from the stores and does not fill the memory (rule 7.7).
  */
 import type { FastifyReply, FastifyRequest, RouteGenericInterface } from "fastify";
-import { ApiError } from "../../lib/api-error.ts";
-import { FairPlaces, type NoPlace, type Release } from "../../lib/fair-places.ts";
-import { jsonInSlices } from "../../lib/json-slices.ts";
-import { metrics } from "../../telemetry/metrics.ts";
-import { clientGone } from "../body-errors.ts";
-import { callerOf } from "../route.ts";
+import { REQUESTS_AT_ONCE } from "../billing/free-budget.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { FairPlaces, type NoPlace, type PlaceLimits, type Release } from "../lib/fair-places.ts";
+import { jsonInSlices } from "../lib/json-slices.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { clientGone } from "./body-errors.ts";
+import { callerOf } from "./route.ts";
 
 /** Answers of one organization that wait for their turn; and of all. */
-const WAITING = { waitingOfOne: 30, waiting: 1_000 };
+type WaitingLimits = Pick<PlaceLimits, "waitingOfOne" | "waiting">;
+/** Of the admin API. */
+const ADMIN_WAITING: WaitingLimits = { waitingOfOne: 30, waiting: 1_000 };
+/** Of lists for programs: nobody is refused whom the budget of endpoints that cost nothing lets through. */
+export const LIST_WAITING: WaitingLimits = { waitingOfOne: REQUESTS_AT_ONCE, waiting: 10_000 };
 /** Exports of one organization that are sent at a time: each holds what it has read and its client has not taken yet. */
 const MOST_EXPORTS = 4;
 /**
@@ -32,9 +37,9 @@ export class AnswerTurns {
   readonly #exports = new Map<string, number>();
 
   /** @param connections of this process to the database. */
-  constructor(connections: number) {
+  constructor(connections: number, waiting = ADMIN_WAITING) {
     const places = connections < ENOUGH_CONNECTIONS ? 1 : AT_ONCE;
-    this.#answers = new FairPlaces({ places, placesOfOne: 1, ...WAITING });
+    this.#answers = new FairPlaces({ places, placesOfOne: 1, ...waiting });
     this.#pages = new FairPlaces({ places: 1, waitingOfOne: Infinity, waiting: Infinity });
   }
 
