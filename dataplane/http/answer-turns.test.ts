@@ -18,7 +18,7 @@ async function world(make: () => Promise<object>, connections = 10) {
   return { server, bodies };
 }
 
-test("an answer counts among the bytes of bodies until it is out", async () => {
+test("a long answer counts among the bytes of bodies until it is out", async () => {
   const { server, bodies } = await world(async () => ({ data: ["x".repeat(1024 * 1024)] }));
   await using _ = server;
   const alone = await server.fetch(PATH, admin);
@@ -29,6 +29,13 @@ test("an answer counts among the bytes of bodies until it is out", async () => {
   other.take(1);
   expect((await server.fetch(PATH, admin)).status).toBe(503);
   other.release();
+  expect((await server.fetch(PATH, admin)).status).toBe(200);
+});
+
+test("a short one is never refused for what others hold", async () => {
+  const { server, bodies } = await world(async () => ({ data: [] }));
+  await using _ = server;
+  bodies.lease("org_other").take(64 * 1024);
   expect((await server.fetch(PATH, admin)).status).toBe(200);
 });
 
@@ -82,7 +89,7 @@ test("an answer whose client left while it was made counts nowhere", async () =>
   leaves.abort();
   await expect(gone).rejects.toThrow("aborted");
   await left(server, 1);
-  made.resolve({ data: ["x"] });
+  made.resolve({ data: ["x".repeat(64 * 1024)] });
   expect((await server.fetch(PATH, admin)).status).toBe(200);
   await expect.poll(() => bodies.used).toBe(0);
 });
