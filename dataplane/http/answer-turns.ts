@@ -8,6 +8,7 @@ import { REQUESTS_AT_ONCE } from "../billing/free-budget.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { FairPlaces, type NoPlace, type PlaceLimits, type Release } from "../lib/fair-places.ts";
 import { jsonInSlices } from "../lib/json-slices.ts";
+import { REPORT_SLICE_MS } from "../reports/sums.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { clientGone } from "./body-errors.ts";
 import { callerOf } from "./route.ts";
@@ -28,8 +29,6 @@ const AT_ONCE = 2;
 const ENOUGH_CONNECTIONS = 5 * AT_ONCE;
 /** An answer of so many bytes is sent whatever room there is: a page of usual length is nobody's burden. */
 const SHORT_BYTES = 64 * 1024;
-/** So long an answer is written before others have a turn of the event loop. */
-const SLICE_MS = 5;
 
 export class AnswerTurns {
   readonly #answers: FairPlaces;
@@ -54,7 +53,7 @@ export class AnswerTurns {
       const there = whileThere(reply);
       const release = taken(await this.#answers.take(organizationOf(request), there));
       try {
-        const bytes = await jsonInSlices(await make(request), SLICE_MS);
+        const bytes = await jsonInSlices(await make(request), REPORT_SLICE_MS);
         // What is counted once the client has left, nobody gives back.
         there.throwIfAborted();
         if (bytes.length > SHORT_BYTES) request.bodyLease.take(bytes.length);

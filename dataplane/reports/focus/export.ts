@@ -4,7 +4,7 @@ import { requireKnownNames } from "../../lib/query.ts";
 import { invalidParameter } from "../../lib/query.ts";
 import type { ReportQuery } from "../parameters.ts";
 import { focusCsv, focusParquet } from "./files.ts";
-import { monthPages, type ReadInTurn } from "./pages.ts";
+import { atOnce, monthPages, type ReadInTurn } from "./pages.ts";
 
 const files = {
   "focus-csv": { type: "text/csv", ending: "csv", write: focusCsv },
@@ -24,7 +24,7 @@ export function exportCosts(
   pool: CommonQueryMethods,
   organizationId: string,
   query: ReportQuery,
-  inTurn?: ReadInTurn,
+  inTurn: ReadInTurn = atOnce,
 ): Export {
   requireKnownNames(query, ["format", "month"]);
   const format = exportFormats.find((known) => known === query["format"]);
@@ -35,6 +35,6 @@ export function exportCosts(
   const bounds = [Number(month) - 1, Number(month)].map((index) => Date.UTC(Number(year), index));
   const [from = 0, to = 0] = bounds;
   const { type, ending, write } = files[format];
-  const pages = monthPages(pool, organizationId, { from, to }, inTurn === undefined ? {} : { inTurn });
+  const pages = monthPages(pool, organizationId, { from, to }, { inTurn });
   return { type, name: `focus-${text}.${ending}`, contents: write({ organizationId, from, to }, pages) };
 }

@@ -40,7 +40,8 @@ export type DayGroup = z.output<typeof groupSchema> & {
 
 /** Reads something when it is its turn. */
 export type ReadInTurn = <Read>(read: () => Promise<Read>) => Promise<Read>;
-const atOnce: ReadInTurn = (read) => read();
+/** For whoever waits for nobody. */
+export const atOnce: ReadInTurn = (read) => read();
 
 /** @param month Unix milliseconds of its start and of its end. @param how `groups`: of one statement. */
 export async function* monthPages(
