@@ -50,12 +50,9 @@ export class AnswerTurns {
    */
   json<Route extends RouteGenericInterface>(make: (request: FastifyRequest<Route>) => Promise<object>) {
     return async (request: FastifyRequest<Route>, reply: FastifyReply<Route>): Promise<FastifyReply> => {
-      const there = whileThere(reply);
-      const release = taken(await this.#answers.take(organizationOf(request), there));
+      const release = taken(await this.#answers.take(organizationOf(request), whileThere(reply)));
       try {
         const bytes = await jsonInSlices(await make(request), REPORT_SLICE_MS);
-        // What is counted once the client has left, nobody gives back.
-        there.throwIfAborted();
         if (bytes.length > SHORT_BYTES) request.bodyLease.take(bytes.length);
         else request.bodyLease.count(bytes.length);
         reply.type("application/json; charset=utf-8");

@@ -6,6 +6,7 @@ import { startTestServer } from "../../test/fakes/test-server.ts";
 import type { InferenceCall } from "../inference/call.ts";
 import type { Directory, Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { ByteBudget } from "../lib/byte-budget.ts";
 import { inferenceRoutes, type InferenceRoutesNeeds } from "./routes/inference.ts";
 import { modelRoutes } from "./routes/models.ts";
 
@@ -60,6 +61,35 @@ test("what no route serves is answered in time and says whose it was, where that
   for (isAway of [false, true]) expect((await server.fetch("/v1/nothing")).status).toBe(404);
   await expect.poll(() => server.logged.length).toBe(2);
   expect(server.logged.map((line) => line["org"])).toEqual(["org_1", undefined]);
+});
+
+test("what a request takes of the bytes of bodies after its client has left is given back when it ends", async () => {
+  const bodies = new ByteBudget(1024);
+  const [left, ends] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
+  let began = false;
+  await using server = await startTestServer(
+    [
+      (app) =>
+        app.get("/v1/work", { config: { access: "inference" } }, async (request) => {
+          began = true;
+          await left.promise;
+          request.bodyLease.take(1000);
+          await ends.promise;
+          return {};
+        }),
+    ],
+    { services: { bodies } },
+  );
+  const leaves = new AbortController();
+  const asked = server.fetch("/v1/work", { signal: leaves.signal });
+  await expect.poll(() => began).toBe(true);
+  leaves.abort();
+  await expect(asked).rejects.toThrow("aborted");
+  await expect.poll(() => server.logged.map(({ status }) => status)).toEqual([499]);
+  left.resolve();
+  await expect.poll(() => bodies.used).toBe(1000);
+  ends.resolve();
+  await expect.poll(() => bodies.used).toBe(0);
 });
 
 test("what cannot be read as HTTP stands in the log under the id that its sender was told", async () => {

@@ -7,6 +7,7 @@ import Fastify, {
   type FastifyInstance,
   type FastifyReply,
   type FastifyRequest,
+  type RouteHandlerMethod,
 } from "fastify";
 import type { Socket } from "node:net";
 import type { Principal } from "../identity/principal.ts";
@@ -218,6 +219,8 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       served.push({ method, url: route.url, access });
     }
     methodsOf.set(route.url, methods);
+    // An inference returns its lease itself.
+    if (route.config?.dialect === undefined) route.handler = releasingAfter(route.handler);
   });
   // The hook above comes first; it runs for what no route serves because a handler of our own is set.
   app.setNotFoundHandler((request, reply) => {
@@ -232,6 +235,17 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       draining = true;
       for (const socket of connections) closeWithAnswer(socket);
     },
+  };
+}
+
+/** The client may leave first, and with it the request ends (request-life.ts): what is taken after that is given back here. */
+function releasingAfter(handler: RouteHandlerMethod): RouteHandlerMethod {
+  return function (request, reply) {
+    const outcome: unknown = handler.call(this, request, reply);
+    if (!(outcome instanceof Promise)) return outcome;
+    return outcome.finally(() => {
+      if (reply.raw.closed) request.bodyLease.release();
+    });
   };
 }
 
