@@ -267,7 +267,7 @@ export async function takeAbandoned(
 ) {
   return db.any(sql.type(z.object({ id: z.string() }))`
     with found as (
-      select id, state from files
+      select id, state, touched_at from files
       where state <> 'ready' and not emptied and storage = ${storage} and (
         state = 'removed' or (state = 'writing' and touched_at < ${timestamp(silentSince)})
         or (state = 'hidden' and touched_at < ${timestamp(hiddenSince)})
@@ -275,11 +275,11 @@ export async function takeAbandoned(
       order by touched_at limit ${most} for update skip locked
     ), taken as (
       update files set state = 'removed' from found where files.id = found.id
-      returning files.id, files.organization_id, files.stored_bytes, found.state as before
+      returning files.id, files.organization_id, files.stored_bytes, found.state as before, found.touched_at
     ), gone as (
       select organization_id, stored_bytes from taken where before <> 'removed'
     ), ${givingBack(sql.fragment`gone`, 1)}
-    select id from taken
+    select id from taken order by touched_at
   `);
 }
 
