@@ -102,8 +102,7 @@ async function generate(pool: DatabasePool): Promise<void> {
       'model-number-' || (random() * 3)::integer, 200000, 'standard',
       case when n % 10 = 0 then 'batch' else 'messages' end,
       case when n % 10 = 0 then 'msgbatch_' || md5((n / 10000)::text) end, 'ok', 1, 'upstream', false, false,
-      3000, 200, 0, 0, 500, 0, 0, 0, 0, 0, 0, 300000, 2000, 0, 0, 750000, 0, 0, 0, 1052000,
-      to_timestamp(1740787200 + floor(n * 2678399999.0 / ${requests}) / 1000), false, null
+      3000, 200, 0, 0, 500, 0, 0, 0, 0, 0, 0, 300000, 2000, 0, 0, 750000, 0, 0, 0, 1052000, false, null
     from generate_series(0, ${requests - 1}) n
   `);
   await pool.query(sql.unsafe`

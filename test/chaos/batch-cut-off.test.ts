@@ -3,6 +3,7 @@
  * their first runs: each item has one line, one row and one count, of one run.
  */
 import { setTimeout as sleep } from "node:timers/promises";
+import { sql } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
 import { TcpProxy } from "../fakes/tcp-proxy.ts";
@@ -67,6 +68,10 @@ test.each([
       await Promise.all(some.map((proxy) => hurt(proxy)));
       // Long enough to be taken for dead, short enough that its runs still wait for the upstream.
       await sleep(1.5 * LEASE_MS);
+      if (some.length === 1)
+        await expect
+          .poll(() => idle.count(sql.fragment`from batch_workers`), { timeout: 20_000, interval: 50 })
+          .toBeLessThan(proxies.length);
       for (const proxy of some) proxy.reconnect();
       await sleep(LEASE_MS / 4);
     }

@@ -38,7 +38,7 @@ export async function fill(pool: DatabasePool, rows: number): Promise<void> {
       select date_trunc('milliseconds', to_timestamp(${first} + n * ${seconds}::float8 / ${rows})), 'req_' || md5(n::text), 'org_' || n % 50,
         'proj_' || n % 100, 'apikey_' || n % 1000, 'model-' || n % 4, 200000, 'standard',
         case when n % 10 = 0 then 'batch' else 'messages' end, null, 'ok', 1, 'upstream', false, false,
-        3000, 200, 0, 0, 500, 0, 0, 0, 0, 0, 0, 300000, 2000, 0, 0, 750000, 0, 0, 0, 1052000, now(), false, null
+        3000, 200, 0, 0, 500, 0, 0, 0, 0, 0, 0, 300000, 2000, 0, 0, 750000, 0, 0, 0, 1052000, false, null
       from generate_series(${from}::bigint, ${to - 1}::bigint) n
     `,
     pool,
