@@ -329,8 +329,6 @@ export const identitySchema = z.object({
   console: consoleSignInSchema.optional(),
   /** The first that matches decides. */
   rules: z.array(identityRuleSchema),
-  /** Its namespace is trusted with itself alone, and other such namespaces do not trust it. Absent: it is trusted. */
-  isTenants: z.literal(true).optional(),
 });
 export type IdentityEntry = Readonly<z.infer<typeof identitySchema>>;
 
@@ -345,6 +343,8 @@ export const keySchema = z.object({
 
 export const organizationSchema = z.object({
   source: sourceSchema,
+  /** Its namespace is trusted with itself alone, and other such namespaces do not trust it. Absent: it is trusted. */
+  isTenants: z.literal(true).optional(),
   // A control character would break the packed operations of the meter (billing/shard.ts).
   id: z.string().regex(/^\P{Cc}+$/u),
   displayName: z.string(),

@@ -14,7 +14,7 @@ import {
 } from "../../test/fakes/sample-snapshot.ts";
 import { SnapshotDirectory } from "../../test/fakes/snapshot-directory.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
-import type { IdentityEntry } from "../config/schema.ts";
+import type { IdentityEntry, OrganizationEntry } from "../config/schema.ts";
 import { TokenPeople } from "../identity/people.ts";
 import { systemClock } from "../lib/clock.ts";
 
@@ -64,6 +64,11 @@ const ofNamespace = (id: string, namespace: string, more: Partial<IdentityEntry>
     source: { ...sampleSource("Organization", id.slice("org_".length)), namespace },
     identity: identity(shared, more),
   });
+/** The same of a namespace that others do not trust. */
+const ofTenant = (id: string, namespace: string, more: Partial<IdentityEntry>): OrganizationEntry => ({
+  ...ofNamespace(id, namespace, more),
+  isTenants: true,
+});
 
 const organizations = [
   // Before all others, and where it says that the issuer's keys are nobody answers.
@@ -94,13 +99,12 @@ const organizations = [
   sampleOrganization("org_impostor", { identity: identity(impostor) }),
   // Namespaces that do not trust each other, and one that all of them trust.
   ofNamespace("org_platform", "platform", { audiences: ["platform"] }),
-  ofNamespace("org_thief", "aaa", {
+  ofTenant("org_thief", "aaa", {
     audiences: ["account"],
     rules: [{ claims: {}, role: "member", project: "default" }],
-    isTenants: true,
   }),
-  ofNamespace("org_team", "team", { audiences: ["team"], isTenants: true }),
-  ofNamespace("org_sister", "team", { audiences: ["sister"], isTenants: true }),
+  ofTenant("org_team", "team", { audiences: ["team"] }),
+  ofTenant("org_sister", "team", { audiences: ["sister"] }),
 ];
 const routing = sampleRouting(1);
 const snapshot = sampleSnapshot({ ...routing, organizations: [...routing.organizations, ...organizations] });

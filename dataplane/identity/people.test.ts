@@ -34,9 +34,9 @@ const declare = (namespace: string, more: Partial<IdentityEntry> | null) => {
         allowCidrs: [],
         allowPorts: [],
         rules: [{ claims: { groups: "ml" }, role: "member", project: "default" }],
-        isTenants: true,
         ...identity,
       },
+      isTenants: true,
     }),
   );
   snapshot = sampleSnapshot(sampleRouting((serial += 1), { organizations }));

@@ -194,7 +194,7 @@ export class TokenPeople implements People {
 /** By namespace, then by name; a tenant must not come before the platform by its name. */
 function byPlace(one: Acceptance, other: Acceptance): number {
   const [a, b] = [one.organization.source, other.organization.source];
-  const isTenants = ({ identity }: Acceptance) => identity.isTenants === true;
+  const isTenants = ({ organization }: Acceptance) => organization.isTenants === true;
   if (isTenants(one) !== isTenants(other)) return isTenants(one) ? 1 : -1;
   if (a.namespace !== b.namespace) return a.namespace < b.namespace ? -1 : 1;
   return a.name < b.name ? -1 : 1;
@@ -219,23 +219,23 @@ function declarationsOf(
   );
 }
 
-const digestOf = ({ organization: { id, suspended, source }, identity }: Acceptance): string =>
-  hash("sha256", JSON.stringify([id, suspended, source.namespace, identity]));
+const digestOf = ({ organization: { id, suspended, source, isTenants }, identity }: Acceptance): string =>
+  hash("sha256", JSON.stringify([id, suspended, source.namespace, isTenants === true, identity]));
 
 /**
  * Whether a token that a tenant's organization takes would be taken by another tenant's as well. Neither has it then: who
  * sent it meant one of them, and the other would read what they send.
  */
 const isAlsoAnothers = (
-  { organization: { source }, identity }: Acceptance,
+  { organization: { source, isTenants } }: Acceptance,
   addressed: readonly Acceptance[],
   { claims }: VerifiedToken,
 ): boolean =>
-  identity.isTenants === true &&
+  isTenants === true &&
   addressed.some(
     (other) =>
       other.organization.source.namespace !== source.namespace &&
-      other.identity.isTenants === true &&
+      other.organization.isTenants === true &&
       ruleFor(other.identity.rules, claims) !== undefined,
   );
 

@@ -52,11 +52,10 @@ const nameOf = ({ identity }: OrganizationEntry, audience: string): string =>
 
 /** The entry as one of a tenant, or of a namespace that is trusted, whichever it was when it was served last. */
 export function withTrust(entry: OrganizationEntry, tenancy: Tenancy): OrganizationEntry {
-  const { identity } = entry;
   const isTenants = isTenant(tenancy, entry.source.namespace);
-  if (identity === undefined || (identity.isTenants === true) === isTenants) return entry;
-  const { isTenants: _, ...rest } = identity;
-  return { ...entry, identity: isTenants ? { ...rest, isTenants } : rest };
+  if ((entry.isTenants === true) === isTenants) return entry;
+  const { isTenants: _, ...rest } = entry;
+  return isTenants ? { ...rest, isTenants } : rest;
 }
 
 /** The entry without these audiences; without any left it accepts keys alone. */

@@ -500,7 +500,7 @@ test("an organization that is served on as it was is a tenant's as soon as its n
   const identity = { issuer: "https://login.example.com", audiences: ["a"], rules: [{ role: "Member" }] };
   const valid = declare("Organization", "acme", { identity }, { namespace: "team" });
   const first = compile({ objects: [valid], secrets, published: null });
-  const isTenants = ({ routing }: Compiled) => routing.organizations[0]?.identity?.isTenants;
+  const isTenants = ({ routing }: Compiled) => routing.organizations[0]?.isTenants;
   expect(isTenants(first)).toBeUndefined();
   const published = { routing: { ...first.routing, serial: 1 }, credentials: first.credentials };
   const objects = [{ ...valid, generation: 2, spec: { identity: {} } }];
