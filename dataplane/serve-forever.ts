@@ -183,6 +183,7 @@ export async function serveForever(environment: Environment): Promise<void> {
     ],
     draining: () => draining,
     acknowledged: () => sync.acknowledged(loader.current?.routing.objects ?? []),
+    refused: () => sync.refused(loader.current?.routing.objects ?? []),
     owned: () => sync.owned(loader.current?.index.serial),
   };
   log.info({ address, ops: (ops.address() as AddressInfo).port }, "serving");

@@ -330,8 +330,8 @@ async function servedConfiguration(opsAddress: string): Promise<Snapshot> {
     const { index, routing } = z
       .object({ index: indexSchema, routing: routingSchema })
       .parse(await read("/config/dump"));
-    const { objects } = statusSchema.parse(await read("/config/status"));
-    const known = new Set(objects.map(({ uid }) => uid));
+    const { objects, refused = [] } = statusSchema.parse(await read("/config/status"));
+    const known = new Set([...objects, ...refused].map(({ uid }) => uid));
     if (routing.organizations.every(({ source }) => known.has(source.uid)) || Date.now() > deadline) {
       return new Snapshot(index, routing, { serial: index.serial, values: {} });
     }

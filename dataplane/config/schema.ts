@@ -412,12 +412,13 @@ export const credentialsSchema = z.object({
 });
 export type Credentials = z.infer<typeof credentialsSchema>;
 
-/** What a pod may note about an Organization that it serves; a newer one may know others. */
+/** What a pod may note about an Organization that it serves, or refuses; a newer one may know others. */
 export type NoteReason =
   | "GrantUnchanged"
   | "GrantRefused"
   | "KeyConflicted"
   | "KeyExpired"
+  | "NamesUsedUp"
   | "DestinationRefused";
 
 /** The answer of `GET /config/status` on the ops port, which the operator reads to acknowledge. */
@@ -430,6 +431,8 @@ export const statusSchema = z.object({
   objects: z.array(
     sourceSchema.extend({ notes: z.array(z.object({ path: z.string(), reason: z.string() })) }),
   ),
+  /** Objects of the snapshot of which the pod serves nothing, and why; absent: none. */
+  refused: z.array(sourceSchema.extend({ reason: z.string() })).optional(),
   /**
    * Organization ids that are not declared by the namespace they belong to: all that the snapshot names, and some others; absent:
    * not known yet.

@@ -1,7 +1,7 @@
 import type { AddressInfo } from "node:net";
 import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
-import { sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
+import { sampleSnapshot, sampleSource } from "../../test/fakes/sample-snapshot.ts";
 import { statusSchema } from "../config/schema.ts";
 import { createOpsServer, type OpsNeeds, type ProcessPhase } from "./ops-server.ts";
 
@@ -107,10 +107,11 @@ test("readiness flips while draining", async () => {
 
 test("the status is what the operator reads, and a rejected publication shows in it", async () => {
   const rejected = { serial: 9, error: "schema version 9 is not one of 1" };
-  const get = await start({ loader: { current: sampleSnapshot(), rejected } });
+  const refused = [{ ...sampleSource("Organization", "beyond"), reason: "NamesUsedUp" }];
+  const get = await start({ loader: { current: sampleSnapshot(), rejected }, refused: () => refused });
   const [, text] = await get("/config/status");
   const status = statusSchema.parse(JSON.parse(text));
-  expect(status).toMatchObject({ serial: 1, podUid: "pod-1", accepts: [1], rejected });
+  expect(status).toMatchObject({ serial: 1, podUid: "pod-1", accepts: [1], rejected, refused });
   const none = await start({ loader: { current: null, rejected: null } });
   expect(JSON.parse((await none("/config/status"))[1])).toMatchObject({ hash: null, serial: null });
 });

@@ -33,6 +33,8 @@ export interface OpsNeeds {
   readonly draining: () => boolean;
   /** What this process has taken over of a snapshot: Organizations only once they are copied into Postgres. */
   readonly acknowledged: () => ConfigStatus["objects"];
+  /** Of what objects nothing is served. */
+  readonly refused?: () => NonNullable<ConfigStatus["refused"]>;
   /** Organization ids that their owner does not declare; undefined: not known for what is served. */
   readonly owned?: () => ConfigStatus["owners"];
 }
@@ -123,8 +125,9 @@ async function respond(
   response.end(request.method === "HEAD" ? undefined : result.text);
 }
 
-function statusOf({ loader, podUid, acknowledged, owned }: OpsNeeds): ConfigStatus {
+function statusOf({ loader, podUid, acknowledged, refused, owned }: OpsNeeds): ConfigStatus {
   const owners = owned?.();
+  const refusals = refused?.() ?? [];
   const index = loader.current?.index;
   return {
     hash: index?.hash ?? null,
@@ -133,6 +136,7 @@ function statusOf({ loader, podUid, acknowledged, owned }: OpsNeeds): ConfigStat
     accepts: [...ACCEPTED_SCHEMA_VERSIONS],
     rejected: loader.rejected,
     objects: acknowledged(),
+    ...(refusals.length === 0 ? {} : { refused: refusals }),
     ...(owners === undefined ? {} : { owners }),
   };
 }

@@ -12,6 +12,7 @@ import type { NewId } from "../lib/ids.ts";
 import { refusesData } from "../store/postgres.ts";
 import { copyGrants, newGrants } from "../billing/declared-grants.ts";
 import { copyKeys } from "./declared-keys.ts";
+import { withinNames } from "./tenant-names.ts";
 import { bumpKeyEpoch, lockAccounts } from "../billing/accounts.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
 
@@ -25,6 +26,8 @@ export interface Copied {
   readonly refused: readonly Refused[];
   /** Ids that are declared in another namespace than the one that owns them: they stay as they were. */
   readonly foreign: readonly string[];
+  /** New ids of namespaces that have used up their names: they are not there. */
+  readonly beyondNames: readonly string[];
 }
 
 export interface Refused {
@@ -42,22 +45,24 @@ export async function copySnapshot(pool: DatabasePool, snapshot: Snapshot, newId
   const { serial } = snapshot.index;
   const { organizations } = snapshot.routing;
   if (!(await begin(pool, serial)))
-    return { changed: [], refused: [], foreign: await readForeign(pool, organizations) };
+    return { changed: [], refused: [], foreign: await readForeign(pool, organizations), beyondNames: [] };
   reachedMoneyStep("directory.begun");
   const copy = new Copy(pool, serial, newId);
   try {
     await copy.run(organizations);
   } catch (error) {
     if (!(error instanceof Superseded)) throw error;
-    return { changed: [...copy.changed], refused: [], foreign: await readForeign(pool, organizations) };
+    const foreign = await readForeign(pool, organizations);
+    return { changed: [...copy.changed], refused: [], foreign, beyondNames: [] };
   }
   const { refused, foreign } = copy;
+  const beyondNames = [...copy.beyondNames];
   // Else each pod tries again, and so knows what it must not call programmed.
-  if (refused.length + foreign.length === 0)
+  if (refused.length + foreign.length + beyondNames.length === 0)
     await pool.query(
       sql.unsafe`update directory_state set copied_serial = ${serial} where begun_serial = ${serial}`,
     );
-  return { changed: [...copy.changed], refused, foreign };
+  return { changed: [...copy.changed], refused, foreign, beyondNames };
 }
 
 /** False: this snapshot, or a newer one, was copied already. */
@@ -81,6 +86,7 @@ async function begin(pool: DatabasePool, serial: number): Promise<boolean> {
 class Copy {
   readonly changed = new Set<string>();
   readonly refused: Refused[] = [];
+  readonly beyondNames = new Set<string>();
   foreign: readonly string[] = [];
   readonly #pool: DatabasePool;
   readonly #serial: number;
@@ -120,18 +126,22 @@ class Copy {
    */
   async #copyBatch(entries: readonly OrganizationEntry[]): Promise<readonly string[]> {
     try {
-      const { copied, waiting } = await this.#inTurn(async (transaction) => {
+      const { copied, waiting, refused } = await this.#inTurn(async (transaction) => {
         const known = await readDeclarations(
           transaction,
           entries.map(({ id }) => id),
         );
-        const news = entries.filter((entry) => known.get(entry.id) !== declarationOf(entry));
+        const changed = entries.filter((entry) => known.get(entry.id) !== declarationOf(entry));
+        // What is copied without some of its names is looked at again by the next copy.
+        const { entries: news, refused } = await withinNames(transaction, changed);
         return {
           copied: news,
           waiting: news.length === 0 ? [] : await copySome(transaction, news, this.#newId),
+          refused,
         };
       });
       for (const { id } of copied) this.changed.add(id);
+      for (const id of refused) this.beyondNames.add(id);
       return waiting;
     } catch (error) {
       if (!refusesData(error)) throw error;

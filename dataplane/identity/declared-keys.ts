@@ -78,12 +78,12 @@ export async function copyKeys(
   };
 }
 
-/** A declared key whose secret another key has. */
+/** A declared key that is not served as it is declared. */
 export interface KeyNote {
   readonly organizationId: string;
   /** In the Organization. */
   readonly path: string;
-  readonly reason: Extract<NoteReason, `Key${string}`>;
+  readonly reason: Extract<NoteReason, `Key${string}` | "NamesUsedUp">;
 }
 
 /** Declared keys that have expired by now (Unix milliseconds). */
@@ -105,8 +105,9 @@ export async function keyNotes(
     ...adminKeys.map(({ name, sha256 }, index) => [id, "admin", name, sha256, `spec.adminKeys[${index}]`]),
   ]);
   const rows = await pool.any(
-    sql.type(z.object({ organizationId: z.string(), path: z.string() }))`
-      select declared.organization_id as "organizationId", declared.path
+    sql.type(z.object({ organizationId: z.string(), path: z.string(), taken: z.boolean() }))`
+      select declared.organization_id as "organizationId", declared.path,
+        exists (select from api_keys other where other.sha256 = declared.sha256) as taken
       from ${sql.unnest(declared, ["text", "text", "text", "text", "text"])}
         as declared (organization_id, kind, name, sha256, path)
       left join api_keys key on key.organization_id = declared.organization_id and key.kind = declared.kind
@@ -115,7 +116,11 @@ export async function keyNotes(
       order by declared.organization_id, declared.path
     `,
   );
-  return rows.map(({ organizationId, path }) => ({ organizationId, path, reason: "KeyConflicted" }));
+  return rows.map(({ organizationId, path, taken }) => ({
+    organizationId,
+    path,
+    reason: taken ? "KeyConflicted" : "NamesUsedUp",
+  }));
 }
 
 /** Which key each declared secret opens, by the secret's SHA-256; all that declare it, as any of them may have it. */

@@ -17,6 +17,7 @@ import type { Holds } from "../billing/holds.ts";
 import { type AskedIds, type Owned, readOwned } from "./owners.ts";
 import { refusedDestinations, type RefusedDestination } from "../notifications/deliveries.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
+import { type ProjectNote, projectNotes } from "./tenant-names.ts";
 
 const RETRY_MS = 1_000;
 /** Postgres may take later what it refuses now: a constraint changes, or what the row collides with goes. */
@@ -43,8 +44,10 @@ export class DirectorySync {
   /** Organization objects that were copied, as `uid/generation`, with what could not be done. */
   #notes = new Map<
     string,
-    { readonly entry: OrganizationEntry; readonly notes: readonly (GrantNote | KeyNote)[] }
+    { readonly entry: OrganizationEntry; readonly notes: readonly (GrantNote | KeyNote | ProjectNote)[] }
   >();
+  /** Organization objects that are not copied, as their namespace has used up its names. */
+  #beyondNames: ReadonlySet<string> = new Set();
   /** What declared secrets opened when a snapshot was last copied whole. */
   #opened: ReturnType<typeof keysBySecret> = new Map();
   /** Of the snapshot copied last. */
@@ -111,6 +114,13 @@ export class DirectorySync {
     });
   }
 
+  /** What `/config/status` lists of the snapshot that is served as refused. */
+  refused(objects: readonly Source[]): NonNullable<ConfigStatus["refused"]> {
+    return objects
+      .filter((source) => this.#beyondNames.has(identity(source)))
+      .map((source) => ({ ...source, reason: "NamesUsedUp" satisfies NoteReason }));
+  }
+
   /** Who owns ids that are not declared by their owner in the snapshot of this serial; undefined: not known yet. */
   owned(serial: number | undefined): Owned | undefined {
     return this.#owned?.serial === serial ? this.#owned?.owned : undefined;
@@ -147,9 +157,11 @@ export class DirectorySync {
   /** @returns false when Postgres refused some of the organizations. */
   async #copyOnce(snapshot: Snapshot): Promise<boolean> {
     const { pool, holds, log, newId } = this.#options;
-    const { changed, refused, foreign } = await copySnapshot(pool, snapshot, newId);
+    const { changed, refused, foreign, beyondNames } = await copySnapshot(pool, snapshot, newId);
     for (const organizationId of foreign)
       log.error({ organizationId }, "another namespace owns this organization's id: it stays as it was");
+    for (const organizationId of beyondNames)
+      log.warn({ organizationId }, "the namespace has used up its names: this organization is not there");
     reachedMoneyStep("directory.copied");
     this.#forgetMoved(snapshot, refused.length === 0);
     for (const { organizationId, error } of refused)
@@ -158,18 +170,31 @@ export class DirectorySync {
     await holds.refresh(changed).catch((error: unknown) => {
       log.warn({ err: error }, "Redis has not heard of changed organizations yet");
     });
-    const kept = new Set([...refused.map(({ organizationId }) => organizationId), ...foreign]);
+    const kept = new Set([
+      ...refused.map(({ organizationId }) => organizationId),
+      ...foreign,
+      ...beyondNames,
+    ]);
     const organizations = snapshot.routing.organizations.filter(({ id }) => !kept.has(id));
     // Read by every pod, whichever of them did the copy.
-    const found = [...(await grantNotes(pool, organizations)), ...(await keyNotes(pool, organizations))];
+    const found = [
+      ...(await grantNotes(pool, organizations)),
+      ...(await projectNotes(pool, organizations)),
+      ...(await keyNotes(pool, organizations)),
+    ];
     const notes = Map.groupBy(found, ({ organizationId }) => organizationId);
     this.#notes = new Map(
       organizations.map((entry) => [identity(entry.source), { entry, notes: notes.get(entry.id) ?? [] }]),
     );
+    this.#beyondNames = new Set(
+      snapshot.routing.organizations
+        .filter(({ id }) => beyondNames.includes(id))
+        .map(({ source }) => identity(source)),
+    );
     await this.#readDestinations();
     this.#asked = { foreign, remembered: Object.keys(snapshot.routing.owners ?? {}) };
     this.#owned = { serial: snapshot.index.serial, owned: await readOwned(pool, this.#asked) };
-    return refused.length + foreign.length === 0;
+    return refused.length + foreign.length + beyondNames.length === 0;
   }
 
   /** An id may have been released, or another process may have copied a newer snapshot. */

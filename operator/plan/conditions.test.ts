@@ -13,10 +13,11 @@ const object: Declared = {
   spec: {},
   faults: [],
 };
+const source = { kind: "ModelRoute", namespace: "default", name: "m", uid: "u" } as const;
 const good: Verdict = { object, accepted: [], resolved: [], serves: 3, notes: [], facts: {} };
 const pod = (
   generation: number | null,
-  more: { notes?: { path: string; reason: string }[]; rejected?: string } = {},
+  more: { notes?: { path: string; reason: string }[]; rejected?: string; refused?: number } = {},
 ) => {
   const report: PodReport = {
     pod: "p",
@@ -27,19 +28,10 @@ const pod = (
       podUid: "p",
       accepts: [1],
       rejected: more.rejected === undefined ? null : { serial: 7, error: more.rejected },
-      objects:
-        generation === null
-          ? []
-          : [
-              {
-                kind: "ModelRoute",
-                namespace: "default",
-                name: "m",
-                uid: "u",
-                generation,
-                notes: more.notes ?? [],
-              },
-            ],
+      objects: generation === null ? [] : [{ ...source, generation, notes: more.notes ?? [] }],
+      ...(more.refused === undefined
+        ? {}
+        : { refused: [{ ...source, generation: more.refused, reason: "NamesUsedUp" }] }),
     },
   };
   return report;
@@ -100,6 +92,16 @@ const cases: readonly Case[] = [
     title: "a pod refused the snapshot",
     delivery: asked(pod(3), pod(2, { rejected: "routes[0]: bad" })),
     programmed: "False Rejected: 1/2 pods; rejected: routes[0]: bad",
+  },
+  {
+    title: "pods refuse the object",
+    delivery: asked(pod(null, { refused: 3 }), pod(null, { refused: 3 }), silent),
+    programmed: "False Refused: refused by 2/3 pods: NamesUsedUp",
+  },
+  {
+    title: "pods refused it as it was before",
+    delivery: asked(pod(3, { refused: 2 })),
+    programmed: "True Programmed: 1/1 pods",
   },
   {
     title: "nobody is asked",
@@ -165,6 +167,19 @@ describe("Ready and Stalled", () => {
       reason: "SecretNotFound",
       message,
     });
+  });
+
+  test("rule 6.4: what the data plane refuses is Stalled, as waiting helps nothing", () => {
+    const refused = status({}, asked(pod(null, { refused: 3 })));
+    for (const [type, is] of [
+      ["Ready", "False"],
+      ["Stalled", "True"],
+    ] as const)
+      expect(conditionOf(refused, type)).toMatchObject({
+        status: is,
+        reason: "Refused",
+        message: "refused by 1/1 pods: NamesUsedUp",
+      });
   });
 
   test("the four conditions are always there, each with the generation it is about", () => {

@@ -75,6 +75,7 @@ export const REASONS = {
     Pending: "Some pods do not serve this generation yet. Wait.",
     NoPods: "No data-plane pod is ready.",
     Rejected: "A pod refused the snapshot; the message has its words.",
+    Refused: "The data plane serves nothing of the object; the message names one of the notes below.",
     NotServed: "This generation is not in the snapshot; the message says whether an older one still is.",
     PublishFailed: "The snapshot could not be written; it is tried again.",
     Unacknowledged: "Folder without --ack: the snapshot is published, and no data plane is asked.",
@@ -89,6 +90,8 @@ export const NOTES: Readonly<Record<NoteReason, string>> = {
     "The grant would take the balance out of its bounds. It is tried again with each change of the configuration.",
   KeyConflicted: "Another key has the same value; this one is not served. Give it one of its own.",
   KeyExpired: "The key has expired and answers 401.",
+  NamesUsedUp:
+    "The namespace, under `tenancy: Namespaced`, has declared and taken away 10,000 organizations, projects and keys: a new one is not served, and its keys answer 401. Use a name again that was declared before.",
   DestinationRefused:
     "The receiver's name leads to an address that is not allowed: nothing is sent. See `allowCIDRs`.",
 };
@@ -102,10 +105,18 @@ const heldBy = oncePer(
 );
 const nothing: ReturnType<typeof heldBy> = new Map();
 
+/** What a pod refuses, by uid. */
+const refusedBy = oncePer(
+  ({ refused = [] }: ConfigStatus): ReadonlyMap<string, NonNullable<ConfigStatus["refused"]>[number]> =>
+    new Map(refused.map((object) => [object.uid, object])),
+);
+
 /** Looks up what the pods hold, once for all objects. */
 export class Holdings {
   readonly delivery: Delivery;
   readonly #pods: readonly ReturnType<typeof heldBy>[];
+  /** Of pods that refuse any. */
+  readonly #refusals: readonly ReturnType<typeof refusedBy>[];
   readonly #rejection: string | null;
   /** Names of pods that are to be named; null: none of the others. */
   readonly #silent: readonly (string | null)[];
@@ -116,6 +127,9 @@ export class Holdings {
     this.delivery = delivery;
     const reports = delivery.kind === "asked" ? delivery.pods : [];
     this.#pods = reports.map(({ status }) => (status === null ? nothing : heldBy(status)));
+    this.#refusals = reports
+      .flatMap(({ status }) => (status === null ? [] : refusedBy(status)))
+      .filter(({ size }) => size > 0);
     this.#silent = reports.map(({ pod, isSilent }) => (isSilent === true ? pod : null));
     const serial = delivery.kind === "asked" ? delivery.serial : null;
     // A pod that cannot even read the serial speaks of what was published last.
@@ -142,6 +156,13 @@ export class Holdings {
       return { status: "False", reason: this.delivery.reason, message: this.delivery.message };
     if (this.delivery.kind === "unasked")
       return { status: "Unknown", reason: "Unacknowledged", message: "published; no data plane is asked" };
+    const refusals = this.#refusals.flatMap((pod) => pod.get(object.uid) ?? []);
+    const refusing = refusals.filter(({ generation }) => generation === object.generation);
+    if (refusing.length > 0) {
+      const reasons = [...new Set(refusing.map(({ reason }) => reason))].join(", ");
+      const message = `refused by ${refusing.length}/${this.#pods.length} pods: ${reasons}`;
+      return { status: "False", reason: "Refused", message };
+    }
     let holding = 0;
     let notes: Set<string> | null = null;
     const silent: string[] = [];
@@ -223,7 +244,10 @@ function makeStatus(verdict: Verdict, judgement: Judgement): ObjectStatus {
     [accepted, resolved, programmed].find(({ status }) => status === "False") ??
     [resolved, programmed].find(({ status }) => status === "Unknown");
   const ready = condition("Ready", cause ?? { status: "True", reason: "Ready", message: programmed.message });
-  const fault = [accepted, resolved].find(({ status }) => status === "False");
+  const isRefused = programmed.reason === "Refused";
+  const fault = [accepted, resolved, ...(isRefused ? [programmed] : [])].find(
+    ({ status }) => status === "False",
+  );
   return {
     object,
     verdict,

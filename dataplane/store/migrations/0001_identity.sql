@@ -22,6 +22,7 @@ create table organizations (
 );
 -- Those that are declared, to be compared with a snapshot; and those that are not, with whom the id belongs to.
 create index organizations_declared on organizations (id) where deleted_at is null;
+create index organizations_namespace on organizations (namespace);
 create index organizations_owned on organizations (deleted_at, id) where deleted_at is not null and namespace is not null;
 
 create table projects (

@@ -1,0 +1,137 @@
+/**
+ * How many names a tenant's namespace may use up (rule 8.3). A row stays for each organization, project and key that was
+ * declared once, as the same name brings back what belongs to it; so who declares ever new ones would fill Postgres for everybody.
+ */
+import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
+import { z } from "zod";
+import type { NoteReason, OrganizationEntry } from "../config/schema.ts";
+
+/** Names of a tenant's namespace that it does not declare any more; beyond them it may use those again, and no new ones. */
+export const MOST_UNDECLARED = 10_000;
+
+export interface WithinNames {
+  /** Without the new projects and keys of namespaces that have used up their names. */
+  readonly entries: readonly OrganizationEntry[];
+  /** Organizations that would be new there. */
+  readonly refused: readonly string[];
+}
+
+/** What of the declarations may be copied. What was copied once always may. */
+export async function withinNames(
+  transaction: DatabaseTransactionConnection,
+  entries: readonly OrganizationEntry[],
+): Promise<WithinNames> {
+  const tenants = entries.filter(({ isTenants }) => isTenants === true);
+  if (tenants.length === 0) return { entries, refused: [] };
+  const known = await readNames(
+    transaction,
+    tenants.map(({ id }) => id),
+  );
+  const growing = tenants.filter((entry) => namesOf(entry).some((name) => !known.has(name)));
+  const full = await fullNamespaces(transaction, growing);
+  const limited = growing.filter(({ source }) => full.has(source.namespace));
+  const refused = new Set(
+    limited.filter(({ id }) => !known.has(nameOf("organization", id))).map(({ id }) => id),
+  );
+  return {
+    entries: entries
+      .filter(({ id }) => !refused.has(id))
+      .map((entry) => (limited.includes(entry) ? withKnown(entry, known) : entry)),
+    refused: [...refused],
+  };
+}
+
+const nameOf = (...parts: readonly string[]): string => JSON.stringify(parts);
+
+const namesOf = ({ id, projects, apiKeys, adminKeys }: OrganizationEntry): string[] => [
+  nameOf("organization", id),
+  ...projects.map((name) => nameOf("project", id, name)),
+  ...apiKeys.map(({ name }) => nameOf("inference", id, name)),
+  ...adminKeys.map(({ name }) => nameOf("admin", id, name)),
+];
+
+function withKnown(entry: OrganizationEntry, known: ReadonlySet<string>): OrganizationEntry {
+  const projects = entry.projects.filter((name) => known.has(nameOf("project", entry.id, name)));
+  return {
+    ...entry,
+    projects,
+    apiKeys: entry.apiKeys.filter(
+      ({ name, project }) => projects.includes(project) && known.has(nameOf("inference", entry.id, name)),
+    ),
+    adminKeys: entry.adminKeys.filter(({ name }) => known.has(nameOf("admin", entry.id, name))),
+  };
+}
+
+/** Their namespaces that have used up their names. By index, whatever others have: who declares again and again asks each time. */
+async function fullNamespaces(
+  transaction: DatabaseTransactionConnection,
+  entries: readonly OrganizationEntry[],
+): Promise<ReadonlySet<string>> {
+  const namespaces = new Set(entries.map(({ source }) => source.namespace));
+  if (namespaces.size === 0) return namespaces;
+  const full = await transaction.anyFirst(sql.type(z.object({ namespace: z.string() }))`
+    select tenant.namespace from unnest(${sql.array([...namespaces], "text")}) as tenant (namespace)
+    cross join lateral (
+      select array_agg(id) filter (where deleted_at is not null) as gone,
+        array_agg(id) filter (where deleted_at is null) as declared
+      from organizations where organizations.namespace = tenant.namespace
+    ) own
+    where ${MOST_UNDECLARED} <= coalesce(cardinality(gone), 0)
+      + (select count(*) from projects where organization_id = any(gone))
+      + (select count(*) from projects where organization_id = any(declared) and archived_at is not null)
+      + (select count(*) from api_keys where organization_id = any(gone) and source = 'declared')
+      + (select count(*) from api_keys
+        where organization_id = any(declared) and source = 'declared' and status = 'inactive')
+  `);
+  return new Set(full);
+}
+
+/** All names that were declared of these organizations. */
+async function readNames(
+  transaction: DatabaseTransactionConnection,
+  ids: readonly string[],
+): Promise<ReadonlySet<string>> {
+  const wanted = sql.fragment`any(${sql.array([...ids], "text")})`;
+  const rows = await transaction.any(
+    sql.type(z.object({ kind: z.string(), id: z.string(), name: z.string().nullable() }))`
+      select 'organization' as kind, id, null as name from organizations where id = ${wanted}
+      union all
+      select 'project', organization_id, name from projects where organization_id = ${wanted}
+      union all
+      select kind, organization_id, name from api_keys where source = 'declared' and organization_id = ${wanted}
+    `,
+  );
+  return new Set(rows.map(({ kind, id, name }) => nameOf(kind, id, ...(name === null ? [] : [name]))));
+}
+
+/** A declared project that is not there. */
+export interface ProjectNote {
+  readonly organizationId: string;
+  /** In the Organization. */
+  readonly path: string;
+  readonly reason: Extract<NoteReason, "NamesUsedUp">;
+}
+
+/** Compares what tenants declare with what is stored. */
+export async function projectNotes(
+  pool: CommonQueryMethods,
+  organizations: readonly OrganizationEntry[],
+): Promise<readonly ProjectNote[]> {
+  const declared = organizations
+    .filter(({ isTenants }) => isTenants === true)
+    .flatMap(({ id, projects }) => projects.map((name) => [id, name]));
+  if (declared.length === 0) return [];
+  const rows = await pool.any(sql.type(z.object({ organizationId: z.string(), name: z.string() }))`
+    select declared.organization_id as "organizationId", declared.name
+    from ${sql.unnest(declared, ["text", "text"])} as declared (organization_id, name)
+    left join projects project
+      on project.organization_id = declared.organization_id and project.name = declared.name
+    where project.id is null or project.archived_at is not null
+    order by declared.organization_id, declared.name
+  `);
+  return rows.map(({ organizationId, name }) => ({
+    organizationId,
+    path: `spec.projects[name=${JSON.stringify(name)}]`,
+    reason: "NamesUsedUp",
+  }));
+}
