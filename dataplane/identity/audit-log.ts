@@ -1,6 +1,12 @@
 /** The audit log: who did what to which key, when and from where. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { ApiError } from "../lib/api-error.ts";
+
+/** Changes of an organization in 24 hours: each leaves a line, and what was made and deleted a row. */
+export const MOST_CHANGES = 10_000;
+/** The same of what their lines hold: limits that name many models are long. */
+export const MOST_CHANGED_BYTES = 16 * 1024 * 1024;
 
 /** Who asks for a change, and from where. */
 export interface Actor {
@@ -35,6 +41,28 @@ export async function writeAuditLog(
     values (${actor.organizationId}, ${actor.keyId}, ${action}, ${keyId}, ${sql.jsonb(changes)}, ${actor.address},
       ${actor.forwardedFor}, ${actor.requestId})
   `);
+}
+
+/**
+ * To be called, once the organization is locked, before a change that may wait: what ends a key may not, and is counted alone.
+ * @throws ApiError 429 beyond `MOST_CHANGES` or `MOST_CHANGED_BYTES`.
+ */
+export async function limitChanges(transaction: CommonQueryMethods, organizationId: string): Promise<void> {
+  const { lines, bytes } = await transaction.one(
+    sql.type(z.object({ lines: z.bigint(), bytes: z.bigint().nullable() }))`
+      select count(*) as lines, sum(changes_bytes)::int8 as bytes from (
+        select at, changes_bytes from audit_log where organization_id = ${organizationId}
+        order by position desc limit ${MOST_CHANGES}
+      ) newest
+      where at > now() - interval '1 day'
+    `,
+  );
+  if (lines >= MOST_CHANGES || (bytes ?? 0n) >= MOST_CHANGED_BYTES)
+    throw new ApiError(
+      "rate_limited",
+      `An organization may change its keys and projects at most ${MOST_CHANGES} times in 24 hours, by at most ${MOST_CHANGED_BYTES} bytes. Keys can still be deactivated and deleted.`,
+      { retryAfterSeconds: 60, retry: false },
+    );
 }
 
 const entrySchema = z.object({

@@ -19,7 +19,7 @@ import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
 import { lockOrganization } from "./lock-organization.ts";
 import type { Principal } from "./principal.ts";
 import { tellKeyEpoch } from "./tell-key-epoch.ts";
-import { writeAuditLog, type Actor, type FieldChanges } from "./audit-log.ts";
+import { limitChanges, writeAuditLog, type Actor, type FieldChanges } from "./audit-log.ts";
 
 /** The prefix and so much of the secret may be shown; 34 characters stay unknown. */
 const HINT_CHARACTERS = keyPrefixes.inference.length + 6;
@@ -166,7 +166,7 @@ export class Keys {
 
   /**
    * Makes a key. Its secret is returned here and never again: only its hash and hint are kept.
-   * @throws ApiError 400 beyond `MOST_KEYS`.
+   * @throws ApiError 400 beyond `MOST_KEYS`, 429 beyond `MOST_CHANGES`.
    */
   async create(
     actor: Actor,
@@ -179,6 +179,7 @@ export class Keys {
     await this.#options.reads.changing(actor.organizationId);
     const key = await this.#options.pool.transaction(async (transaction) => {
       await leaveRoom(transaction, actor.organizationId);
+      await limitChanges(transaction, actor.organizationId);
       const made = await transaction.one(sql.type(keySchema)`
         insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, created_by,
           expires_at, limits)
@@ -197,6 +198,7 @@ export class Keys {
     return { key, secret };
   }
 
+  /** @throws ApiError 429 beyond `MOST_CHANGES`, unless it only switches the key off. */
   async update(actor: Actor, scope: KeyScope, id: string, change: KeyChange): Promise<KeyOutcome> {
     if (Object.keys(change).length === 0) {
       const key = await this.get(scope, id);
@@ -208,6 +210,8 @@ export class Keys {
         change.limits === undefined ? before.limits : changedLimits(before.limits, change.limits);
       const changes = differences(before, { name, status, expiresAt, limits });
       if (Object.keys(changes).length === 0) return { key: before, ended: false };
+      const onlyEnds = status === "inactive" && Object.keys(changes).join() === "status";
+      if (!onlyEnds) await limitChanges(transaction, actor.organizationId);
       const key = await transaction.one(sql.type(keySchema)`
         update api_keys set name = ${name}, status = ${status}, expires_at = from_unix_ms(${expiresAt}::int8),
           limits = ${jsonb(limits)}

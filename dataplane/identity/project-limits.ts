@@ -2,7 +2,7 @@
 import { sql, type DatabasePool } from "slonik";
 import { bumpKeyEpoch } from "../billing/accounts.ts";
 import type { Holds } from "../billing/holds.ts";
-import { writeAuditLog, type Actor } from "./audit-log.ts";
+import { limitChanges, writeAuditLog, type Actor } from "./audit-log.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
 import { lockOrganization } from "./lock-organization.ts";
 import { findProject, type Project } from "./projects.ts";
@@ -10,7 +10,7 @@ import { tellKeyEpoch } from "./tell-key-epoch.ts";
 
 /**
  * null: there is no such project. What stays as it is, is no change. Unless its limits are declared.
- * @throws ApiError 503 when Redis does not hear of it.
+ * @throws ApiError 429 beyond `MOST_CHANGES`, 503 when Redis does not hear of it.
  */
 export async function changeProjectLimits(
   pool: DatabasePool,
@@ -28,6 +28,7 @@ export async function changeProjectLimits(
     const limits = changedLimits(before.limits, change);
     const [from, to] = [textOf(before.limits), textOf(limits)];
     if (from === to) return before;
+    await limitChanges(transaction, organizationId);
     await transaction.query(
       sql.unsafe`update projects set limits = ${jsonb(limits)} where id = ${before.id}`,
     );

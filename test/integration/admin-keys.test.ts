@@ -4,6 +4,7 @@ import OpenAI from "openai";
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
+import { MOST_CHANGED_BYTES, MOST_CHANGES } from "../../dataplane/identity/audit-log.ts";
 import { Keys, MOST_KEYS } from "../../dataplane/identity/keys.ts";
 import { printAuditLog } from "../../dataplane/identity/audit-log-command.ts";
 import { primaryReads } from "../../dataplane/store/reads.ts";
@@ -538,6 +539,50 @@ test("an organization with ten thousand keys makes no more until it deletes one"
   await pool.query(
     sql.unsafe`delete from api_keys where id in ('apikey_full_1', ${String(made.body["id"])})`,
   );
+});
+
+test("beyond ten thousand changes in a day only what ends a key is done, and another organization waits for none of it", async () => {
+  const { pool, b } = world;
+  const call = (method: string, path: string, body?: Record<string, unknown>) =>
+    world.call(b.admin, method, path, body === undefined ? {} : { body });
+  const made = await call("POST", ORGANIZATION, { name: "busy" });
+  const id = String(made.body["id"]);
+  const busy = `${ORGANIZATION}/${id}`;
+  await pool.query(sql.unsafe`
+    insert into audit_log (organization_id, at, actor_key_id, action, key_id, changes, address, request_id)
+    select ${b.id}, now() - interval '23 hours', 'busy', 'key.updated', 'busy', '{}', '', ''
+    from generate_series(1, ${MOST_CHANGES})
+  `);
+  const limits = { requests_per_minute: 60 };
+  for (const [path, body] of [
+    [ORGANIZATION, { name: "one more" }],
+    [busy, { name: "another" }],
+    [busy, { name: "another", status: "inactive" }],
+    ["/v1/organization/projects/default", { limits }],
+  ] as const) {
+    const refused = await call("POST", path, body);
+    expect([refused.status, JSON.stringify(refused.body)], path).toEqual([
+      429,
+      expect.stringContaining("at most 10000 times in 24 hours"),
+    ]);
+  }
+  expect((await call("POST", busy, { name: "busy" })).status, "no change").toBe(200);
+  const { id: other } = await make("meanwhile");
+  expect((await admin("DELETE", `${PROJECT}/${other}`)).status).toBe(200);
+  expect((await call("POST", busy, { status: "inactive" })).status).toBe(200);
+  expect((await call("POST", busy, { status: "active" })).status).toBe(429);
+  expect((await call("DELETE", `${PROJECT}/${id}`)).status).toBe(200);
+  await pool.query(sql.unsafe`update audit_log set at = at - interval '2 hours' where actor_key_id = 'busy'`);
+  await pool.query(sql.unsafe`
+    insert into audit_log (organization_id, actor_key_id, action, key_id, changes, address, request_id)
+    select ${b.id}, 'long', 'key.updated', 'long', jsonb_build_object('limits', repeat('x', 65536)), '', ''
+    from generate_series(1, ${MOST_CHANGED_BYTES / 65_536})
+  `);
+  expect((await call("POST", ORGANIZATION, { name: "long ones" })).status).toBe(429);
+  await pool.query(sql.unsafe`delete from audit_log where actor_key_id = 'long'`);
+  const again = await call("POST", ORGANIZATION, { name: "the day after" });
+  expect(again.status).toBe(200);
+  expect((await call("DELETE", `${PROJECT}/${String(again.body["id"])}`)).status).toBe(200);
 });
 
 describe("ids and credentials", () => {

@@ -112,6 +112,8 @@ create table audit_log (
   key_id text not null,
   -- What changed, field by field: {"name": {"from": …, "to": …}}; never a secret.
   changes jsonb not null,
+  -- How large that is, known without reading it: an organization may write so much in a day.
+  changes_bytes integer not null generated always as (octet_length(changes::text)) stored,
   -- The peer of the connection, and what it said about whom it speaks for (unchecked).
   address text not null,
   forwarded_for text,
