@@ -6,6 +6,7 @@ import { UsageRetention } from "./billing/usage-retention.ts";
 import type { SnapshotLoader } from "./config/load.ts";
 import type { Stops } from "./end-serving.ts";
 import type { Environment } from "./environment.ts";
+import { KeyRetention } from "./identity/key-retention.ts";
 import { Recurring } from "./lib/recurring.ts";
 import { NotificationSender } from "./notifications/sender.ts";
 import type { ServingParts } from "./open-serving.ts";
@@ -53,6 +54,7 @@ export function startBackgroundWork(needs: BackgroundNeeds): BackgroundWork {
   });
   const helpers = [
     new Recurring(log, "files", FILES_SWEEP_MS, () => serving.files.sweep()),
+    new KeyRetention({ pool, log, retentionMs: environment.RETENTION_AUDIT }),
     ...(environment.METRICS_ORGANIZATIONS ? [balances(pool, loader, log)] : []),
     ...(retentionMs === undefined ? [] : [new UsageRetention({ pool, clock, log, retentionMs, dropRows })]),
   ];

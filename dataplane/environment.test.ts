@@ -87,6 +87,13 @@ test.each(["34d", "839h", "0", "1h"])("RETENTION_USAGE=%s is refused", (value) =
   );
 });
 
+test("RETENTION_AUDIT is days or hours, 400 days without, and at least 35", () => {
+  const read = (value: string) => readEnvironment({ ...needed, RETENTION_AUDIT: value }).RETENTION_AUDIT;
+  expect(read("")).toBe(400 * 86_400_000);
+  expect(read("840h")).toBe(35 * 86_400_000);
+  for (const value of ["34d", "0", "1y"]) expect(() => read(value)).toThrow(/RETENTION_AUDIT: must be/);
+});
+
 test("RETENTION_USAGE is days or hours, and for ever without; RETENTION_DROP is true or false", () => {
   const read = (more: Record<string, string>) => readEnvironment({ ...needed, ...more });
   expect(read({}).RETENTION_USAGE).toBe(undefined);

@@ -52,6 +52,8 @@ const usageRetention = duration.refine(
   (ms) => ms >= 35 * DAY_MS,
   "must be at least 35d, as younger usage may still change; leave it out to keep usage for ever",
 );
+/** Usage of a key that was deleted comes until then, as above. */
+const auditRetention = duration.refine((ms) => ms >= 35 * DAY_MS, "must be at least 35d");
 
 export const environmentSchema = z.object({
   HOST: withDefault(z.string(), "0.0.0.0"),
@@ -93,6 +95,8 @@ export const environmentSchema = z.object({
   BODY_BUDGET: optional(bytes),
   /** How long what is known of a request can be asked for (rule 14.1). */
   RETENTION_REQUESTS: withDefault(requestRetention, "7d"),
+  /** How long the audit log tells of a change, and a deleted key without usage is known. */
+  RETENTION_AUDIT: withDefault(auditRetention, "400d"),
   /** A month that is older than this is closed (rule 12.5). Default: none is. */
   RETENTION_USAGE: optional(usageRetention),
   /** Rows of closed months are dropped, instead of kept in tables of their own. */

@@ -59,6 +59,8 @@ const DATA_KEY = { pattern: "^[-._a-zA-Z0-9]+$" };
 const LABEL_KEY = "^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 /** Stands in the alerts, between quotes of PromQL and in lines of YAML that have none. */
 const JOB_WORD = "[-_./@:A-Za-z0-9]*[-_./@A-Za-z0-9]";
+/** With less no pod starts. */
+const AT_LEAST_35_DAYS = "((3[5-9]|[4-9][0-9]|[1-9][0-9]{2,3})d|(8[4-9][0-9]|9[0-9]{2}|[1-9][0-9]{3})h)";
 /** As the Prometheus operator's definitions have it: largest unit first. */
 const INTERVAL = "^(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?$";
 /** Names of objects and of data keys, by their last name; empty where the default is. */
@@ -103,10 +105,8 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
       { const: 0 },
     ],
   },
-  // What is less than 35d no pod starts with.
-  "retention.usage": pattern(
-    "^((3[5-9]|[4-9][0-9]|[1-9][0-9]{2,3})d|(8[4-9][0-9]|9[0-9]{2}|[1-9][0-9]{3})h)?$",
-  ),
+  "retention.audit": pattern(`^${AT_LEAST_35_DAYS}$`),
+  "retention.usage": pattern(`^${AT_LEAST_35_DAYS}?$`),
   "postgres.sslMode": { enum: ["disable", "require", "no-verify"] },
   // An address, or nothing.
   publicUrl: pattern("^(https?://[^/\\s?#][^\\s?#]*)?$"),

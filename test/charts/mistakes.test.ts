@@ -44,6 +44,8 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ],
   ["/commonLabels/cost-centre", { commonLabels: { "cost-centre": 4711 } }],
   ["/dataPlane/sidecars/0", { dataPlane: { sidecars: [{ image: "proxy:1" }] } }],
+  ["/retention/audit", { retention: { audit: "34d" } }],
+  ["/retention/audit", { retention: { audit: "" } }],
   ["/retention/usage", { retention: { usage: "34d" } }],
   ["/retention/usage", { retention: { usage: "839h" } }],
   ["/retention/requests", { retention: { requests: "1w" } }],

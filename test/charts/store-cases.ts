@@ -76,6 +76,7 @@ export const storeCases: readonly Case[] = [
   ...(
     [
       ["requests", "RETENTION_REQUESTS", "12h"],
+      ["audit", "RETENTION_AUDIT", "90d"],
       ["usage", "RETENTION_USAGE", "400d"],
       ["drop", "RETENTION_DROP", true],
     ] as const

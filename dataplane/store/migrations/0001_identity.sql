@@ -72,6 +72,8 @@ create table api_keys (
   limits_bytes integer not null generated always as (coalesce(octet_length(limits::text), 0)) stored,
   -- Deleted through the admin API: not listed, never active again; its usage stays (rule 5.7).
   deleted_at timestamptz,
+  -- Deleted long ago, and its usage names it: it stays, and is not looked at again (dataplane/identity/key-retention.ts).
+  has_usage boolean not null default false,
   check ((kind = 'inference') = (project_id is not null))
 );
 -- Without those that were deleted: an organization may make and delete keys for every job of its.
@@ -80,6 +82,7 @@ where source <> 'identity' and deleted_at is null;
 create index api_keys_people on api_keys (organization_id, position desc) where source = 'identity';
 create index api_keys_project on api_keys (project_id, position desc)
 where source <> 'identity' and deleted_at is null;
+create index api_keys_deleted on api_keys (deleted_at) where source = 'created' and not has_usage and deleted_at is not null;
 -- A declared key is known by its name: a new secret under the same name is the same key.
 create unique index api_keys_declared on api_keys (organization_id, kind, name) where source = 'declared';
 
@@ -100,7 +103,8 @@ create table directory_state (
 );
 insert into directory_state (begun_serial, copied_serial) values (0, 0);
 
--- Who made, changed and deleted which key through the admin API, when and from where. Rows are only ever added.
+-- Who made, changed and deleted which key through the admin API, when and from where. Rows are only ever added, and leave after
+-- RETENTION_AUDIT.
 create table audit_log (
   position bigint generated always as identity primary key,
   organization_id text not null references organizations (id),
