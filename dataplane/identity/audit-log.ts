@@ -3,8 +3,8 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 
-/** Changes of an organization in 24 hours: each leaves a line, and what was made and deleted a row. */
-export const MOST_CHANGES = 10_000;
+/** Changes of an organization in 24 hours, enough to make all of its keys anew: each leaves a line, and what was made and deleted a row. */
+export const MOST_CHANGES = 20_000;
 /** The same of what their lines hold: limits that name many models are long. */
 export const MOST_CHANGED_BYTES = 16 * 1024 * 1024;
 
