@@ -37,5 +37,14 @@ const known: readonly (readonly [RegExp, string])[] = [
 /** The message of a 404 for a path that no route serves. */
 export function absence(method: string, path: string): string {
   const entry = known.find(([pattern]) => pattern.test(path));
-  return entry?.[1] ?? `There is no ${method} ${path.slice(0, 200)} here.`;
+  return entry?.[1] ?? `There is no ${method} ${path.slice(0, 200)} here${baseAddressAdvice(path)}`;
+}
+
+/** What is most often wrong where a path is: the clients of one vendor add `/v1` to their base address, the other's do not. */
+function baseAddressAdvice(path: string): string {
+  if (/^\/v1\/v1(\/|$)/.test(path))
+    return ": paths have one /v1, and this client adds it by itself; leave it out of its base URL.";
+  if (!/^\/v1(\/|$)/.test(path))
+    return ": paths of the API begin with /v1; does the client's base URL lack it?";
+  return ".";
 }

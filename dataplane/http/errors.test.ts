@@ -131,7 +131,13 @@ describe("what is not there", () => {
     ["POST", "/v1/completions", /not offered/],
     ["GET", "/v1/skills", /planned/],
     ["POST", "/v1/skills/s/versions", /planned/],
-    ["GET", "/v1/whatever", /There is no GET \/v1\/whatever/],
+    ["GET", "/v1/whatever", /There is no GET \/v1\/whatever here\.$/],
+    ["POST", "/v1/v1/messages", /There is no POST \/v1\/v1\/messages here: .*one \/v1/],
+    ["GET", "/v1/v1", /one \/v1/],
+    ["GET", "/v1/v1beta", /here\.$/],
+    ["POST", "/chat/completions", /There is no POST \/chat\/completions here: .*begin with \/v1/],
+    ["GET", "/", /begin with \/v1/],
+    ["POST", "/v1beta/models", /begin with \/v1/],
   ])("%s %s says so", (method, path, words) => {
     expect(absence(method, path)).toMatch(words);
   });
