@@ -50,12 +50,12 @@ export function authenticate(asked: Authentication): Principal | Promise<Princip
   const key = presentedKey(headers);
   if (people !== undefined && key !== undefined && hasTokenForm(key)) return findPerson(asked, people, key);
   if (key === undefined) throw unknownCallers.refusal(address, missingKey(needed));
-  if (!hasKeyForm(key)) throw unknownCallers.refusal(address, notValid(key, needed));
+  if (!hasKeyForm(key)) throw unknownCallers.refusal(address, ofOtherKind(key, needed) ?? malformedKey());
   const sha256 = hash("sha256", key, "hex");
   if (!directory.knows(sha256)) return findUnknown(asked, key, sha256);
   const found = directory.find(sha256, maxAgeMs);
   const check = (principal: Principal | null) => {
-    if (principal === null) throw unknownCallers.refusal(address, notValid(key, needed));
+    if (principal === null) throw unknownCallers.refusal(address, notFound(key, needed));
     return principal;
   };
   return found instanceof Promise ? found.then(check) : check(found);
@@ -68,7 +68,7 @@ async function findUnknown(
 ): Promise<Principal> {
   const lookup = unknownCallers.ask(address);
   const principal = await (lookup.atOnce ? directory.find(sha256, maxAgeMs) : directory.findQueued(sha256));
-  if (principal === null) throw lookup.within ? notValid(key, needed) : tooManyRefusals();
+  if (principal === null) throw lookup.within ? notFound(key, needed) : tooManyRefusals();
   unknownCallers.found(address, lookup);
   return principal;
 }
@@ -131,10 +131,12 @@ export function kindFault({ keyId, kind }: Principal, needed: KeyKind, method: s
 /** Whether a key can be one, of either kind. */
 const hasKeyForm = (key: string): boolean => keyForms.inference.test(key) || keyForms.admin.test(key);
 
-/** What is told of a key that is unknown, or cannot be one. */
-function notValid(key: string, needed: KeyKind): ApiError {
+/** What is told of a key that nobody is found by: which of the reasons it was is nobody's to know. */
+const notFound = (key: string, needed: KeyKind): ApiError => ofOtherKind(key, needed) ?? unservedKey();
+
+function ofOtherKind(key: string, needed: KeyKind): ApiError | undefined {
   const other: KeyKind = needed === "inference" ? "admin" : "inference";
-  return key.startsWith(keyPrefixes[other]) ? wrongKind(needed) : invalidKey();
+  return key.startsWith(keyPrefixes[other]) ? wrongKind(needed) : undefined;
 }
 
 const missingKey = (needed: KeyKind) =>
@@ -144,7 +146,13 @@ const missingKey = (needed: KeyKind) =>
   );
 
 /** The words that Claude Code and the SDKs' users know ("invalid x-api-key"). */
-const invalidKey = () => new ApiError("authentication", "invalid x-api-key: incorrect API key provided.");
+const malformedKey = () => new ApiError("authentication", "invalid x-api-key: incorrect API key provided.");
+
+const unservedKey = () =>
+  new ApiError(
+    "authentication",
+    "invalid x-api-key: this key is not known here, has expired, was switched off, or its organization is suspended.",
+  );
 
 const wrongKind = (needed: KeyKind) =>
   new ApiError(

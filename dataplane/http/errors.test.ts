@@ -261,6 +261,15 @@ describe("keys (dialects.md §A1, rule 5.8)", () => {
     expect(await response.text()).toMatch(/needs an admin key \(sk-adm-svc-/);
   });
 
+  test.each([
+    ["unknown", `sk-svc-${"z".repeat(40)}`],
+    ["of a suspended organization", sampleKeys.suspended],
+  ])("a key that is %s is told what may have become of it", async (_, key) => {
+    const { message } = (JSON.parse((await get({ "x-api-key": key })).text) as { error: { message: string } })
+      .error;
+    expect(message).toMatch(/^invalid x-api-key: .*expired.*switched off.*suspended/);
+  });
+
   test("a route that does not say which key it needs cannot be added", async () => {
     const careless: Routes = (app) => app.get("/v1/open", () => "{}");
     await expect(startTestServer([careless])).rejects.toThrow(/does not say which key/);
