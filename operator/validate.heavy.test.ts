@@ -82,7 +82,10 @@ describe("npm run validate", { timeout: 60_000 }, () => {
   });
 
   test("a folder that is not there and a wrong option exit with 2", () => {
-    expect(run("/nonexistent/folder").status).toBe(2);
+    expect(run("/nonexistent/folder")).toMatchObject({
+      status: 2,
+      stderr: "validate: there is no /nonexistent/folder\n",
+    });
     expect(run(".", "--format", "xml").status).toBe(2);
     const { status, stderr } = run("--help");
     expect(status).toBe(2);

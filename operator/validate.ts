@@ -2,6 +2,7 @@
  * `npm run validate -- DIR [--format json]` and the flags of a tenancy: everything that the operator would refuse or miss in a folder, for CI.
  * Exit 0: nothing; 1: one line per fault `file:line kind/name path: reason`; 2: it could not be done.
  */
+import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
 import { parseArgs } from "node:util";
 import { Identities } from "./folder/identities.ts";
@@ -103,6 +104,7 @@ async function main(): Promise<number> {
     console.error(USAGE);
     return 2;
   }
+  if (!existsSync(folder)) throw new Error(`there is no ${folder}`);
   const { faults, objects, files } = await validateFolder(folder, tenancyOfFlags(values));
   if (values.format === "json") console.log(JSON.stringify({ objects, files, faults }, null, 2));
   else for (const fault of faults) console.log(faultLine(fault));
