@@ -76,6 +76,19 @@ describe("npm run validate", { timeout: 60_000 }, () => {
     });
   });
 
+  test("a number where a text belongs is to be put in quotes", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
+    const spec = "{credits: {grants: [{name: first, amount: 100}]}, displayName: true}";
+    const organization = `apiVersion: gapura.dev/v1alpha1\nkind: Organization\nmetadata: {name: acme}\nspec: ${spec}\n`;
+    await writeFile(join(folder, "organization.yaml"), organization);
+    const { faults } = await validateFolder(folder);
+    await rm(folder, { recursive: true });
+    expect(faults.map(({ path, message }) => [path, message])).toEqual([
+      ["spec.displayName", "must be a string, in quotes"],
+      ["spec.credits.grants[0].amount", "must be a string, in quotes"],
+    ]);
+  });
+
   test("a folder is meant from where the user stands, and its files are told from there", () => {
     expect(runFrom(join(root, "hack", "demo"), ".").stdout).toBe("6 objects in 4 files are valid\n");
     expect(runFrom(join(root, golden("broken-file")), "step-3").stdout).toMatch(/^step-3\/all\.yaml:5 /);

@@ -115,7 +115,7 @@ function wording(issue: z.core.$ZodIssue): string {
   if (issue.input === undefined && issue.code !== "custom") return "is required";
   switch (issue.code) {
     case "invalid_type":
-      return `must be ${article[issue.expected] ?? issue.expected}${oldBoolean(issue)}`;
+      return `must be ${article[issue.expected] ?? issue.expected}${writtenOtherwise(issue)}`;
     case "invalid_value":
       return `must be ${issue.values.length === 1 ? "" : "one of "}${issue.values.map(String).join(", ")}`;
     case "too_small":
@@ -132,11 +132,14 @@ function wording(issue: z.core.$ZodIssue): string {
   }
 }
 
-/** YAML 1.1, which kubectl reads, takes these words for booleans; a folder's YAML 1.2 takes them for text. */
-const oldBoolean = ({ expected, input }: z.core.$ZodIssueInvalidType): string =>
-  expected === "boolean" && typeof input === "string" && /^(y|yes|n|no|on|off)$/i.test(input)
+/** How YAML reads what was written, where that is not what was meant: numbers, and words that YAML 1.1, which kubectl reads, takes for booleans. */
+function writtenOtherwise({ expected, input }: z.core.$ZodIssueInvalidType): string {
+  if (expected === "string" && (typeof input === "number" || typeof input === "boolean"))
+    return ", in quotes";
+  return expected === "boolean" && typeof input === "string" && /^(y|yes|n|no|on|off)$/i.test(input)
     ? "; yes, no, on and off are text in YAML 1.2"
     : "";
+}
 
 const bound = (origin: string, side: "least" | "most") =>
   origin === "string" || origin === "array" ? `have at ${side}` : `be at ${side}`;
