@@ -57,6 +57,13 @@ test("a command without a store is told which variable is missing", () => {
   expect(() => readDatabaseUrl({})).toThrow(/DATABASE_URL is missing/);
 });
 
+test("a folder of snapshots that is empty text is told so", () => {
+  const stores = { DATABASE_URL: "postgres://x/y", REDIS_URL: "redis://x" };
+  expect(() => readEnvironment({ ...stores, GAPURA_CONFIG_DIR: "" })).toThrow(
+    /\n {2}GAPURA_CONFIG_DIR: is empty$/,
+  );
+});
+
 test.each([
   "http://x",
   "redis-sentinel://s1",

@@ -69,7 +69,7 @@ export const environmentSchema = z.object({
   REDIS_URL: redisUrl,
   /** Default: REDIS_URL. */
   REDIS_CACHE_URL: optional(redisUrl),
-  GAPURA_CONFIG_DIR: z.string().min(1),
+  GAPURA_CONFIG_DIR: z.string().min(1, "is empty"),
   /** `kid:base64,...`; the first one seals. */
   GAPURA_SEAL_KEYS: optional(z.string()),
   /** The address that clients use, for links in answers. */
