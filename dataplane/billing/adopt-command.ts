@@ -37,5 +37,6 @@ export async function adopt(
   const lines = losses.map(
     ({ organizationId, lost }) => `${organizationId}: lost ${creditsText(lost)} credits`,
   );
-  return [...lines, "Redis goes on with this Postgres; what was lost is charged"];
+  const outcome = losses.length === 0 ? "nothing was lost" : "what was lost is charged";
+  return [...lines, `Redis goes on with this Postgres; ${outcome}`];
 }

@@ -141,6 +141,10 @@ test("a data plane that starts on a restored ledger charges nothing, says what t
     "org: lost 0.0006 credits",
     "Redis goes on with this Postgres; what was lost is charged",
   ]);
+  // Whoever asks once more is not told that anything was charged.
+  expect(await adopt(late.pool, late.redis, options)).toEqual([
+    "Redis goes on with this Postgres; nothing was lost",
+  ]);
   await late.upkeep.look();
   expect(late.holds.fault).toBeNull();
   await charge(late, 200);
