@@ -151,7 +151,7 @@ const malformedKey = () => new ApiError("authentication", "invalid x-api-key: in
 const unservedKey = () =>
   new ApiError(
     "authentication",
-    "invalid x-api-key: this key is not known here, has expired, was switched off, or its organization is suspended.",
+    "invalid x-api-key: incorrect API key provided. It is not known here, has expired, was switched off, or its organization is suspended.",
   );
 
 const wrongKind = (needed: KeyKind) =>
