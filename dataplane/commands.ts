@@ -55,6 +55,7 @@ async function runMigrations(args: readonly string[], environment: NodeJS.Proces
   refuseArguments("migrate", args);
   const { migrate } = await import("./store/migrate.ts");
   await migrate(readMigrateUrl(environment), { say });
+  say("the database is up to date");
 }
 
 async function runGrant(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {

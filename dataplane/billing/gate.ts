@@ -1,6 +1,6 @@
 /** Who may begin: one request's way to a hold, and what a refused one is told (design.md §5, rule 1.8). */
 import { LRUCache } from "lru-cache";
-import { isWithinLimits } from "../config/find-route.ts";
+import { isWithinLimits, modelNotFound } from "../config/find-route.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { inBackground } from "../lib/in-background.ts";
 import type { AccountLoader } from "./account-loader.ts";
@@ -200,8 +200,7 @@ export class Gate {
       renew: (key: CurrentKey) => {
         const { model } = request;
         // Its route was found by what the key was remembered to allow.
-        if (!isWithinLimits(key.limits, model))
-          throw new ApiError("model_not_found", `model: ${model}`, { param: "model" });
+        if (!isWithinLimits(key.limits, model)) throw modelNotFound(model);
         bill.renew(key);
       },
     };
