@@ -49,8 +49,14 @@ export const chatFields = fieldTable([
   ["messages.content.prompt_cache_breakpoint", dropped, dropped, dropped],
   ["max_tokens", mapped, mapped, mapped],
   ["max_completion_tokens", mapped, mapped, mapped],
-  ["temperature", mapped, mapped, mapped, { note: "at most 1 toward Messages" }],
-  ["top_p", mapped, mapped, mapped],
+  [
+    "temperature",
+    mapped,
+    mapped,
+    mapped,
+    { note: "at most 1 toward Messages; with thinking, below 1 dropped" },
+  ],
+  ["top_p", mapped, mapped, mapped, { note: "toward Messages with thinking, below 0.95 dropped" }],
   ["n", refused, refused, refused, { neutral: [1] }],
   [
     "stop",

@@ -29,25 +29,43 @@ export function writeMessagesRequest(
   noteLosses(carry, "messages", notes);
   refuseMedia(request, carry, target);
   const { thinking: _thinking, output_config: _config, temperature, top_p, top_k, ...rest } = request;
+  const thought = writeThinking(request, carry, target, notes);
   const body: Record<string, unknown> = {
     ...rest,
     model: target.upstreamModel,
     max_tokens: clampOutput(request.max_tokens, target) ?? target.maxOutputTokens,
     ...writeConversation(request, carry, target.ownAccount),
     ...(request.tools && { tools: request.tools.map(writeTool) }),
-    ...writeThinking(request, carry, target, notes),
+    ...thought,
     ...writeMetadata(request, carry),
   };
   if (noteSampling(request, target, notes)) {
-    // Chat and Responses go up to 2, Messages to 1.
-    if (temperature !== undefined)
-      body["temperature"] = carry.dialect === "messages" ? temperature : Math.min(temperature, 1);
-    if (top_p !== undefined) body["top_p"] = top_p;
-    if (top_k !== undefined) body["top_k"] = top_k;
+    const thinks = thought.thinking !== undefined && thought.thinking.type !== "disabled";
+    const sampling = { temperature, top_p, top_k };
+    Object.assign(body, carry.dialect === "messages" ? sampling : writeSampling(request, thinks, notes));
   }
   if (carry.dialect === "messages") for (const field of droppedToMessages) delete body[field];
   else writeStops(body, request, notes);
   return body as JsonObject;
+}
+
+/** With thinking Messages refuses any other temperature than 1, and a `top_p` below this. */
+const LEAST_TOP_P_WITH_THINKING = 0.95;
+
+/** Chat's and Responses' temperature goes up to 2, and with any effort. */
+function writeSampling(
+  { temperature, top_p }: MessagesRequest,
+  thinks: boolean,
+  notes: DropListener,
+): Pick<MessagesRequest, "temperature" | "top_p"> {
+  const keepsTemperature = !thinks || (temperature ?? 1) >= 1;
+  const keepsTopP = !thinks || (top_p ?? 1) >= LEAST_TOP_P_WITH_THINKING;
+  if (!keepsTemperature) notes.dropped("temperature");
+  if (!keepsTopP) notes.dropped("top_p");
+  return {
+    ...(keepsTemperature && temperature !== undefined && { temperature: Math.min(temperature, 1) }),
+    ...(keepsTopP && top_p !== undefined && { top_p }),
+  };
 }
 
 /** Messages wants the schema of every input to say that it is an object; the other dialects take that as said. */
