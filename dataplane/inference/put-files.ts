@@ -56,7 +56,17 @@ function editOf(
   const { start, end, value } = objectAt(body, reference.objectStart);
   const { file_id: _id, ...rest } = value;
   const text = JSON.stringify({ ...rest, ...contentOf(dialect, root, reference, value, file) });
-  return { start, end, text };
+  return { start, end, text: text + titleOf(dialect, root, reference, file) };
+}
+
+/**
+ * What follows the source of a Messages document: its file's name as its title, where the client gives it none. The
+ * other dialects have the name beside the content.
+ */
+function titleOf(dialect: Dialect, root: JsonObject, reference: Reference, { filename }: InlineFile): string {
+  const block = dialect === "messages" ? at(root, reference.path.slice(0, -2)) : undefined;
+  if (!isObject(block) || block["type"] !== "document" || Object.hasOwn(block, "title")) return "";
+  return `,"title":${JSON.stringify(filename)}`;
 }
 
 function contentOf(

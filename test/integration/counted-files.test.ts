@@ -146,7 +146,8 @@ test("an own file goes to the upstream that counts as what it holds", async () =
 
 test.each(["here", "chat"])("counted here, a file's text is as many tokens as inline (%s)", async (model) => {
   const source = { type: "text", media_type: "text/plain", data: prose };
-  const inline = await count(bodyOf(model, [{ type: "document", source }]));
+  // With its name, which goes with it.
+  const inline = await count(bodyOf(model, [{ type: "document", source, title: "prose.txt" }]));
   const { status, told } = await count(bodyOf(model, [document("prose")]));
   expect(status).toBe(200);
   expect(told).toEqual(inline.told);
