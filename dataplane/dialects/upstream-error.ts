@@ -5,6 +5,7 @@
  */
 import { ApiError } from "../lib/api-error.ts";
 import type { ErrorCode } from "../lib/api-error.ts";
+import { closedJson } from "../lib/json-prefix.ts";
 import type { Dialect } from "./dialect.ts";
 import { chatFields } from "./chat/request-fields.ts";
 import { objectOf, parseJson, stringOf } from "./fields.ts";
@@ -250,10 +251,29 @@ function fieldErrors(detail: unknown): FieldError[] {
   });
 }
 
-/** The three dialects, vLLM's flat form, FastAPI's `detail`; empty words for anything else. */
+/** The three dialects, vLLM's flat form, FastAPI's `detail`, or how one begins; empty words for anything else. */
 function readErrorBody(bytes: string | Uint8Array): ReportedError {
-  const body = objectOf(parseJson(textIn(bytes)));
+  const text = textIn(bytes);
+  const body = parseJson(text);
+  return body === undefined ? readBegunError(text) : reportedIn(body);
+}
+
+function reportedIn(json: unknown): ReportedError {
+  const body = objectOf(json);
   return reported(body?.["error"] ?? stringOf(body?.["detail"]) ?? body);
+}
+
+/** Of an error that was cut: its last word may be the beginning of what nobody may see, and half a code is none. */
+function readBegunError(begun: string): ReportedError {
+  const { type, code, message, param, details } = reportedIn(parseJson(closedJson(begun)));
+  const isWhole = (text: string) => begun.includes(JSON.stringify(text));
+  return {
+    type: isWhole(type) ? type : "",
+    code: isWhole(code) ? code : "",
+    message: isWhole(message) ? message : message.slice(0, Math.max(0, message.lastIndexOf(" "))),
+    param: param !== null && isWhole(param) ? param : null,
+    details: details.filter(({ field }) => isWhole(field)),
+  };
 }
 
 const textIn = (bytes: string | Uint8Array): string =>

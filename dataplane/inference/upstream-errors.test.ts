@@ -80,3 +80,45 @@ describe("rule 2.12: our own key and address are taken out, whatever they look l
     },
   );
 });
+
+describe("rule 2.12: an error body that is too long to be read whole says what its beginning says", () => {
+  const long = "word ".repeat(20_000);
+  const after = (body: object, status = 400) => {
+    fake.next({ raw: { status, body: JSON.stringify(body), contentType: "application/json" } });
+    return refusal(callTo("chat", bodyOf("chat")));
+  };
+
+  test("a message that was cut", async () => {
+    const error = await after({ error: { type: "invalid_request_error", message: `bad tool: ${long}` } });
+    expect(error.code).toBe("invalid_request");
+    expect(error.message).toMatch(/^bad tool: word word/);
+  });
+
+  test("a message before what was cut, with its field and code", async () => {
+    const said = { message: "no such tool", param: "tools[0].type", code: "bad_tool", input: long };
+    expect(await after({ error: said })).toMatchObject({
+      code: "invalid_request",
+      message: "no such tool",
+      param: "tools[0].type",
+      reportedCode: "bad_tool",
+    });
+  });
+
+  test("a prompt that does not fit", async () => {
+    const message = "maximum context length is 10 tokens, you requested 20 tokens";
+    expect((await after({ error: { message, input: long } })).code).toBe("context_length_exceeded");
+  });
+
+  test("the fields that a validator names, whose values it repeats", async () => {
+    const detail = [{ type: "extra_forbidden", loc: ["body", "seed"], msg: "no", input: long }];
+    expect(await after({ detail }, 422)).toMatchObject({ code: "invalid_request", param: "seed" });
+  });
+
+  test("but never the half of a word, which may be that of a key, and nothing of our account", async () => {
+    const secret = `x ${"y".repeat(70_000)}`;
+    const cut = await after({ error: { message: secret } });
+    expect(cut.message).toBe("x");
+    const ours = await after({ error: { message: "Your credit balance is too low", input: long } });
+    expect(ours.code).toBe("upstream_error");
+  });
+});

@@ -168,10 +168,13 @@ export class Attempt implements UpstreamAnswer {
     this.#request.summary.upstreamWaitMs += performance.now() - this.#startedAt;
   }
 
-  /** Reads what an error says, with a bound in bytes and time: the status alone is enough to go on with. */
+  /** Reads what an error says, or how it begins, with a bound in bytes and time: the status alone is enough to go on with. */
   async #refused(call: UpstreamCall, head: AnswerHead): Promise<never> {
     const timer = setTimeout(() => call.abort("idle"), ERROR_BODY_MS);
-    const body = await call.whole(MAX_ERROR_BYTES).catch(() => Buffer.alloc(0));
+    const body = await call.whole(MAX_ERROR_BYTES).catch((error: unknown) => {
+      if (!(error instanceof CallError)) throw error;
+      return error.begun.subarray(0, MAX_ERROR_BYTES);
+    });
     clearTimeout(timer);
     throw failureOfStatus(head, body, this.upstream, this.#request.route, this.own(), Date.now());
   }
