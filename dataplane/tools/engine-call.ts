@@ -12,7 +12,8 @@ export interface EngineRequest {
 }
 
 export type EngineAnswer =
-  | { readonly kind: "json"; readonly json: unknown }
+  /** `timing` is its `server-timing` header; empty without one. */
+  | { readonly kind: "json"; readonly json: unknown; readonly timing: string }
   /** `status` is null when there was no answer; `detail` is for logs and holds no credential. */
   | { readonly kind: "failed"; readonly status: number | null; readonly detail: string };
 
@@ -40,7 +41,8 @@ export async function callEngine(
       return { kind: "failed", status: statusCode, detail: `status ${statusCode}` };
     }
     if (read.kind === "failed") return { kind: "failed", status: statusCode, detail: read.detail };
-    return { kind: "json", json: JSON.parse(read.bytes.toString("utf8")) as unknown };
+    const timing = [headers["server-timing"] ?? []].flat().join(", ");
+    return { kind: "json", json: JSON.parse(read.bytes.toString("utf8")) as unknown, timing };
   } catch (error) {
     signal.throwIfAborted();
     return { kind: "failed", status: null, detail: error instanceof Error ? error.name : "failed" };

@@ -28,8 +28,11 @@ export interface HttpEngine {
     options: SearchOptions,
     located: boolean,
   ): EngineRequest;
-  /** The hits of an answer; null when it is none, or its search failed. */
-  read(json: unknown): readonly RawHit[] | null;
+  /**
+   * The hits of an answer; null when it is none, or its search failed.
+   * @param timing its `server-timing` header.
+   */
+  read(json: unknown, timing: string): readonly RawHit[] | null;
 }
 
 const text = z.string().nullish().catch(null);
@@ -65,7 +68,7 @@ const searxng: HttpEngine = {
     };
     return { method: "GET", url: engineUrl(baseUrl, "/search", parameters), headers: {} };
   },
-  read(json) {
+  read(json, timing) {
     const entry = z.object({ url: z.string(), title: text, content: text, publishedDate: text });
     const hits = hitsOf(entry, member(json, "results"), ({ url, title, content, publishedDate }) => ({
       url,
@@ -73,11 +76,16 @@ const searxng: HttpEngine = {
       text: content,
       age: publishedDate,
     }));
-    // It asks other engines: with none of their results, while one did not answer, nobody knows whether there are any.
+    // It asks other engines: with none of their results, while most did not answer, nobody knows whether there are any.
     const silent = member(json, "unresponsive_engines");
-    return hits?.length === 0 && Array.isArray(silent) && silent.length > 0 ? null : hits;
+    const silentOnes = Array.isArray(silent) ? silent.length : 0;
+    return hits?.length === 0 && silentOnes > answeringEngines(timing) ? null : hits;
   },
 };
+
+/** SearXNG times those that answered, if only to say that they found nothing: `total_0_wikipedia;dur=210.5`. */
+const answeringEngines = (timing: string): number =>
+  timing.split(",").filter((entry) => /^\s*total_\d+_/.test(entry)).length;
 
 /** Brave refuses longer queries. */
 const BRAVE_QUERY_CHARACTERS = 400;

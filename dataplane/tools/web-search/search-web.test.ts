@@ -240,6 +240,29 @@ describe("what engines are asked", () => {
     expect(some).toMatchObject({ kind: "hits", hits: [{ url: "https://a.example/" }] });
   });
 
+  test.each([
+    [1, ["google", "wikipedia"], "hits"],
+    [1, ["google"], "hits"],
+    [4, ["wikipedia", "wikidata"], "error"],
+    [1, [], "error"],
+  ] as const)(
+    "SearXNG without hits, %d of whose engines are silent while %j answered: %s",
+    async (silent, answered, kind) => {
+      const timings = answered.flatMap((name, at) => [
+        `total_${at}_${name};dur=21.5`,
+        `load_${at}_${name};dur=20`,
+      ]);
+      const body = {
+        results: [],
+        unresponsive_engines: Array.from({ length: silent }, () => ["b", "CAPTCHA"]),
+      };
+      const page = answer(JSON.stringify(body), {
+        "server-timing": ["total;dur=30.1", "render;dur=0", ...timings].join(", "),
+      });
+      expect(await search(await serve({ "/search": page }), "searxng")).toMatchObject({ kind });
+    },
+  );
+
   test("an engine that refuses the place is asked without it", async () => {
     const [[path, page] = ["", broken.nothing]] = Object.entries(brave(hits));
     const site = await serve({ [path]: placeless(page) });

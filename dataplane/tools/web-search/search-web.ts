@@ -98,7 +98,7 @@ async function ask(
   const refused = answer.kind === "failed" && (answer.status === 400 || answer.status === 422);
   if (refused && options.location !== null) answer = await call(false);
   if (answer.kind === "failed") return answer.detail;
-  return form.read(answer.json) ?? NO_RESULT;
+  return form.read(answer.json, answer.timing) ?? NO_RESULT;
 }
 
 /** At most as many as wanted, each URL once, only from domains that the lists allow. */
