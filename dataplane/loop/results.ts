@@ -28,7 +28,7 @@ const advice: Record<WebFetchErrorCode, string> = {
   too_many_requests: "Too many tool calls were made in the last minute; answer with what you have.",
   invalid_tool_input: "The input was not valid; call the tool again with the documented parameters.",
   max_uses_exceeded: "No further calls of this tool are allowed in this request; answer with what you have.",
-  query_too_long: "The query is longer than 400 characters; use a shorter one.",
+  query_too_long: "The query is too long; use a shorter one, of at most 400 characters.",
   unavailable: "The tool is not available at the moment; answer without it.",
   url_too_long: "The URL is longer than 250 characters; use another page.",
   url_not_allowed: "This domain may not be opened; use another page.",

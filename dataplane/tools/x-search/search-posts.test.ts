@@ -68,6 +68,40 @@ describe("x_search", () => {
     expect(asked?.headers.authorization).toBe("Bearer s3cret");
   });
 
+  describe("X takes queries of 512 characters, and longer ones of some", () => {
+    const handles = Array.from(
+      { length: 20 },
+      (_, index) => `fifteenletters${String.fromCharCode(97 + index)}`,
+    );
+    const input = { query: "q".repeat(300) };
+    const asked = (site: FakeSite) =>
+      new URL(site.paths[0] ?? "", "http://x").searchParams.get("query") ?? "";
+
+    test("excluded handles that do not fit are left out, and their posts too", async () => {
+      const site = await serve(x([...posts, { id: "104", text: "last", author: handles[19] ?? "" }]));
+      const outcome = await search(site, { excludedHandles: handles }, { input });
+      expect(outcome).toMatchObject({ kind: "hits", posts: 3 });
+      expect(asked(site).length).toBeLessThanOrEqual(512);
+      expect(asked(site)).toContain(`-from:${handles[0]}`);
+      expect(asked(site)).not.toContain(handles[19]);
+    });
+
+    test("one that is refused with its allowed handles is told to be too long", async () => {
+      const refusing = answer('{"errors":[]}', {}, 400);
+      const pages = { "/2/tweets/search/recent": refusing };
+      const long = await serve(pages);
+      expect(await search(long, { allowedHandles: handles }, { input })).toMatchObject({
+        kind: "error",
+        code: "query_too_long",
+      });
+      for (const handle of handles) expect(asked(long)).toContain(`from:${handle}`);
+      expect(await search(await serve(pages), { allowedHandles: handles.slice(0, 2) })).toMatchObject({
+        kind: "error",
+        code: "unavailable",
+      });
+    });
+  });
+
   test("no posts are no fault, and at most 10 are taken", async () => {
     expect(await search(await serve(x([])))).toEqual({ kind: "hits", hits: [], posts: 0, profiles: 0 });
     const many = Array.from({ length: 30 }, (_, index) => ({

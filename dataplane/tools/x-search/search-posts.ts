@@ -38,6 +38,8 @@ export interface PostsDeps {
 const DEFAULT_BASE_URL = "https://api.x.com";
 /** Rule 3.17; also the least that X gives. */
 export const MAX_POSTS = 10;
+/** Every account's queries may be as long; those of the whole archive and of some accounts may be longer. */
+const SURE_QUERY_CHARACTERS = 512;
 const RECENT_MS = 7 * DAY_MS;
 /** X refuses an end that lies less than ten seconds back. */
 const END_MARGIN_MS = 15_000;
@@ -54,13 +56,14 @@ export async function searchPosts(
   if (judged.kind === "error") return judged;
   const span = timeSpan(request.options, deps.clock.now());
   if (span === "future") return found([], 0);
+  const query = postQuery(judged.query, request.options);
   const { engine, timeoutMs } = policy.xSearch;
   const token = engine.credential === null ? undefined : deps.credential(engine.credential);
   const url = engineUrl(
     engine.baseUrl === "" ? DEFAULT_BASE_URL : engine.baseUrl,
     `/2/tweets/search/${span.archive}`,
     {
-      query: postQuery(judged.query, request.options),
+      query,
       max_results: String(MAX_POSTS),
       expansions: "author_id",
       "tweet.fields": "author_id,created_at,note_tweet",
@@ -73,7 +76,10 @@ export async function searchPosts(
   try {
     const call = { method: "GET", url, headers } as const;
     const answer = await callEngine(call, deps.dispatcher, AbortSignal.any([signal, deadline]));
-    if (answer.kind === "failed") return failedSearch(answer.detail);
+    if (answer.kind === "failed")
+      return answer.status === 400 && query.length > SURE_QUERY_CHARACTERS
+        ? { kind: "error", code: "query_too_long", detail: "too long with its handles" }
+        : failedSearch(answer.detail);
     return readPosts(answer.json, request.options) ?? failedSearch(NO_RESULT);
   } catch {
     signal.throwIfAborted();
@@ -90,14 +96,20 @@ const found = (hits: readonly SearchHit[], profiles: number): SearchOutcome => (
 
 /**
  * The query under the handle lists. The model's part stands in brackets, so that an `OR` in it does not reach
- * around them; brackets that do not match are taken out, so that it cannot close them.
+ * around them; brackets that do not match are taken out, so that it cannot close them. Excluded handles stand in it as
+ * far as there is room: posts are held against them afterwards in any case.
  */
 export function postQuery(query: string, { allowedHandles, excludedHandles }: PostOptions): string {
   const from = allowedHandles.map((handle) => `from:${handle}`);
-  const not = excludedHandles.map((handle) => `-from:${handle}`);
-  if (from.length === 0 && not.length === 0) return query;
+  if (from.length === 0 && excludedHandles.length === 0) return query;
   const own = `(${balanced(query) ? query : query.replace(/[()"]/g, " ").replace(/\s+/g, " ").trim()})`;
-  return [own, from.length > 1 ? `(${from.join(" OR ")})` : from[0], ...not].filter(Boolean).join(" ");
+  let whole = [own, from.length > 1 ? `(${from.join(" OR ")})` : from[0]].filter(Boolean).join(" ");
+  for (const handle of excludedHandles) {
+    const longer = `${whole} -from:${handle}`;
+    if (longer.length > SURE_QUERY_CHARACTERS) break;
+    whole = longer;
+  }
+  return whole;
 }
 
 function balanced(text: string): boolean {
