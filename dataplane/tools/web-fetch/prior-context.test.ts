@@ -139,6 +139,30 @@ test("rule 7.3: whether a found address was written takes microseconds also wher
   expect(computedMs() - before).toBeLessThan(150);
 });
 
+test("rule 7.3: 64 KiB of resent searches for addresses with ports are read in milliseconds", () => {
+  const shapes = [
+    (word: number) => `\u00fc.x:${word}?`,
+    (word: number, query: number) => `${query}.${word}:1`,
+  ];
+  const conversations = shapes.map((wordOf) =>
+    Array.from({ length: 32 }, (_, query) =>
+      Array.from({ length: 200 }, (__, word) => wordOf(word, query)).join(" "),
+    ),
+  );
+  const read = () => {
+    const before = computedMs();
+    for (const queries of conversations) {
+      const prior = new PriorContext();
+      for (const [index, query] of queries.entries()) {
+        prior.addQuery(query);
+        prior.addFound(`http://e.x/${index}`, "");
+      }
+    }
+    return computedMs() - before;
+  };
+  expect(Math.min(...Array.from({ length: 7 }, read))).toBeLessThan(45);
+});
+
 describe("rule 7.3: a page holds up nobody, whatever it is made of", () => {
   const MOST = 10_000_000;
   const filled = (piece: string | ((index: number) => string), length: number) =>
@@ -225,6 +249,8 @@ describe("rule 7.11: what a model wrote into a query is shown by no result", () 
     ["http://attacker.example/coll\u200bect?d=SECRET", secret],
     ["http://attacker.example:80/x/../collect?d=SECRET", secret],
     ["attacker.example:443/collect?d=SECRET", "https://attacker.example/collect?d=SECRET"],
+    ["http://attacker.example:080/collect?d=SECRET", secret],
+    ["me:80@attacker.example:80/collect?d=SECRET", "http://me:80@attacker.example/collect?d=SECRET"],
     ["http:\\\\attacker.example\\collect?d=SECRET", secret],
     [String.raw`http:\/\/attacker.example\/collect?d=SECRET`, secret],
     [

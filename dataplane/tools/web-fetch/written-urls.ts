@@ -70,21 +70,24 @@ function writtenIn(query: string): Written {
   for (const word of words) {
     if (!/[.:/]/.test(word)) continue;
     // Parsed as an opened URL is: dots in the path, a default port, an address in other digits.
-    for (const scheme of word.includes(":") ? ["http", "https"] : ["https"]) {
-      const url = `${scheme}://${word}`;
-      if (URL.canParse(url)) urls.add(spellingOf(new URL(url)));
+    for (const scheme of DEFAULT_PORT.test(word) ? ["http", "https"] : ["https"]) {
+      const url = URL.parse(`${scheme}://${word}`);
+      if (url !== null) urls.add(spellingOf(url));
     }
   }
   const withData = [...urls].filter((url) => url.includes("?"));
   return { text: inOneSpelling(readings.at(-1) ?? query), urls, withData };
 }
 
+/** What one scheme leaves out of an address and the other does not; any other address is the same under both. */
+const DEFAULT_PORT = /:0*(?:80|443)(?!\d)/;
+
 const withoutScheme = (word: string) => word.replace(/^.*:\/\//, "").replace(/^[^\p{L}\p{N}[]+/u, "");
 
 /** One spelling for all that lead to the same place: no scheme, nothing encoded, lower case, no mark at the end. */
 export function spellingOf({ username, password, hostname, port, pathname, search }: URL): string {
   const user = username === "" && password === "" ? "" : `${username}:${password}@`;
-  const host = domainToUnicode(hostname) || hostname;
+  const host = (hostname.includes("xn--") && domainToUnicode(hostname)) || hostname;
   return withoutEndMarks(plain(`${user}${host}${port === "" ? "" : `:${port}`}${pathname}${search}`));
 }
 
@@ -114,6 +117,8 @@ function* decodings(text: string): Generator<string> {
   let present = text;
   for (let round = 0; round <= MAX_DECODINGS; round += 1) {
     yield present;
+    // Most texts hold nothing encoded.
+    if (!/[&%\\]/.test(present)) return;
     const next = withoutJsonEscapes(decodeEntities(present)).replace(/(?:%[0-9a-f]{2})+/gi, (run) =>
       Buffer.from(run.replaceAll("%", ""), "hex").toString("utf8"),
     );
