@@ -12,6 +12,7 @@ import { DropNotes } from "../dialects/losses.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { type OwnField, withoutUnknown } from "../dialects/own-fields.ts";
 import { codecs } from "../dialects/registry.ts";
+import { ApiError } from "../lib/api-error.ts";
 import { systemClock } from "../lib/clock.ts";
 import { stopsCutHere } from "../dialects/stop-sequences.ts";
 import {
@@ -140,14 +141,20 @@ export class Conversion implements Converting {
   /**
    * @param body the client's, without blocks that only our server tools make.
    * @param own of `body`, what is the client's and named when it is lost.
+   * @param client the client's as it came: where turns of it became others, errors name its places or none.
    * @throws ApiError naming the field that cannot be read.
    */
-  constructor(facts: ConversionFacts, context: CodecContext, body: JsonObject, own = body) {
+  constructor(facts: ConversionFacts, context: CodecContext, body: JsonObject, own = body, client = body) {
     this.context = context;
     const priced = withoutDropped(body, facts.tiers);
-    const { request, carry } = codecs[facts.dialect].readRequest(priced, this.context);
+    const isRestored = client["messages"] !== body["messages"];
+    const { request, carry } = readRequest(facts, context, priced, isRestored ? client : null);
     this.request = request;
-    this.carry = own === body ? carry : { ...carry, request: withoutDropped(own, facts.tiers) };
+    this.carry = {
+      ...carry,
+      ...(own !== body && { request: withoutDropped(own, facts.tiers) }),
+      ...(isRestored && { places: new WeakMap() }),
+    };
     this.#facts = facts;
   }
 
@@ -189,6 +196,27 @@ export class Conversion implements Converting {
   }
 }
 
+/** @param client null: `body` has the client's own turns. */
+function readRequest(
+  { dialect }: ConversionFacts,
+  context: CodecContext,
+  body: JsonObject,
+  client: JsonObject | null,
+) {
+  const codec = codecs[dialect];
+  try {
+    return codec.readRequest(body, context);
+  } catch (error) {
+    if (client === null || !(error instanceof ApiError)) throw error;
+    codec.readRequest(client, context);
+    // It is of what turns became.
+    throw error.param?.startsWith("messages.") === true ? withoutPlace(error, error.param) : error;
+  }
+}
+
+const withoutPlace = (error: ApiError, place: string): ApiError =>
+  new ApiError(error.code, error.message.replace(`${place}: `, ""), { cause: error });
+
 /** The client's body. */
 export function parsedBody({ body: bytes, dialect }: Pick<Inspection, "body" | "dialect">): JsonObject {
   // `inspectBody` has found it to be a JSON object without duplicate keys.
@@ -204,10 +232,17 @@ export function exactBody(seen: Pick<Inspection, "body" | "dialect">): JsonObjec
   return body;
 }
 
-/** The client's body with what our server tools wrote in earlier turns as text: no upstream sees their blocks (rule 3.4). */
-export function plainBody(seen: Pick<Inspection, "body" | "dialect">, sealer: Sealer): JsonObject {
-  const body = exactBody(seen);
-  if (seen.dialect !== "messages") return body;
-  const { messages } = restoreConversation(body["messages"], new Set(), false, sealer);
-  return messages === body["messages"] || messages === undefined ? body : { ...body, messages };
+/** A conversion without server tools: what they wrote in earlier turns is told as text, for no upstream sees their blocks (rule 3.4). */
+export function plainConversion(
+  facts: ConversionFacts,
+  context: CodecContext,
+  seen: Pick<Inspection, "body" | "dialect">,
+  sealer: Sealer,
+): Conversion {
+  const client = exactBody(seen);
+  if (seen.dialect !== "messages") return new Conversion(facts, context, client);
+  const { messages } = restoreConversation(client["messages"], new Set(), false, sealer);
+  const isPlain = messages === client["messages"] || messages === undefined;
+  const body = isPlain ? client : { ...client, messages };
+  return new Conversion(facts, context, body, body, client);
 }

@@ -99,7 +99,7 @@ export class OpenLoop implements LoopWork {
       turns === undefined ? body : { ...body, messages: turns };
     const restored = withTurns(messages);
     const ownBody = own === messages ? restored : withTurns(own);
-    this.#conversion = new Conversion(facts, context, restored, ownBody);
+    this.#conversion = new Conversion(facts, context, restored, ownBody, body);
     this.prior = conversationContext(dialect, body);
     for (const { url, text } of pages) this.prior.addPage(url, text);
     for (const { query, hits } of searches) {

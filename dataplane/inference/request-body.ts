@@ -17,11 +17,10 @@ import { sampledTexts } from "../tokens/sample.ts";
 import { CitedSources } from "../tools/links.ts";
 import { PriorContext } from "../tools/web-fetch/prior-context.ts";
 import {
-  Conversion,
   contextOf,
   exactBody,
   parsedBody,
-  plainBody,
+  plainConversion,
   readingOf,
   type ConversionFacts,
   type Converting,
@@ -128,7 +127,7 @@ class LocalBody implements RequestBody {
     const remote = this.#remoteFor(this.body.length);
     if (remote !== null) return readRemote(remote, this.inspected, facts, sealer, keepItem);
     const bounded = boundedSealer(sealer);
-    return new Conversion(facts, contextOf(facts, bounded, keepItem), plainBody(this.inspected, bounded));
+    return plainConversion(facts, contextOf(facts, bounded, keepItem), this.inspected, bounded);
   }
 
   openLoop(facts: LoopFacts, sealer: Sealer, keepItem: KeepItem | undefined): LoopWork | Promise<LoopWork> {

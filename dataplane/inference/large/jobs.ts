@@ -16,11 +16,11 @@ import type { PackedContext } from "../../tools/web-fetch/prior-context.ts";
 import type { NextCall } from "../../loop/next-request.ts";
 import { sampledTexts, type SampledTexts } from "../../tokens/sample.ts";
 import {
-  Conversion,
+  type Conversion,
   contextOf,
   exactBody,
   parsedBody,
-  plainBody,
+  plainConversion,
   type ConversionFacts,
   type Written,
 } from "../conversion.ts";
@@ -119,8 +119,8 @@ export const jobs: Run = {
 };
 
 function read(facts: ConversionFacts, { body, sealer }: JobContext): Conversion {
-  const parsed = plainBody({ body, dialect: facts.dialect }, sealer);
-  return new Conversion(facts, contextOf(facts, sealer, undefined), parsed);
+  const context = contextOf(facts, sealer, undefined);
+  return plainConversion(facts, context, { body, dialect: facts.dialect }, sealer);
 }
 
 const openLoop = (facts: LoopFacts, { body, sealer }: JobContext): OpenLoop =>

@@ -1,0 +1,55 @@
+/** Resent blocks of server tools become turns of their own: an error about another turn names it as the client has it. */
+import { expect, test } from "vitest";
+import { serveOneUpstream, sealerOf } from "../../test/fakes/one-upstream.ts";
+import { routeTo } from "../../test/fakes/inference.ts";
+import { callOn } from "../../test/fakes/ways.ts";
+import { dialects } from "../dialects/dialect.ts";
+import { resultForClient } from "../loop/results.ts";
+
+const { fake, refusal } = await serveOneUpstream();
+
+const search = { id: "srvtoolu_1", name: "web_search", input: { query: "gates" } } as const;
+const hit = { url: "https://a.example/", title: "A", text: "about gates", age: null };
+const found = resultForClient(
+  search,
+  { kind: "hits", hits: [hit], posts: 0, profiles: 0 },
+  false,
+  sealerOf("org_a"),
+);
+const messages = (last: object) => [
+  { role: "user", content: "Search" },
+  {
+    role: "assistant",
+    content: [{ type: "server_tool_use", ...search }, found, { type: "text", text: "Found." }],
+  },
+  { role: "user", content: [last] },
+];
+const image = (mediaType: string) => ({
+  type: "image",
+  source: { type: "base64", media_type: mediaType, data: "AAAA" },
+});
+
+for (const path of ["tools", "convert"] as const)
+  for (const upstream of dialects) {
+    const way = { path, client: "messages", upstream, stream: false } as const;
+    const errorOf = (last: object, route = {}) =>
+      refusal(callOn(fake.url, way, { body: { messages: messages(last) }, route }));
+
+    test(`${path}, over a ${upstream} upstream: what cannot be read`, async () => {
+      const param = "messages.2.content.0.source.media_type";
+      const error = await errorOf(image("image/bmp"));
+      expect(error).toMatchObject({ code: "invalid_value", param });
+      expect(error.message).toContain(`${param}: `);
+      expect(await errorOf({ type: "tool_result", tool_use_id: "toolu_x", content: "x" })).not.toMatchObject({
+        param: expect.stringMatching(/^messages\.[^2]/),
+      });
+    });
+
+    test(`${path}, over a ${upstream} upstream: what the model does not take has no wrong place`, async () => {
+      const { capabilities } = routeTo([]);
+      const blind = { capabilities: { ...capabilities, imageInput: false } };
+      const error = await errorOf(image("image/png"), blind);
+      expect(error.code).toBe("unsupported_content");
+      expect([undefined, "messages.2.content.0"]).toContain(error.param);
+    });
+  }
