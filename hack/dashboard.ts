@@ -160,6 +160,14 @@ const rows: readonly (readonly [title: string, panels: readonly Panel[]])[] = [
         queries: [["max by (state) (gapura_batch_items{$release})", "{{state}}"]],
       },
       {
+        title: "Batch results that Postgres refuses",
+        unit: "short",
+        queries: [
+          ["sum by (job) (gapura_batch_results_refused{$release})", "{{job}}: wait"],
+          ["sum by (outcome) (gapura_batch_results_given_up_total{$release})", "{{outcome}}"],
+        ],
+      },
+      {
         title: "Oldest batch item",
         unit: "s",
         queries: [["max by (job) (gapura_batch_oldest_item_seconds{$release})", "{{job}}"]],

@@ -1,10 +1,11 @@
 /** Gathers how items ended and has them stored, many at a time, however long Postgres is away. */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Account } from "../billing/accounts.ts";
+import { chargeOrSetAside, type chargeRows } from "../billing/charge.ts";
+import { creditsText } from "../billing/credits.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { inBackground } from "../lib/in-background.ts";
-import { refusesData } from "../store/postgres.ts";
 import { isStoreAway } from "../store/store-away.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { ClaimedItem } from "./claim.ts";
@@ -19,15 +20,15 @@ const GATHER_MS = 30;
 const ITEMS_AT_ONCE = 200;
 const BYTES_AT_ONCE = 8 * 1024 * 1024;
 const LONGEST_PAUSE_MS = 5_000;
-/** What Postgres refused comes again after so long, and later each time once it was given up. */
+/** What Postgres refused comes again after so long, and later each time once it takes it in no form. */
 const REFUSED_PAUSE_MS = 1_000;
 const LONGEST_REFUSED_PAUSE_MS = 60_000;
-/** So often an end is refused for its data before the item is an error instead. */
+/** So often an end is refused before Postgres may take it in another form (`storeSomehow`). */
 const MOST_REFUSALS = 3;
 
 interface Waiting extends Ended {
   readonly stored: () => void;
-  /** How often Postgres refused it for its data. */
+  /** How often Postgres, which was there, did not take it. */
   readonly refusals: number;
 }
 
@@ -44,6 +45,8 @@ export function createSettler(
 ): Settler {
   let waiting: Waiting[] = [];
   let running = false;
+  /** Claims of runs whose ends Postgres takes in no form, for now. */
+  const inNoForm = new Set<string>();
 
   async function run(): Promise<void> {
     running = true;
@@ -67,9 +70,9 @@ export function createSettler(
     for (let pauseMs = 100; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       let stored: Stored;
       try {
-        stored = await context.pool.transaction((transaction) =>
-          storeEnds(transaction, some, context.clock.now()),
-        );
+        const [one] = some;
+        const isRefused = some.length === 1 && one !== undefined && one.refusals >= MOST_REFUSALS;
+        stored = await (isRefused ? storeSomehow(one) : store(some));
       } catch (error) {
         const ids = some.slice(0, 10).map(({ item }) => item.requestId);
         context.log.warn(
@@ -81,30 +84,66 @@ export function createSettler(
           continue;
         }
         if (some.length > 1) for (const one of some) await settle([one]);
-        else for (const one of some) refused(one, error);
+        else for (const one of some) await refused(one, error);
         return;
       }
-      await tell(stored).catch((error: unknown) => {
+      await tell(stored, some).catch((error: unknown) => {
         context.log.error({ err: error }, "what was stored of a batch was not told");
       });
-      for (const one of some) one.stored();
+      for (const one of some) isOver(one);
       return;
     }
   }
 
-  /** It comes again, after a few refusals of its data as an error in its stead, so that its batch ends. */
-  function refused(one: Waiting, error: unknown): void {
-    const refusals = one.refusals + (refusesData(error) ? 1 : 0);
-    const isGivenUp = refusals === MOST_REFUSALS && one.refusals < MOST_REFUSALS;
-    if (isGivenUp)
-      context.log.error(
-        { err: error, batch: one.item.batchId, request_id: one.item.requestId },
-        "gave up the result of a batch item, which the database refuses",
-      );
-    const next = { ...one, refusals, end: isGivenUp ? refusedEnd(one) : one.end };
+  const store = (ends: readonly Ended[], charge?: typeof chargeRows): Promise<Stored> =>
+    context.pool.transaction((transaction) => storeEnds(transaction, ends, context.clock.now(), charge));
+
+  /**
+   * In the best form that Postgres takes: as it is, if need be with its charge as a dead letter; else as an error in its stead,
+   * so that its batch ends.
+   */
+  async function storeSomehow(one: Waiting): Promise<Stored> {
+    try {
+      return await store([one], chargeOrSetAside);
+    } catch (error) {
+      if (isStoreAway(error)) throw error;
+      const stored = await store([{ ...one, end: refusedEnd(one) }], chargeOrSetAside);
+      gaveUp(one, error, "errored");
+      return stored;
+    }
+  }
+
+  /** It comes again, until the time of its batch is over. */
+  async function refused(one: Waiting, error: unknown): Promise<void> {
+    const refusals = one.refusals + 1;
+    if (refusals > MOST_REFUSALS) {
+      inNoForm.add(one.item.claim);
+      metrics.batchResultsRefused.set(inNoForm.size);
+    }
+    if (refusals > MOST_REFUSALS && context.clock.now() >= one.item.expiresAt) {
+      gaveUp(one, error, "expired");
+      if (one.end.kind === "over") await one.end.release();
+      // Nobody knows of its claim from here on, so that it expires (`takeUnknown`).
+      return isOver(one);
+    }
     const doublings = Math.max(0, refusals - MOST_REFUSALS);
     const pauseMs = Math.min(REFUSED_PAUSE_MS * 2 ** doublings, LONGEST_REFUSED_PAUSE_MS);
-    setTimeout(() => enqueue([next]), isGivenUp ? 0 : pauseMs);
+    setTimeout(() => enqueue([{ ...one, refusals }]), refusals === MOST_REFUSALS ? 0 : pauseMs);
+  }
+
+  function gaveUp({ item, end }: Waiting, error: unknown, outcome: "errored" | "expired"): void {
+    const cost = end.kind === "over" && end.row !== null ? creditsText(end.row.cost.total) : "0";
+    context.log.error(
+      { err: error, batch: item.batchId, request_id: item.requestId, credits: cost, outcome },
+      "gave up the result of a batch item, which the database refuses",
+    );
+    metrics.batchResultsGivenUp.inc({ outcome });
+  }
+
+  function isOver(one: Waiting): void {
+    inNoForm.delete(one.item.claim);
+    metrics.batchResultsRefused.set(inNoForm.size);
+    one.stored();
   }
 
   function enqueue(some: readonly Waiting[]): void {
@@ -113,10 +152,18 @@ export function createSettler(
   }
 
   /** Tells what was committed, once. If that fails, accounts and workers find out by looking at the database. */
-  async function tell({ mine, late, accounts, again, finished: anyFinished }: Stored): Promise<void> {
+  async function tell(
+    { mine, late, accounts, again, finished: anyFinished }: Stored,
+    some: readonly Waiting[],
+  ): Promise<void> {
     reachedBatchStep("settle.done");
+    // Their own rows, also where others were stored in their stead: each gives back the hold of its run.
+    const kept = new Set(mine.map(({ item }) => item.claim));
+    const rows = some.flatMap(({ item, end }) =>
+      end.kind === "over" && kept.has(item.claim) ? [end.row] : [],
+    );
     charged(
-      mine.flatMap(({ end }) => (end.row === null ? [] : [end.row])),
+      rows.filter((row) => row !== null),
       accounts,
     );
     for (const { end } of mine) metrics.batchItemsDone.inc({ state: end.state });

@@ -35,11 +35,13 @@ export interface Stored {
 /**
  * Locks in one order: batches by id, their items, accounts. May be repeated, also after a commit whose answer was
  * lost.
+ * @param charge charges what the runs cost.
  */
 export async function storeEnds(
   transaction: DatabaseTransactionConnection,
   ends: readonly Ended[],
   now: number,
+  charge = chargeRows,
 ): Promise<Stored> {
   const nextStates = await nextStatesOf(transaction, [...new Set(ends.map(({ item }) => item.batchId))], now);
   const over = ends.filter((ended): ended is Ended<Over> => ended.end.kind === "over");
@@ -64,7 +66,7 @@ export async function storeEnds(
   const finished = await counts.store(transaction);
   const mine = over.filter(({ item }) => kept.has(item.claim));
   const rows = mine.flatMap(({ end }) => (end.row === null ? [] : [end.row]));
-  const accounts = await chargeRows(transaction, rows);
+  const accounts = await charge(transaction, rows);
   reachedBatchStep("settle.written");
   return { mine, late: over.filter(({ item }) => !kept.has(item.claim)), accounts, again, finished };
 }

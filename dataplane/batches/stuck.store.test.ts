@@ -2,8 +2,17 @@
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { answer, claim, engineOf, insertBatch, openBatchRows } from "../../test/integration/batch-rows.ts";
+import {
+  answer,
+  claim,
+  engineOf,
+  insertBatch,
+  openBatchRows,
+  organizationId,
+} from "../../test/integration/batch-rows.ts";
+import { DeadLetterRetry } from "../billing/retry-dead-letters.ts";
 import type { UsageRow } from "../billing/usage-row.ts";
+import { metrics } from "../telemetry/metrics.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { reconcileBatches } from "./reconcile-batches.ts";
 import { discardBatch } from "./create-from-requests.ts";
@@ -15,7 +24,7 @@ import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "./retention.ts";
 import { createSettler } from "./settle.ts";
 import { expireOverdue } from "./expire.ts";
-import { beat, leave, takeFromDead } from "./workers.ts";
+import { beat, leave, takeFromDead, takeUnknown } from "./workers.ts";
 
 let pool: DatabasePool;
 let close: () => Promise<void>;
@@ -193,13 +202,20 @@ describe("one batch that Postgres does not let be changed", () => {
   });
 });
 
-describe("the end of an item that Postgres refuses for its data", () => {
+/** A trigger's function that refuses whatever comes. */
+const refuseWith = (name: string, sqlState: string) =>
+  pool.query(sql.unsafe`
+    create or replace function ${sql.identifier([name])}() returns trigger language plpgsql as $$
+    begin raise exception 'refused' using errcode = ${sql.literalValue(sqlState)}; end $$
+  `);
+
+describe.each([
+  ["its data", "P0001"],
+  ["another reason", "42501"],
+])("the end of an item that Postgres refuses for %s", (_reason, sqlState) => {
   /** Refuses every line but that of an error. */
   beforeEach(async () => {
-    await pool.query(sql.unsafe`
-      create or replace function refuse_result() returns trigger language plpgsql as $$
-      begin raise exception 'refused'; end $$
-    `);
+    await refuseWith("refuse_result", sqlState);
     await pool.query(sql.unsafe`
       create trigger refuse_result before update on batch_items
       for each row when (old.number = 1 and old.state = 'running' and new.state <> 'errored')
@@ -231,7 +247,9 @@ describe("the end of an item that Postgres refuses for its data", () => {
     );
     const [first, second] = await claim(context, id, 2);
     if (first === undefined || second === undefined) throw new Error("too little was claimed");
-    await Promise.all([settler.store(first, answer(first, 5)), settler.store(second, endOf(second))]);
+    const ends = [answer(first, 5), endOf(second)] as const;
+    const handed = ends.map((end) => (end.kind === "over" ? end.row : null));
+    await Promise.all([settler.store(first, ends[0]), settler.store(second, ends[1])]);
     expect(
       await pool.one(sql.type(itemSchema)`
         select item.state, convert_from(item.line, 'utf8')::json #>> '{result,error,error,code}' as code,
@@ -241,9 +259,112 @@ describe("the end of an item that Postgres refuses for its data", () => {
       `),
     ).toEqual({ state: "errored", code: "upstream_error", ...charged });
     expect(charges.map(({ id: row }) => row)).toContain(first.requestId);
+    // The meter knows the hold by its run's own row.
+    for (const row of charges) expect(handed).toContain(row);
     expect(charges).toHaveLength(charged.tokens === null ? 1 : 2);
     await closeFinished(context);
     expect(await stateOf(id)).toBe("finalizing");
     expect((await reconcileBatches(pool)).filter((finding) => finding.includes(id))).toEqual([]);
   });
 });
+
+describe("the end of an item", () => {
+  const first = async (id: string): Promise<ClaimedItem> => {
+    const [item] = await claim(context, id, 1);
+    if (item === undefined) throw new Error("nothing was claimed");
+    return item;
+  };
+  const ofItem = z.object({
+    state: z.string(),
+    tokens: z.string().nullable(),
+    rows: z.bigint().transform(Number),
+    letters: z.bigint().transform(Number),
+  });
+  const seen = (id: string) =>
+    pool.one(sql.type(ofItem)`
+      select state, convert_from(line, 'utf8')::json #>> '{usage,output_tokens}' as tokens,
+        (select count(*) from usage where id = item.request_id) as rows,
+        (select count(*) from dead_letters where id = item.request_id) as letters
+      from batch_items item where batch_id = ${id}
+    `);
+  const balance = () =>
+    pool.oneFirst(sql.type(z.object({ micros: z.bigint() }))`
+      select balance_micros as micros from accounts where organization_id = ${organizationId}
+    `);
+
+  test("whose usage row Postgres refuses, not for its data: the answer is kept, and its charge a dead letter", async () => {
+    const id = await insertBatch(pool, 1);
+    const item = await first(id);
+    const end = answer(item, 7);
+    const told: UsageRow[] = [];
+    const settler = createSettler(
+      context,
+      (rows) => told.push(...rows),
+      () => {},
+    );
+    await refuseWith("refuse_usage", "42501");
+    await pool.query(sql.unsafe`
+      create trigger refuse_usage before insert on usage for each row execute function refuse_usage()
+    `);
+    const before = await balance();
+    try {
+      await settler.store(item, end);
+      expect(await seen(id)).toEqual({ state: "succeeded", tokens: "7", rows: 0, letters: 1 });
+      expect(before - (await balance())).toBe(end.row?.cost.total);
+      expect(told).toEqual([end.row]);
+      const letters = new DeadLetterRetry(pool, context.log, () => Promise.resolve());
+      await letters.look();
+      await pool.query(sql.unsafe`drop trigger refuse_usage on usage`);
+      await letters.look();
+    } finally {
+      await pool.query(sql.unsafe`drop trigger if exists refuse_usage on usage`);
+    }
+    expect(await seen(id)).toEqual({ state: "succeeded", tokens: "7", rows: 1, letters: 0 });
+    expect(before - (await balance())).toBe(end.row?.cost.total);
+  }, 20_000);
+
+  test("that Postgres takes in no form: comes again until its batch is over, then it has expired, charged for nothing", async () => {
+    const id = await insertBatch(pool, 1);
+    const item = await first(id);
+    let now = Date.now();
+    const later = { ...context, clock: { now: () => now } };
+    const settler = createSettler(
+      later,
+      () => {},
+      () => {},
+    );
+    let released = 0;
+    await refuseWith("refuse_line", "42501");
+    await pool.query(sql.unsafe`
+      create trigger refuse_line before update on batch_items
+      for each row when (new.line is not null) execute function refuse_line()
+    `);
+    const [refusedBefore, before] = [await valueOf(metrics.batchResultsRefused), await balance()];
+    try {
+      const storing = settler.store(
+        item,
+        answer(item, 7, async () => {
+          released += 1;
+        }),
+      );
+      await expect
+        .poll(() => valueOf(metrics.batchResultsRefused), { timeout: 10_000 })
+        .toBe(refusedBefore + 1);
+      expect([(await seen(id)).state, released]).toEqual(["running", 0]);
+      now = item.expiresAt + 1;
+      await storing;
+      expect([await valueOf(metrics.batchResultsRefused), released]).toEqual([refusedBefore, 1]);
+      await takeUnknown(later, []);
+      expect(await seen(id)).toEqual({ state: "expired", tokens: null, rows: 0, letters: 0 });
+    } finally {
+      await pool.query(sql.unsafe`drop trigger refuse_line on batch_items`);
+    }
+    expect(await balance()).toBe(before);
+    await closeFinished(later);
+    expect(await stateOf(id)).toBe("finalizing");
+    expect((await reconcileBatches(pool)).filter((finding) => finding.includes(id))).toEqual([]);
+  }, 20_000);
+});
+
+const valueOf = async (gauge: typeof metrics.batchResultsRefused): Promise<number> =>
+  (await gauge.get()).values[0]?.value ?? 0;

@@ -5,6 +5,7 @@
  */
 import type { DatabasePool, DatabaseTransactionConnection } from "slonik";
 import { refusesData } from "../store/postgres.ts";
+import { isStoreAway } from "../store/store-away.ts";
 import { chargeAccount, lockAccounts, type Account } from "./accounts.ts";
 import { decodeRow, encodeRow } from "./charge-text.ts";
 import { dropProvisional, isClosedMonth, isStored, storeRows } from "./ledger.ts";
@@ -44,6 +45,33 @@ export async function chargeRows(
   );
 }
 
+/**
+ * As `chargeRows`, for rows that were refused again and again: each that the ledger refuses becomes a dead letter, whatever it
+ * is refused for.
+ */
+export async function chargeOrSetAside(
+  transaction: DatabaseTransactionConnection,
+  rows: readonly UsageRow[],
+): Promise<readonly Account[]> {
+  const touched = [
+    ...(await lockAccounts(
+      transaction,
+      rows.map(({ organizationId }) => organizationId),
+    )),
+  ];
+  for (const row of rows) {
+    try {
+      touched.push(...(await transaction.transaction((savepoint) => chargeRows(savepoint, [row]))));
+    } catch (error) {
+      if (isStoreAway(error)) throw error;
+      const { organizationId, cost } = row;
+      const charge = { organizationId, cost: cost.total, text: encodeRow(row), row };
+      touched.push(...(await refuseRow(transaction, charge, error)));
+    }
+  }
+  return newestOf(touched);
+}
+
 /** As `chargeRows`, for rows as they stand in the stream: nothing of them is looked at unless one is refused. */
 export async function chargeAll(
   transaction: DatabaseTransactionConnection,
@@ -75,8 +103,8 @@ export async function retryDeadLetter(pool: DatabasePool, letter: DeadLetterNoti
     });
     return row.organizationId;
   } catch (error) {
-    if (refusesData(error)) return null;
-    throw error;
+    if (isStoreAway(error)) throw error;
+    return null;
   }
 }
 
@@ -110,9 +138,13 @@ async function chargeDoubtful(
   ];
   touched.push(...(await chargeApart(transaction, readable)));
   for (const [charge, reason] of unreadable) touched.push(...(await refuseText(transaction, charge, reason)));
-  // Later versions of an account come last.
-  return [...new Map(touched.map((account) => [account.organizationId, account])).values()];
+  return newestOf(touched);
 }
+
+/** Each account once; later versions of one come last. */
+const newestOf = (accounts: readonly Account[]): readonly Account[] => [
+  ...new Map(accounts.map((account) => [account.organizationId, account])).values(),
+];
 
 /** Charges the rows together; when the ledger refuses, each half by itself, down to the row that becomes a dead letter. */
 async function chargeApart(

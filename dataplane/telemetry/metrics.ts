@@ -166,6 +166,18 @@ export const metrics = {
     help: "Batch items that were put back to run again later.",
     registers,
   }),
+  batchResultsRefused: new Gauge({
+    name: "gapura_batch_results_refused",
+    help: "Results of this process that Postgres, which is there, takes in no form; they are tried again until their batch expires.",
+    registers,
+  }),
+  /** `outcome`, what the item is instead: errored (charged as its run was) or expired (charged for nothing). */
+  batchResultsGivenUp: new Counter({
+    name: "gapura_batch_results_given_up_total",
+    help: "Results of batch items that Postgres did not take.",
+    labelNames: ["outcome"],
+    registers,
+  }),
   /** `reason`: full (the store is slow), rate (too many that cost nothing), refused (by the store). */
   recordsDropped: new Counter({
     name: "gapura_request_records_dropped_total",
@@ -247,4 +259,5 @@ export const metrics = {
 
 /** There from the start: to Prometheus, a counter that first appears as 1 has not increased. */
 for (const outcome of ["served", "rejected"]) metrics.configReloads.inc({ outcome }, 0);
+for (const outcome of ["errored", "expired"]) metrics.batchResultsGivenUp.inc({ outcome }, 0);
 for (const reason of ["full", "rate", "refused"]) metrics.recordsDropped.inc({ reason }, 0);
