@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
-import { AnswerTurns } from "./answer-turns.ts";
+import { AnswerTurns, readingWith } from "./answer-turns.ts";
 
 const admin = { headers: { authorization: `Bearer ${sampleKeys.admin}` } };
 const PATH = "/v1/organization/long";
@@ -10,7 +10,7 @@ const PATH = "/v1/organization/long";
 /** A server with one long answer, made of what `make` brings. */
 async function world(make: () => Promise<object>, connections = 10) {
   const bodies = new ByteBudget(64 * 1024);
-  const turns = new AnswerTurns(connections);
+  const turns = new AnswerTurns(readingWith(connections));
   const server = await startTestServer(
     [(app) => app.get(PATH, { config: { access: "admin" } }, turns.json(make))],
     { services: { bodies } },
@@ -95,7 +95,7 @@ test("an answer whose client left while it was made counts nowhere", async () =>
 });
 
 test("an export whose client left before it began counts among those of its organization no more", async () => {
-  const turns = new AnswerTurns(10);
+  const turns = new AnswerTurns(readingWith(10));
   const begins = Promise.withResolvers<void>();
   await using server = await startTestServer([
     (app) =>

@@ -23,24 +23,44 @@ export const LIST_WAITING: WaitingLimits = { waitingOfOne: REQUESTS_AT_ONCE, wai
 const MOST_EXPORTS = 4;
 /**
  * Answers that are made at a time, of all organizations: the longest take hundreds of megabytes until they are written. One where
- * there are fewer connections to the database, as each may hold one for seconds.
+ * there are fewer connections to the database.
  */
 const AT_ONCE = 2;
 const ENOUGH_CONNECTIONS = 5 * AT_ONCE;
 /** An answer of so many bytes is sent whatever room there is: a page of usual length is nobody's burden. */
 const SHORT_BYTES = 64 * 1024;
 
+/** What all that is read in turns in one process has of its connections to the database. */
+export interface ReadingShare {
+  readonly connections: FairPlaces;
+  /** Answers of one kind that are made at a time. */
+  readonly atOnce: number;
+}
+
+/**
+ * Half of the connections, at least one: each answer may hold one for seconds, and the others are for requests that look up a key or
+ * are charged. Nobody is turned away, as few come this far.
+ */
+export function readingWith(connections: number): ReadingShare {
+  const places = Math.max(1, Math.floor(connections / 2));
+  return {
+    connections: new FairPlaces({ places, waitingOfOne: Infinity, waiting: Infinity }),
+    atOnce: connections < ENOUGH_CONNECTIONS ? 1 : AT_ONCE,
+  };
+}
+
 export class AnswerTurns {
   readonly #answers: FairPlaces;
   /** Of exports, which are read page by page: none is turned away once it has begun. */
   readonly #pages: FairPlaces;
+  readonly #connections: FairPlaces;
   /** Exports that are being sent, by organization. */
   readonly #exports = new Map<string, number>();
 
-  /** @param connections of this process to the database. */
-  constructor(connections: number, waiting = ADMIN_WAITING) {
-    const places = connections < ENOUGH_CONNECTIONS ? 1 : AT_ONCE;
-    this.#answers = new FairPlaces({ places, placesOfOne: 1, ...waiting });
+  /** @param reading shared with whatever else is read in turns. */
+  constructor({ connections, atOnce }: ReadingShare, waiting = ADMIN_WAITING) {
+    this.#connections = connections;
+    this.#answers = new FairPlaces({ places: atOnce, placesOfOne: 1, ...waiting });
     this.#pages = new FairPlaces({ places: 1, waitingOfOne: Infinity, waiting: Infinity });
   }
 
@@ -50,9 +70,11 @@ export class AnswerTurns {
    */
   json<Route extends RouteGenericInterface>(make: (request: FastifyRequest<Route>) => Promise<object>) {
     return async (request: FastifyRequest<Route>, reply: FastifyReply<Route>): Promise<FastifyReply> => {
-      const release = taken(await this.#answers.take(organizationOf(request), whileThere(reply)));
+      const there = whileThere(reply);
+      const release = taken(await this.#answers.take(organizationOf(request), there));
       try {
-        const bytes = await jsonInSlices(await make(request), REPORT_SLICE_MS);
+        const made = await this.#read(organizationOf(request), there, () => make(request));
+        const bytes = await jsonInSlices(made, REPORT_SLICE_MS);
         if (bytes.length > SHORT_BYTES) request.bodyLease.take(bytes.length);
         else request.bodyLease.count(bytes.length);
         reply.type("application/json; charset=utf-8");
@@ -78,11 +100,20 @@ export class AnswerTurns {
     return async (read) => {
       const release = taken(await this.#pages.take(organizationId, there));
       try {
-        return await read();
+        return await this.#read(organizationId, there, read);
       } finally {
         release();
       }
     };
+  }
+
+  async #read<Value>(organizationId: string, there: AbortSignal, read: () => Promise<Value>): Promise<Value> {
+    const release = taken(await this.#connections.take(organizationId, there));
+    try {
+      return await read();
+    } finally {
+      release();
+    }
   }
 
   #ended(organizationId: string): void {

@@ -8,7 +8,7 @@ import type { WorkerPool } from "../lib/worker-pool.ts";
 import type { Reads } from "../store/reads.ts";
 import type { Serve } from "../inference/serve.ts";
 import type { ConfigStatus, Source } from "../config/schema.ts";
-import { AnswerTurns, LIST_WAITING } from "./answer-turns.ts";
+import { AnswerTurns, LIST_WAITING, readingWith } from "./answer-turns.ts";
 import { configurationRoutes } from "./admin/configuration.ts";
 import { organizationKeyRoutes } from "./admin/organization-keys.ts";
 import { creditRoutes } from "./admin/credits.ts";
@@ -57,10 +57,10 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const { pool, reads, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } =
     parts;
   const { requestRetentionMs, acknowledged, consoleFiles, upstreams } = parts;
-  const connections = pool.configuration.maxPoolSize ?? 1;
-  const turns = new AnswerTurns(connections);
-  // Apart: no program's list waits for a report.
-  const lists = new AnswerTurns(connections, LIST_WAITING);
+  const reading = readingWith(pool.configuration.maxPoolSize ?? 1);
+  const turns = new AnswerTurns(reading);
+  // Apart: where there are connections for both, no program's list waits for a report.
+  const lists = new AnswerTurns(reading, LIST_WAITING);
   return [
     modelRoutes,
     keyRoutes(keys, { pool, holds }),

@@ -1,6 +1,6 @@
 /** Reports and lists are made in turns: whoever asks for many at once takes the stores from nobody (rule 7.7). */
 import pg from "pg";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { AdminWorld } from "./admin-world.ts";
 
 let world: AdminWorld;
@@ -64,6 +64,45 @@ test.each([
   }
   const answers = await Promise.all(asked);
   expect(answers.map(({ status }) => status)).toEqual(asked.map(() => 200));
+});
+
+describe("with the fewest connections", () => {
+  let few: AdminWorld;
+  beforeAll(async () => {
+    few = await AdminWorld.open(2);
+  });
+  afterAll(() => few?.close());
+
+  test("reports, lists and exports together leave one to live requests", async () => {
+    const client = new pg.Client({ connectionString: few.databaseUrl });
+    await client.connect();
+    await client.query("begin; lock table usage_hourly, files in access exclusive mode");
+    const read = [
+      few.call(few.a.admin, "GET", "/v1/organization/usage/completions"),
+      few.call(few.a.admin, "GET", "/v1/organization/costs/export?format=focus-csv&month=2026-03", {
+        raw: true,
+      }),
+      few.call(few.a.inference, "GET", "/v1/files"),
+    ];
+    const waiting = async () => {
+      const { rows } = await client.query(
+        "select count(*)::int4 as n from pg_locks where not granted and database = (select oid from pg_database where datname = current_database())",
+      );
+      return rows[0].n;
+    };
+    try {
+      await expect.poll(waiting).toBeGreaterThan(0);
+      const began = performance.now();
+      const live = await few.call(few.b.inference, "GET", "/v1/key");
+      expect([live.status, await waiting()]).toEqual([200, 1]);
+      expect(performance.now() - began).toBeLessThan(2_000);
+    } finally {
+      await client.query("rollback");
+      await client.end();
+    }
+    const answers = await Promise.all(read);
+    expect(answers.map(({ status }) => status)).toEqual([200, 200, 200]);
+  });
 });
 
 /** The first so many of these that are settled. */

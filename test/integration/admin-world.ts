@@ -140,11 +140,12 @@ export class AdminWorld {
     this.snapshot = this.#snapshotOf([tenantEntry(this.a), tenantEntry(this.b)]);
   }
 
-  static async open(): Promise<AdminWorld> {
+  /** @param maxConnections of its data planes, which share them. */
+  static async open(maxConnections = 10): Promise<AdminWorld> {
     const database = await freshDatabase();
     const redis = await freshRedis();
     const upstream = await startUpstream();
-    const pool = await openPostgres(database.url, { onError: () => {} });
+    const pool = await openPostgres(database.url, { maxConnections, onError: () => {} });
     const world = new AdminWorld(pool, database.url, redis.url, upstream, [
       () => pool.end(),
       () => upstream.close(),

@@ -11,7 +11,7 @@ import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
 import { batchRoutes } from "../../dataplane/http/routes/batches.ts";
 import { countTokensRoutes } from "../../dataplane/http/routes/count-tokens.ts";
-import { AnswerTurns } from "../../dataplane/http/answer-turns.ts";
+import { AnswerTurns, readingWith } from "../../dataplane/http/answer-turns.ts";
 import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
 import { messageBatchRoutes } from "../../dataplane/http/routes/message-batches.ts";
@@ -104,7 +104,7 @@ beforeAll(async () => {
       limitsOf: async () => ({ limits: [], keyEpoch: 1 }),
       random: () => 0,
     });
-    const turns = new AnswerTurns(10);
+    const turns = new AnswerTurns(readingWith(10));
     const server = await startTestServer(
       [
         modelRoutes,

@@ -19,7 +19,7 @@ import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
 import type { StorageLimits } from "../../dataplane/files/storage.ts";
 import { batchRoutes } from "../../dataplane/http/routes/batches.ts";
-import { AnswerTurns } from "../../dataplane/http/answer-turns.ts";
+import { AnswerTurns, readingWith } from "../../dataplane/http/answer-turns.ts";
 import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { messageBatchRoutes } from "../../dataplane/http/routes/message-batches.ts";
 import { withFileReferences } from "../../dataplane/inference/file-references.ts";
@@ -175,7 +175,7 @@ export class BatchPlane {
     });
     const { context, worker } = batches;
     let url = "";
-    const turns = new AnswerTurns(10);
+    const turns = new AnswerTurns(readingWith(10));
     const server = await startTestServer(
       [fileRoutes(files, turns), messageBatchRoutes(context, turns, () => url), batchRoutes(context, turns)],
       {

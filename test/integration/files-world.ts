@@ -4,7 +4,7 @@ import { z } from "zod";
 import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
 import type { StorageLimits } from "../../dataplane/files/storage.ts";
-import { AnswerTurns } from "../../dataplane/http/answer-turns.ts";
+import { AnswerTurns, readingWith } from "../../dataplane/http/answer-turns.ts";
 import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import type { Clock } from "../../dataplane/lib/clock.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
@@ -59,8 +59,8 @@ export async function openFilesWorld(limits: StorageLimits = sampleStorage): Pro
       limitsOf: () => limits,
     });
   const store = make();
-  const server = await startTestServer([fileRoutes(store, new AnswerTurns(10))]);
-  const other = await startTestServer([fileRoutes(make(), new AnswerTurns(10))]);
+  const server = await startTestServer([fileRoutes(store, new AnswerTurns(readingWith(10)))]);
+  const other = await startTestServer([fileRoutes(make(), new AnswerTurns(readingWith(10)))]);
   const count = async (rows: ReturnType<typeof sql.fragment>) =>
     Number(await postgres.oneFirst(sql.type(z.object({ n: z.bigint() }))`select count(*) as n ${rows}`));
   const upload: FilesWorld["upload"] = async (data = form(), headers = {}) => {

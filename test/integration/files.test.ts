@@ -7,7 +7,7 @@ import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { FileStore, type FileReader } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
 import { S3Contents } from "../../dataplane/files/s3-contents.ts";
-import { AnswerTurns } from "../../dataplane/http/answer-turns.ts";
+import { AnswerTurns, readingWith } from "../../dataplane/http/answer-turns.ts";
 import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { inlineFiles } from "../../dataplane/inference/file-references.ts";
 import { openBody } from "../../dataplane/inference/request-body.ts";
@@ -193,7 +193,7 @@ test("contents in a storage that is away are 503, to be asked for again", async 
     newId,
     limitsOf: () => sampleStorage,
   });
-  await using server = await startTestServer([fileRoutes(away, new AnswerTurns(10))]);
+  await using server = await startTestServer([fileRoutes(away, new AnswerTurns(readingWith(10)))]);
   const id = await world.idOf("0123456789");
   await world.postgres.query(sql.unsafe`update files set storage = 's3' where id = ${id}`);
   const answer = await server.fetch(`/v1/files/${id}/content`);
