@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
+import { LazyList } from "../lib/json-slices.ts";
 import { AnswerTurns, readingWith } from "./answer-turns.ts";
 
 const admin = { headers: { authorization: `Bearer ${sampleKeys.admin}` } };
@@ -30,6 +31,19 @@ test("a long answer counts among the bytes of bodies until it is out", async () 
   expect((await server.fetch(PATH, admin)).status).toBe(503);
   other.release();
   expect((await server.fetch(PATH, admin)).status).toBe(200);
+});
+
+test("one without room is made no further than that is known", async () => {
+  let made = 0;
+  const endless = new LazyList(function* () {
+    for (; made < 10_000; made += 1) yield "x".repeat(1024);
+  });
+  const { server, bodies } = await world(async () => ({ data: endless }));
+  await using _ = server;
+  bodies.lease("org_other").take(1);
+  expect((await server.fetch(PATH, admin)).status).toBe(503);
+  expect(made).toBeLessThan(200);
+  await expect.poll(() => bodies.used).toBe(1);
 });
 
 test("a short one is never refused for what others hold", async () => {

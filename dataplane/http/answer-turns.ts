@@ -3,6 +3,7 @@
  * few are made at a time, one of an organization, and organizations take turns, so that whoever asks for many keeps nobody
  * else from the stores and does not fill the memory (rule 7.7).
  */
+import { Readable } from "node:stream";
 import type { FastifyReply, FastifyRequest, RouteGenericInterface } from "fastify";
 import { REQUESTS_AT_ONCE } from "../billing/free-budget.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -22,7 +23,7 @@ export const LIST_WAITING: WaitingLimits = { waitingOfOne: REQUESTS_AT_ONCE, wai
 /** Exports of one organization that are sent at a time: each holds what it has read and its client has not taken yet. */
 const MOST_EXPORTS = 4;
 /**
- * Answers that are made at a time, of all organizations: the longest take hundreds of megabytes until they are written. One where
+ * Answers that are made at a time, of all organizations: the longest take a hundred megabytes until they are written. One where
  * there are fewer connections to the database.
  */
 const AT_ONCE = 2;
@@ -74,11 +75,12 @@ export class AnswerTurns {
       const release = taken(await this.#answers.take(organizationOf(request), there));
       try {
         const made = await this.#read(organizationOf(request), there, () => make(request));
-        const bytes = await jsonInSlices(made, REPORT_SLICE_MS);
-        if (bytes.length > SHORT_BYTES) request.bodyLease.take(bytes.length);
-        else request.bodyLease.count(bytes.length);
-        reply.type("application/json; charset=utf-8");
-        return (reply as FastifyReply).send(bytes);
+        const { pieces, bytes } = await written(made, request.bodyLease);
+        reply.type("application/json; charset=utf-8").header("content-length", bytes);
+        const [only] = pieces;
+        return (reply as FastifyReply).send(
+          pieces.length === 1 ? only : Readable.from(handedOver(pieces), { objectMode: false }),
+        );
       } finally {
         release();
       }
@@ -121,6 +123,27 @@ export class AnswerTurns {
     if (left > 0) this.#exports.set(organizationId, left);
     else this.#exports.delete(organizationId);
   }
+}
+
+/** Counts each piece as it is made, so that one without room is no longer made. @throws ApiError 429 or 503 */
+async function written(
+  made: object,
+  lease: FastifyRequest["bodyLease"],
+): Promise<{ readonly pieces: Buffer[]; readonly bytes: number }> {
+  const pieces: Buffer[] = [];
+  let bytes = 0;
+  for await (const piece of jsonInSlices(made, REPORT_SLICE_MS)) {
+    bytes += piece.length;
+    if (bytes > SHORT_BYTES) lease.take(piece.length);
+    else lease.count(piece.length);
+    pieces.push(piece);
+  }
+  return { pieces, bytes };
+}
+
+/** Keeps none that has gone out. */
+function* handedOver(pieces: Buffer[]): Generator<Buffer> {
+  for (let piece = pieces.shift(); piece !== undefined; piece = pieces.shift()) yield piece;
 }
 
 const organizationOf = (request: Pick<FastifyRequest, "caller" | "routeOptions">): string =>

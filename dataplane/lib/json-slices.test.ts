@@ -1,12 +1,13 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { jsonInSlices } from "./json-slices.ts";
+import { written } from "../../test/fakes/written-json.ts";
+import { LazyList } from "./json-slices.ts";
 
 test("any value of JSON is written as JSON.stringify writes it", async () => {
   const values = fc.oneof(fc.array(fc.jsonValue()), fc.dictionary(fc.string(), fc.jsonValue()));
   await fc.assert(
     fc.asyncProperty(values, async (value) => {
-      expect((await jsonInSlices(value as object, 1)).toString()).toBe(JSON.stringify(value));
+      expect(await written(value as object)).toBe(JSON.stringify(value));
     }),
   );
 });
@@ -14,5 +15,14 @@ test("any value of JSON is written as JSON.stringify writes it", async () => {
 test("what is left out, what cannot be left out of a list, and numbers as they stand are written alike", async () => {
   const number = (JSON as unknown as { rawJSON(json: string): object }).rawJSON("9007199254740993.25");
   const value = { none: undefined, list: [undefined, number, { none: undefined, number }, []], é: "\ud800" };
-  expect((await jsonInSlices(value, 1)).toString()).toBe(JSON.stringify(value));
+  expect(await written(value)).toBe(JSON.stringify(value));
+});
+
+test("a lazy list is written as the list that it makes, also an empty one", async () => {
+  const lists: readonly (readonly unknown[])[] = [[], [1], [{ none: undefined, list: [] }, "two"]];
+  for (const list of lists) {
+    const lazy = { list: new LazyList(() => list), mapped: LazyList.of(list, (one) => [one, [one]]) };
+    const whole = JSON.stringify({ list, mapped: list.flatMap((one) => [one, [one]]) });
+    expect([await written(lazy), JSON.stringify(lazy)]).toEqual([whole, whole]);
+  }
 });

@@ -4,30 +4,56 @@ import { Slices } from "./slices.ts";
 /** Text becomes bytes in pieces of about so many characters. */
 const PIECE = 64 * 1024;
 
-/** As `JSON.stringify`, in UTF-8. Lists are written entry by entry, and objects that hold lists field by field; none has a `toJSON`. */
-export async function jsonInSlices(value: object, sliceMs: number): Promise<Buffer> {
+/** A list whose entries are made as they are written, anew each time, so that they are never there all at once. */
+export class LazyList<Entry> implements Iterable<Entry> {
+  readonly #make: () => Iterable<Entry>;
+
+  constructor(make: () => Iterable<Entry>) {
+    this.#make = make;
+  }
+
+  /** Of what each of these becomes. */
+  static of<From, Entry>(list: Iterable<From>, each: (one: From) => readonly Entry[]): LazyList<Entry> {
+    return new LazyList(function* () {
+      for (const one of list) yield* each(one);
+    });
+  }
+
+  [Symbol.iterator](): Iterator<Entry> {
+    return this.#make()[Symbol.iterator]();
+  }
+
+  toJSON(): readonly Entry[] {
+    return [...this];
+  }
+}
+
+/**
+ * As `JSON.stringify`, in UTF-8, piece by piece. Lists are written entry by entry, and objects that hold lists field by field; none
+ * has a `toJSON` of another meaning.
+ */
+export async function* jsonInSlices(value: object, sliceMs: number): AsyncGenerator<Buffer> {
   const slices = new Slices(sliceMs);
-  const bytes: Buffer[] = [];
   let text = "";
   for (const word of wordsOf(value)) {
     text += word;
     if (text.length < PIECE) continue;
-    bytes.push(Buffer.from(text));
+    yield Buffer.from(text);
     text = "";
     if (slices.usedUp) await slices.pause();
   }
-  bytes.push(Buffer.from(text));
-  return Buffer.concat(bytes);
+  yield Buffer.from(text);
 }
 
 function* wordsOf(value: unknown): Generator<string> {
-  if (Array.isArray(value)) {
-    yield "[";
-    for (const [place, entry] of value.entries()) {
-      if (place > 0) yield ",";
+  if (isList(value)) {
+    let before = "[";
+    for (const entry of value) {
+      yield before;
       yield* wordsOf(entry);
+      before = ",";
     }
-    yield "]";
+    yield before === "[" ? "[]" : "]";
   } else if (holdsLists(value)) {
     let before = "{";
     for (const [name, field] of Object.entries(value)) {
@@ -41,4 +67,7 @@ function* wordsOf(value: unknown): Generator<string> {
 }
 
 const holdsLists = (value: unknown): value is object =>
-  typeof value === "object" && value !== null && Object.values(value).some(Array.isArray);
+  typeof value === "object" && value !== null && Object.values(value).some(isList);
+
+const isList = (value: unknown): value is Iterable<unknown> =>
+  Array.isArray(value) || value instanceof LazyList;

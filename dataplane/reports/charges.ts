@@ -7,6 +7,7 @@ import type { Micros } from "../billing/meter.ts";
 import { STANDARD } from "../billing/price.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 import { DAY_MS } from "../lib/clock.ts";
+import { LazyList } from "../lib/json-slices.ts";
 import { Slices } from "../lib/slices.ts";
 import type { Tag } from "../lib/tags.ts";
 import type { Filters } from "./filters.ts";
@@ -105,17 +106,21 @@ export interface ChargeGroup {
   readonly tag: Tag | null;
 }
 
-/** The same of one day. */
-export interface DayCharge extends ChargeGroup {
-  /** Unix milliseconds of the day's start. */
-  readonly at: number;
-}
-
 /** Charges by the day, and those of all days together. */
 export interface ChargeSums {
-  readonly days: readonly DayCharge[];
-  /** The dearest first. */
-  readonly total: readonly ChargeGroup[];
+  readonly sums: readonly Sum<SumColumn>[];
+  /** What a sum of one day is made of. */
+  readonly groupsOf: (sum: Sum<SumColumn>) => readonly ChargeGroup[];
+  /** Those of all days, the dearest first. */
+  readonly total: LazyList<ChargeGroup>;
+}
+
+/** A group's charges of all days: what else it is, the sum of one of them knows. */
+interface Total {
+  micros: Micros;
+  readonly sum: Sum<SumColumn>;
+  /** Among the sum's groups. */
+  readonly place: number;
 }
 
 /** Of all days: each sum may be of eight, and a hundred models have a year's at most of these. */
@@ -145,22 +150,32 @@ export async function readCharges(
     columns: by.lines ? columns : ["cost_micros"],
   });
   const slices = new Slices(REPORT_SLICE_MS);
-  const days: DayCharge[] = [];
-  const total = new Map<string, ChargeGroup>();
+  const groupsOf = (sum: Sum<SumColumn>) => (by.lines ? linesOf(sum) : [wholeOf(sum)]);
+  let found = 0;
+  const totals = new Map<string, Total>();
   for (const sum of sums) {
     if (slices.usedUp) await slices.pause();
-    for (const { micros, ...group } of by.lines ? linesOf(sum) : [wholeOf(sum)]) {
-      days.push({ at: sum.at, micros, ...group });
-      const key = JSON.stringify(group);
-      total.set(key, { ...group, micros: (total.get(key)?.micros ?? 0n) + micros });
+    for (const [place, { micros, of, tag }] of groupsOf(sum).entries()) {
+      found += 1;
+      const key = JSON.stringify([of?.model, of?.serviceTier, of?.costType, of?.tokenType, tag]);
+      const known = totals.get(key);
+      if (known === undefined) totals.set(key, { micros, sum, place });
+      else known.micros += micros;
     }
-    if (days.length > MOST_LINES)
+    if (found > MOST_LINES)
       throw tooLong(MOST_LINES, "lines", startName, "ask for fewer days, or for some models");
   }
-  const grouped = by.lines || by.tag !== null;
-  if (!grouped && total.size === 0) total.set("", { micros: 0n, of: null, tag: null });
-  const dearest = (one: ChargeGroup, other: ChargeGroup) => Number(other.micros - one.micros);
-  return { days, total: await slices.sorted([...total.values()], dearest) };
+  const dearest = (one: Total, other: Total) => Number(other.micros - one.micros);
+  const sorted = await slices.sorted([...totals.values()], dearest);
+  const isOfNothing = !by.lines && by.tag === null && sorted.length === 0;
+  const total = isOfNothing
+    ? LazyList.of([{ micros: 0n, of: null, tag: null }], (one: ChargeGroup) => [one])
+    : LazyList.of(sorted, ({ micros, sum, place }) =>
+        groupsOf(sum)
+          .slice(place, place + 1)
+          .map((group) => ({ ...group, micros })),
+      );
+  return { sums, groupsOf, total };
 }
 
 /** As reports and exports call what was charged for: the tier of service only where it has prices of its own. */

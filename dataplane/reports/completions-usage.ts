@@ -2,6 +2,7 @@
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import type { ReportQuery } from "./parameters.ts";
+import { LazyList } from "../lib/json-slices.ts";
 import { Slices } from "../lib/slices.ts";
 import { buckets, REPORT_SLICE_MS, type Sum, type SumColumn } from "./sums.ts";
 import { readUsage, type UsageFace } from "./usage.ts";
@@ -37,16 +38,20 @@ export async function completionsUsage(
   now: number,
 ) {
   const { page, sums } = await readUsage(pool, { organizationId, query, now }, face);
-  const slices = new Slices(REPORT_SLICE_MS);
   return {
     object: "page",
-    data: await buckets(page.range, sums, result, (from, to, results) => ({
-      object: "bucket",
-      start_time: unixTime(from),
-      end_time: unixTime(to),
-      results,
-    })),
-    results: await slices.map(await dearestFirst(sums, slices), result),
+    data: await buckets(
+      page.range,
+      sums,
+      (sum) => [result(sum)],
+      (from, to, results) => ({
+        object: "bucket",
+        start_time: unixTime(from),
+        end_time: unixTime(to),
+        results,
+      }),
+    ),
+    results: LazyList.of(await dearestFirst(sums), (sum) => [result(sum)]),
     has_more: page.hasMore,
     next_page: page.next,
   };
@@ -55,18 +60,22 @@ export async function completionsUsage(
 type UsageSum = Sum<(typeof face.columns)[number]>;
 
 /** The groups over all buckets of the page: who, or what, spends most. */
-async function dearestFirst(sums: readonly UsageSum[], slices: Slices): Promise<readonly UsageSum[]> {
+async function dearestFirst(sums: readonly UsageSum[]): Promise<readonly UsageSum[]> {
+  const slices = new Slices(REPORT_SLICE_MS);
   const groups = new Map<string, UsageSum>();
-  for (const { at, sums: more, ...of } of sums) {
+  for (const sum of sums) {
     if (slices.usedUp) await slices.pause();
+    const { at: _, sums: more, ...of } = sum;
     const key = JSON.stringify(of);
     const known = groups.get(key);
-    const columns = face.columns.map((column) => [column, (known?.sums[column] ?? 0n) + more[column]]);
-    groups.set(key, { at, ...of, sums: Object.fromEntries(columns) as UsageSum["sums"] });
+    groups.set(key, known === undefined ? sum : { ...sum, sums: together(known.sums, more) });
   }
   const dearest = (one: UsageSum, other: UsageSum) => Number(other.sums.cost_micros - one.sums.cost_micros);
   return await slices.sorted([...groups.values()], dearest);
 }
+
+const together = (some: UsageSum["sums"], more: UsageSum["sums"]): UsageSum["sums"] =>
+  Object.fromEntries(face.columns.map((column) => [column, some[column] + more[column]])) as UsageSum["sums"];
 
 function result({ sums, ...of }: UsageSum) {
   const written = sums.cache_write_5m_tokens + sums.cache_write_1h_tokens;

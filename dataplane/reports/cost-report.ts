@@ -4,8 +4,8 @@ import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
 import { readFilters } from "./filters.ts";
 import { readGroups, readOnlyPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
-import { Slices } from "../lib/slices.ts";
-import { buckets, REPORT_SLICE_MS } from "./sums.ts";
+import { LazyList } from "../lib/json-slices.ts";
+import { buckets } from "./sums.ts";
 import { rupiahText } from "./values.ts";
 import { isoSeconds } from "../lib/unix-time.ts";
 
@@ -21,14 +21,23 @@ export async function costReport(
   const by = { lines: groups.length > 0, tag };
   const filters = readFilters(query, ["starting_at", "ending_at"]);
   const shown = readOnlyPage(query, range);
-  const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "starting_at");
+  const { sums, groupsOf, total } = await readCharges(
+    pool,
+    { organizationId, range, by, filters },
+    "starting_at",
+  );
   return {
-    results: await new Slices(REPORT_SLICE_MS).map(total, result),
-    data: await buckets(shown, days, result, (from, to, results) => ({
-      starting_at: isoSeconds(from),
-      ending_at: isoSeconds(to),
-      results,
-    })),
+    results: LazyList.of(total, (group) => [result(group)]),
+    data: await buckets(
+      shown,
+      sums,
+      (sum) => groupsOf(sum).map(result),
+      (from, to, results) => ({
+        starting_at: isoSeconds(from),
+        ending_at: isoSeconds(to),
+        results,
+      }),
+    ),
     has_more: false,
     next_page: null,
   };

@@ -4,8 +4,8 @@ import { creditsText } from "../billing/credits.ts";
 import { readCharges, type ChargeGroup } from "./charges.ts";
 import { readFilters } from "./filters.ts";
 import { readGroups, readOnlyPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
-import { Slices } from "../lib/slices.ts";
-import { buckets, REPORT_SLICE_MS } from "./sums.ts";
+import { LazyList } from "../lib/json-slices.ts";
+import { buckets } from "./sums.ts";
 import { rupiahNumber, unixTime } from "./values.ts";
 
 /** @param now Unix milliseconds. @throws ApiError 400 naming the parameter. */
@@ -20,16 +20,25 @@ export async function costs(
   const by = { lines: groups.length > 0, tag };
   const filters = readFilters(query, ["start_time", "end_time"]);
   const shown = readOnlyPage(query, range);
-  const { days, total } = await readCharges(pool, { organizationId, range, by, filters }, "start_time");
+  const { sums, groupsOf, total } = await readCharges(
+    pool,
+    { organizationId, range, by, filters },
+    "start_time",
+  );
   return {
     object: "page",
-    results: await new Slices(REPORT_SLICE_MS).map(total, result),
-    data: await buckets(shown, days, result, (from, to, results) => ({
-      object: "bucket",
-      start_time: unixTime(from),
-      end_time: unixTime(to),
-      results,
-    })),
+    results: LazyList.of(total, (group) => [result(group)]),
+    data: await buckets(
+      shown,
+      sums,
+      (sum) => groupsOf(sum).map(result),
+      (from, to, results) => ({
+        object: "bucket",
+        start_time: unixTime(from),
+        end_time: unixTime(to),
+        results,
+      }),
+    ),
     has_more: false,
     next_page: null,
   };

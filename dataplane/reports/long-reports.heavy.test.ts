@@ -1,54 +1,23 @@
 /** Reports of the longest kind: nobody else's request waits for one of them. */
-import type { CommonQueryMethods } from "slonik";
+import { once } from "node:events";
+import { Worker } from "node:worker_threads";
 import { expect, test } from "vitest";
+import {
+  DAYS,
+  GROUPS,
+  longAsked,
+  longNow,
+  longReports,
+  longRows,
+  poolOf,
+} from "../../test/fakes/long-reports.ts";
 import { leastOf } from "../../test/fakes/loop-turns.ts";
-import { DAY_MS } from "../lib/clock.ts";
-import { jsonInSlices } from "../lib/json-slices.ts";
-import { completionsUsage } from "./completions-usage.ts";
-import { costReport } from "./cost-report.ts";
+import { written } from "../../test/fakes/written-json.ts";
 import { costs } from "./costs.ts";
-import { messagesUsage } from "./messages-usage.ts";
 import { REPORT_SLICE_MS } from "./sums.ts";
 
-const GROUPS = 100_000;
-const DAYS = 5;
-const start = Date.parse("2026-03-01T00:00:00Z");
-
-/** As the database tells them: of each day as many keys. */
-const rows = Array.from({ length: GROUPS }, (_, place) => ({
-  at: start + (place % DAYS) * DAY_MS,
-  key_id: `apikey_${place}`,
-  project_id: null,
-  model: `model-${place}`,
-  service_tier: "standard",
-  context_tokens: null,
-  batch: null,
-  tag: null,
-  requests: 1n,
-  input_tokens: BigInt(place + 1),
-  cache_read_tokens: 0n,
-  cache_write_5m_tokens: 0n,
-  cache_write_1h_tokens: 0n,
-  output_tokens: 0n,
-  web_searches: 0n,
-  x_searches: 0n,
-  input_micros: BigInt((place * 7_919) % GROUPS),
-  output_micros: 0n,
-  cost_micros: BigInt((place * 7_919) % GROUPS),
-}));
-const pool = { any: async () => rows, oneFirst: async () => start } as unknown as CommonQueryMethods;
-
-const asked = { starting_at: "2026-03-01", start_time: "2026-03-01" };
-const now = start + DAYS * DAY_MS;
-const reports = {
-  "usage of completions": () =>
-    completionsUsage(pool, "org_a", { start_time: asked.start_time, group_by: "api_key_id" }, now),
-  "usage of messages": () =>
-    messagesUsage(pool, "org_a", { starting_at: asked.starting_at, group_by: "api_key_id" }, now),
-  costs: () => costs(pool, "org_a", { start_time: asked.start_time, group_by: "line_item" }, now),
-  "the cost report": () =>
-    costReport(pool, "org_a", { starting_at: asked.starting_at, group_by: "description" }, now),
-};
+const rows = longRows();
+const pool = poolOf(() => rows);
 
 /** Work of this thread without a turn for others: milliseconds of its own time, as others share the machine. */
 async function longestTurn(work: () => Promise<unknown>): Promise<number> {
@@ -71,13 +40,13 @@ async function longestTurn(work: () => Promise<unknown>): Promise<number> {
   return longest;
 }
 
-test.each(Object.entries(reports))(
+test.each(Object.entries(longReports))(
   "others have their turns beside %s of 100,000 groups",
   { timeout: 180_000 },
   async (_, report) => {
     let text = "";
     const whole = async () => {
-      text = (await jsonInSlices(await report(), REPORT_SLICE_MS)).toString();
+      text = await written(await report(pool), REPORT_SLICE_MS);
     };
     const longest = await leastOf(100, () => longestTurn(whole));
     const shown = JSON.parse(text) as { data: { results: unknown[] }[]; results?: { credits: string }[] };
@@ -89,21 +58,34 @@ test.each(Object.entries(reports))(
   },
 );
 
+test.each(Object.keys(longReports))(
+  "%s of 100,000 groups needs no more of the heap than its sums, beside its bytes",
+  { timeout: 180_000 },
+  async (report) => {
+    // Beside what this program's own code takes, some twenty.
+    const heap = { maxOldGenerationSizeMb: 96, maxYoungGenerationSizeMb: 16 };
+    const thread = new Worker(new URL("../../test/fakes/long-report-thread.ts", import.meta.url), {
+      workerData: report,
+      resourceLimits: heap,
+    });
+    const [bytes] = (await once(thread, "message")) as [number];
+    expect(bytes).toBeGreaterThan(30_000_000);
+  },
+);
+
 test("a report of costs has a bounded number of lines, however many its groups have, and says what to ask for", async () => {
-  const manyLines = {
-    ...pool,
-    any: async () =>
-      rows
-        .slice(0, 75_001)
-        .map((row) => ({ ...row, output_tokens: 1n, cache_read_tokens: 1n, cache_write_5m_tokens: 1n })),
-  };
-  const query = { start_time: asked.start_time, group_by: "line_item" };
-  await expect(costs(manyLines as CommonQueryMethods, "org_a", query, now)).rejects.toMatchObject({
+  const manyLines = poolOf(() =>
+    rows
+      .slice(0, 75_001)
+      .map((row) => ({ ...row, output_tokens: 1n, cache_read_tokens: 1n, cache_write_5m_tokens: 1n })),
+  );
+  const query = { start_time: longAsked.start_time, group_by: "line_item" };
+  await expect(costs(manyLines, "org_a", query, longNow)).rejects.toMatchObject({
     message: "The report has more than 300000 lines; ask for fewer days, or for some models.",
     param: "start_time",
   });
   // Not shown line by line they are few.
   await expect(
-    costs(manyLines as CommonQueryMethods, "org_a", { start_time: asked.start_time }, now),
+    costs(manyLines, "org_a", { start_time: longAsked.start_time }, longNow),
   ).resolves.toBeDefined();
 });

@@ -37,11 +37,16 @@ export async function messagesUsage(
 ) {
   const { page, sums } = await readUsage(pool, { organizationId, query, now }, face);
   return {
-    data: await buckets(page.range, sums, result, (from, to, results) => ({
-      starting_at: isoSeconds(from),
-      ending_at: isoSeconds(to),
-      results,
-    })),
+    data: await buckets(
+      page.range,
+      sums,
+      (sum) => [result(sum)],
+      (from, to, results) => ({
+        starting_at: isoSeconds(from),
+        ending_at: isoSeconds(to),
+        results,
+      }),
+    ),
     has_more: page.hasMore,
     next_page: page.next,
   };

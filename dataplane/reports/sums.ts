@@ -7,6 +7,7 @@ import { z } from "zod";
 import { summedColumns } from "../billing/ledger.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
+import { LazyList } from "../lib/json-slices.ts";
 import { Slices } from "../lib/slices.ts";
 import type { Tag } from "../lib/tags.ts";
 import { timestamp } from "../store/timestamp.ts";
@@ -217,24 +218,25 @@ function ofWindows(values: readonly string[] | null) {
   return sql.fragment`and context_tokens = any(${sql.array(possible, "int8")})`;
 }
 
-/** Every bucket of a range, those without anything too: what `bucket` makes of it and of the results of its items. */
+/** Every bucket of a range, those without anything too: what `bucket` makes of it and of what its items result in. */
 export async function buckets<Item extends { readonly at: number }, Result, Bucket>(
   range: BucketRange,
   items: readonly Item[],
-  result: (item: Item) => Result,
-  bucket: (from: number, to: number, results: readonly Result[]) => Bucket,
+  resultsOf: (item: Item) => readonly Result[],
+  bucket: (from: number, to: number, results: LazyList<Result>) => Bucket,
 ): Promise<Bucket[]> {
   const slices = new Slices(REPORT_SLICE_MS);
-  const byStart = new Map<number, Result[]>();
+  const byStart = new Map<number, Item[]>();
   for (const item of items) {
     if (slices.usedUp) await slices.pause();
-    const results = byStart.get(item.at);
-    if (results === undefined) byStart.set(item.at, [result(item)]);
-    else results.push(result(item));
+    const known = byStart.get(item.at);
+    if (known === undefined) byStart.set(item.at, [item]);
+    else known.push(item);
   }
   const found: Bucket[] = [];
   for (let at = range.from; at < range.to; at += range.widthMs) {
-    found.push(bucket(at, at + range.widthMs, byStart.get(at) ?? []));
+    const those = byStart.get(at) ?? [];
+    found.push(bucket(at, at + range.widthMs, LazyList.of(those, resultsOf)));
   }
   return found;
 }

@@ -367,8 +367,8 @@ describe("dead owners", () => {
       const used = await messagesUsage(plane.pool, "org_tiers", query, changed);
       const costs = await costReport(plane.pool, "org_tiers", { ...range, group_by: "description" }, changed);
       const rows = [
-        ...used.data.flatMap(({ results }) => results),
-        ...costs.results.map(({ description, credits, service_tier }) => ({
+        ...used.data.flatMap(({ results }) => [...results]),
+        ...Array.from(costs.results, ({ description, credits, service_tier }) => ({
           description,
           credits,
           service_tier,
