@@ -12,7 +12,7 @@ const unitWorkers = Number(process.env["TEST_UNIT_WORKERS"] ?? 4);
  * Six kinds of test, told apart by where they stand:
  *   unit         beside the code, and test/*.test.ts, test/golden: no store, no network but loopback, seconds. They share
  *                the modules of their worker, which spares loading them 200 times: what one file changes, others see.
- *                What takes long there is called *.heavy.test.ts: `npm run check` leaves it out (hack/test.ts)
+ *                What starts a program there is called *.program.test.ts, and what takes long *.heavy.test.ts (hack/test.ts)
  *   isolated     *.isolated.test.ts, unit tests that replace modules: each file has a worker of its own
  *   integration  test/integration, chaos, abuse and *.store.test.ts: real Postgres and Redis, started once by a global set-up
  *   operator     test/operator: a real kube-apiserver and etcd, Postgres and Redis

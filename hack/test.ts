@@ -1,7 +1,7 @@
 /**
  * `npm test`: from a fresh clone, everything but what takes long (LONG). `npm test -- --all`: that too.
  * `npm test -- PATTERN`: the tests whose path holds PATTERN, long or not.
- * `npm run check` (--fast): what needs no store: types, lint, format, tidy, unit, all but the heavy ones (HEAVY).
+ * `npm run check` (--fast): what needs no store and starts no program (PROGRAMS): types, lint, format, tidy, unit tests.
  * Types, lint and format are checked beside the tests, and told behind them.
  * With CI=true or --strict a skipped test counts as a failure. At the end stand the slowest ten files, and as the last
  * line `N passed, N failed[, N skipped]`.
@@ -52,9 +52,11 @@ interface FileResult {
  * What takes long by its nature, and which `npm test` leaves to `npm test -- --all`: faults of real processes, attacks,
  * hundreds of conversations, what helm makes of the charts, the image, installing from a mirror that is silent, bodies as large
  * as they may be, thousands of keys and requests at once, months of usage, a thousand routes, very much in the console, and
- * walks through days of a cluster. `--all` also tries properties with more cases (test/fakes/runs.ts).
+ * walks through days of a cluster. What needs no store and yet is not for a quick look is called heavy: it moves megabytes or
+ * thousands of things, often against a bound of time or memory. `--all` also tries properties with more cases (test/fakes/runs.ts).
  */
 const LONG = [
+  "**/*.heavy.test.ts",
   "test/chaos/**",
   "test/abuse/**",
   "test/charts/**",
@@ -64,11 +66,8 @@ const LONG = [
   "test/operator/{day-two,resilience,scale,upgrade}.test.ts",
 ];
 
-/**
- * What needs no store and yet is not for a quick look, which `npm run check` leaves to `npm test`: tests that start programs,
- * and those that move megabytes or thousands of things, often against a bound of time or memory.
- */
-const HEAVY = "**/*.heavy.test.ts";
+/** Tests that start programs and need no store, which `npm run check` leaves to `npm test`. */
+const PROGRAMS = "**/*.program.test.ts";
 
 /** Fewer files are named to lint. */
 const MOST_LINTED = 400;
@@ -192,12 +191,13 @@ function tellSlowest(results: readonly FileResult[]): void {
 
 /** What vitest runs at once, each in a process of its own: those of the cluster and of the console wait more than they work. */
 function lanes(): readonly (readonly string[])[] {
+  const without = (glob: string) => ["--exclude", glob];
+  const short = LONG.flatMap(without);
   if (fast) {
-    const light = patterns.length === 0 ? ["--exclude", HEAVY] : patterns;
+    const light = patterns.length === 0 ? [...without(PROGRAMS), ...short] : patterns;
     return [["--project=unit", "--project=isolated", ...light]];
   }
   if (!isShort) return [patterns];
-  const short = LONG.flatMap((glob) => ["--exclude", glob]);
   return [
     ["--project=unit", "--project=isolated", "--project=integration", ...short],
     ["--project=operator", "--project=console", ...short],

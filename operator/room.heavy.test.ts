@@ -1,104 +1,14 @@
 /** Rule 8.5: the snapshot never freezes. What does not fit is left out; everything else goes out at once. */
 import { createHash } from "node:crypto";
-import { declaredObject } from "../test/fakes/declared.ts";
-import { beforeEach, describe, expect, test } from "vitest";
-import { conditionOf, type ObjectStatus } from "./plan/conditions.ts";
-import type { Declared } from "./plan/objects.ts";
-import { decodeSlots } from "./plan/shards.ts";
-import { Reconciler } from "./reconcile.ts";
 import { computedMs } from "../test/fakes/computed.ts";
-
-/** Text that does not shrink, the same every time: `bytes` of base64 in headers of 4,000. */
-function noise(seed: string, bytes: number): Record<string, string> {
-  const headers: Record<string, string> = {};
-  for (let at = 0; at < bytes; at += 4000) {
-    const parts = Array.from({ length: 47 }, (_, part) =>
-      createHash("sha512").update(`${seed} ${at} ${part}`).digest("base64url"),
-    );
-    headers[`x-${at}`] = parts.join("").slice(0, 4000);
-  }
-  return headers;
-}
-
-/** A ModelRoute with so many upstreams of 32 headers of 4,000 characters: 40 KiB upstreams make megabytes. */
-const large = (namespace: string, name: string, upstreams: number) =>
-  declaredObject("ModelRoute", namespace, name, {
-    limits: { contextTokens: 1000, maxOutputTokens: 100 },
-    upstreams: Array.from({ length: upstreams }, (_, index) => ({
-      name: `u${index}`,
-      dialect: "Messages",
-      baseURL: "https://a.example",
-      headers: noise(`${namespace}/${name} ${index}`, 32 * 4000 - 1),
-    })),
-  });
-const prices = (namespace: string, models: readonly string[]) =>
-  declaredObject("PriceTable", namespace, "default", {
-    unit: "Credit",
-    models: models.map((model) => ({ model, input: "1", output: "1" })),
-  });
-const names = ["r1", "r2", "r3", "r4", "r5", "r6", "r7", "small", "mine"];
-const organization = (generation: number, spec: object): Declared => ({
-  ...declaredObject("Organization", "good", "acme", spec),
-  generation,
-});
-
-class World {
-  objects: Declared[] = [];
-  secrets = new Map<string, Record<string, string>>();
-  readonly files = new Map<string, Uint8Array>();
-  statuses: readonly ObjectStatus[] = [];
-  reconciler = this.operator();
-
-  operator(): Reconciler {
-    return new Reconciler({
-      observe: async () => ({ objects: this.objects, secrets: this.secrets }),
-      createKeys: async () => {},
-      snapshots: {
-        read: async () => new Map(this.files),
-        write: async (_bank, files) => {
-          for (const { name, bytes } of files) this.files.set(name, bytes);
-        },
-        empty: async () => {},
-      },
-      asksPods: false,
-      writeStatuses: async (statuses) => {
-        this.statuses = statuses;
-      },
-      now: () => 1000,
-    });
-  }
-
-  get served() {
-    const [newest] = decodeSlots(this.files)
-      .filter(({ published }) => published !== null)
-      .sort((one, other) => (other.serial ?? 0) - (one.serial ?? 0));
-    return newest?.published?.routing;
-  }
-
-  get routes(): string[] {
-    return (this.served?.routes ?? []).map(({ source }) => `${source.namespace}/${source.name}`).sort();
-  }
-
-  /** Of each object that is not accepted. */
-  get refused(): string[] {
-    return this.statuses.flatMap((status) => {
-      const accepted = conditionOf(status, "Accepted");
-      const { namespace, name } = status.object;
-      return accepted?.status === "False" ? [`${namespace}/${name} ${accepted.reason}`] : [];
-    });
-  }
-}
+import { declaredObject } from "../test/fakes/declared.ts";
+import { large, names, openWorld, organization, prices, type World } from "../test/fakes/snapshot-room.ts";
+import { beforeEach, describe, expect, test } from "vitest";
+import { conditionOf } from "./plan/conditions.ts";
 
 let world: World;
 beforeEach(async () => {
-  world = new World();
-  world.objects = [
-    prices("good", names),
-    large("good", "mine", 2),
-    organization(1, {}),
-    prices("evil", names),
-  ];
-  await world.reconciler.reconcile();
+  world = await openWorld();
 });
 
 describe("more than a snapshot holds", () => {
@@ -154,40 +64,6 @@ describe("more than a snapshot holds", () => {
     expect(world.refused).toEqual(["good/mine TooLarge"]);
     const entry = world.served?.routes.find(({ source }) => source.uid === mine.uid);
     expect([entry?.source.generation, entry?.upstreams.length]).toEqual([1, 2]);
-  }, 60_000);
-
-  test("is told of credentials too", async () => {
-    const value = (name: string, index: number) =>
-      Array.from({ length: 90 }, (_, part) =>
-        createHash("sha512").update(`${name} ${index} ${part}`).digest("base64"),
-      )
-        .join("")
-        .slice(0, 8000);
-    const wants = (namespace: string, name: string) =>
-      declaredObject("ModelRoute", namespace, name, {
-        limits: { contextTokens: 1000, maxOutputTokens: 100 },
-        upstreams: Array.from({ length: 32 }, (_, index) => ({
-          name: `u${index}`,
-          dialect: "Messages",
-          baseURL: "https://a.example",
-          credentials: { secretKeyRef: { name, key: `k${index}` } },
-        })),
-      });
-    for (const namespace of ["good", "evil"])
-      for (const name of names)
-        world.secrets.set(
-          `${namespace}/${name}`,
-          Object.fromEntries(
-            Array.from({ length: 32 }, (_, index) => [`k${index}`, value(`${namespace}${name}`, index)]),
-          ),
-        );
-    world.objects = [...world.objects, wants("good", "small")];
-    await world.reconciler.reconcile();
-    world.objects = [...world.objects, ...names.slice(0, 7).map((name) => wants("evil", name))];
-    await world.reconciler.reconcile();
-    expect(world.routes).toContain("good/small");
-    expect(world.refused.length).toBeGreaterThan(0);
-    for (const line of world.refused) expect(line).toMatch(/^evil\/r\d TooLarge$/);
   }, 60_000);
 
   /** Of 64 bytes that do not shrink, the same every time. */

@@ -1,11 +1,9 @@
-import { once } from "node:events";
 import { createServer, type RequestListener } from "node:http";
-import { connect, type AddressInfo, type Socket } from "node:net";
+import { type AddressInfo, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
-import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
-import { startTestServer, statusOn } from "../../test/fakes/test-server.ts";
+import { startTestServer, statusOn, upload } from "../../test/fakes/test-server.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { limits } from "./limits.ts";
 import { ReadTurns } from "./read-turns.ts";
@@ -32,16 +30,6 @@ async function serve(handle: RequestListener) {
   };
 }
 
-function upload(port: number, path: string, bytes: number): Socket {
-  const socket = connect(port, "127.0.0.1").on("error", () => {});
-  socket.write(
-    `POST ${path} HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\n` +
-      `content-type: application/json\r\ncontent-length: ${bytes}\r\n\r\n`,
-  );
-  socket.write(Buffer.alloc(bytes, 0x20));
-  return socket;
-}
-
 test("connections that wait for turns share one rate, each as much as the others", async () => {
   const turns = new ReadTurns(8 * MiB);
   await using server = await serve((request) => {
@@ -60,21 +48,6 @@ test("connections that wait for turns share one rate, each as much as the others
   expect(perSecond).toBeGreaterThan(0.25 * MiB);
   expect(Math.max(...read()) - Math.min(...read())).toBeLessThan(MiB);
   for (const client of clients) client.destroy();
-});
-
-test("what is read from elsewhere than a connection takes its turn in the same line", async () => {
-  const turns = new ReadTurns(8 * MiB);
-  const order: number[] = [];
-  const started = performance.now();
-  // Nobody waits yet: the first 64 KiB are there at once. What costs more keeps the next from that, however slow this machine is.
-  await turns.turn(turns.place());
-  turns.spend(MiB);
-  const places = Array.from({ length: 64 }, () => turns.place());
-  await Promise.all(places.toReversed().map((place) => turns.turn(place).then(() => order.push(place))));
-  // Whoever has the earlier place, although it asked later.
-  expect(order).toEqual(places);
-  // Five MiB at eight a second; a tick may give out one turn more than is left of its share.
-  expect(performance.now() - started).toBeGreaterThan(150);
 });
 
 test.each([
@@ -124,58 +97,4 @@ test("what follows a refusal is read slowly, whoever sends it", async () => {
   const perSecond = (sum() - from) / ((performance.now() - at) / 1000);
   expect(perSecond).toBeLessThan(2 * limits.slowReadBytesPerSecond);
   for (const client of clients) client.destroy();
-});
-
-test("a connection goes on after a refused body of usual length", async () => {
-  await using server = await startTestServer([
-    inferenceRoutes({ meter, serve: () => Promise.reject(new ApiError("insufficient_credit", "no")) }),
-  ]);
-  const socket = upload(server.port, "/v1/messages", limits.inferenceBodyBytes + 2 * MiB);
-  expect(await statusOn(socket)).toBe("413");
-  await expect
-    .poll(() => [...server.server.connections][0]?.bytesRead, { timeout: 10_000 })
-    .toBeGreaterThan(limits.inferenceBodyBytes + 2 * MiB);
-  socket.write("GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n");
-  let more = "";
-  socket.on("data", (chunk) => (more += chunk.toString("latin1")));
-  await expect.poll(() => more).toMatch(/HTTP\/1\.1 404/);
-  socket.destroy();
-});
-
-test("more requests than may wait for their answers end the connection; others get all of theirs", async () => {
-  await using server = await startTestServer([]);
-  const ask = async (times: number) => {
-    const socket = connect(server.port, "127.0.0.1").on("error", () => {});
-    let answers = "";
-    let closed = false;
-    socket.on("data", (bytes) => (answers += bytes.toString("latin1")));
-    socket.on("close", () => (closed = true));
-    socket.write("GET /nowhere HTTP/1.1\r\nhost: x\r\n\r\n".repeat(times));
-    const count = () => answers.split("HTTP/1.1 404").length - 1;
-    await expect.poll(() => closed || count() === times).toBe(true);
-    socket.destroy();
-    return { closed, logged: server.logged.length };
-  };
-  expect(await ask(limits.pipelined)).toEqual({ closed: false, logged: limits.pipelined });
-  const { closed, logged } = await ask(1_000);
-  expect(closed).toBe(true);
-  expect(logged).toBeLessThanOrEqual(2 * limits.pipelined + 1);
-});
-
-test("a connection outlives any number of refused bodies that come after their answers", async () => {
-  await using server = await startTestServer([]);
-  const socket = connect(server.port, "127.0.0.1")
-    .setNoDelay()
-    .on("error", () => {});
-  let answers = "";
-  socket.on("data", (bytes) => (answers += bytes.toString("latin1")));
-  const count = () => answers.split("HTTP/1.1 404").length - 1;
-  for (let sent = 1; sent <= limits.lingering + 10; sent += 1) {
-    socket.write("POST /nowhere HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\n");
-    while (count() < sent && !socket.destroyed)
-      await Promise.race([once(socket, "data"), once(socket, "close")]);
-    socket.write("{}");
-  }
-  expect(socket.destroyed).toBe(false);
-  socket.destroy();
 });

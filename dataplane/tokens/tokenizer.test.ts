@@ -5,7 +5,7 @@ import { O200K_TOKEN_SPLIT_REGEX } from "gpt-tokenizer/encodingParams/constants"
 import { beforeAll, describe, expect, test } from "vitest";
 import { runs } from "../../test/fakes/runs.ts";
 import { alphabets, english, randomText } from "../../test/fakes/texts.ts";
-import { Tokenizer } from "./tokenizer.ts";
+import { SEGMENT_CHARACTERS, Tokenizer } from "./tokenizer.ts";
 import { buildVocabulary } from "./vocabulary.ts";
 
 let tokenizer: Tokenizer;
@@ -46,3 +46,10 @@ describe("the count is that of merging pairs", () => {
     );
   }, 120_000);
 });
+
+test("long texts are cut between characters, and that hardly changes the count", () => {
+  const text = `x${"😀".repeat(SEGMENT_CHARACTERS / 2 + 100)}${english.slice(0, 50_000)}`;
+  const whole = reference(text, { disallowedSpecial: new Set() });
+  expect(Math.abs(tokenizer.count(text) - whole)).toBeLessThan(20);
+  expect(tokenizer.count("\ud800".repeat(SEGMENT_CHARACTERS + 1))).toBeGreaterThan(0);
+}, 120_000);

@@ -1,5 +1,5 @@
 /** The real HTTP server on a loopback port, over a sample snapshot; what it serves is the test's own. */
-import type { AddressInfo, Socket } from "node:net";
+import { connect, type AddressInfo, type Socket } from "node:net";
 import { pino } from "pino";
 import { expect } from "vitest";
 import { SnapshotDirectory } from "./snapshot-directory.ts";
@@ -73,4 +73,15 @@ export async function statusOn(socket: Socket): Promise<string> {
   socket.on("data", (bytes) => (answer += bytes.toString("latin1")));
   await expect.poll(() => answer, { timeout: 10_000 }).toMatch(/^HTTP\/1\.1 \d{3} /);
   return answer.slice(9, 12);
+}
+
+/** Sends a body of blanks, with a key, whoever reads it. */
+export function upload(port: number, path: string, bytes: number): Socket {
+  const socket = connect(port, "127.0.0.1").on("error", () => {});
+  socket.write(
+    `POST ${path} HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\n` +
+      `content-type: application/json\r\ncontent-length: ${bytes}\r\n\r\n`,
+  );
+  socket.write(Buffer.alloc(bytes, 0x20));
+  return socket;
 }
