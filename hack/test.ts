@@ -62,7 +62,7 @@ const LONG = [
   "test/charts/**",
   "test/console/sizes.test.ts",
   "test/integration/{image,start-faults,tools-soak}.test.ts",
-  "test/integration/{large-bodies,money-many-keys,usage-retention}.test.ts",
+  "test/integration/{files-product,large-bodies,money-many-keys,usage-retention}.test.ts",
   "test/operator/{day-two,resilience,scale,upgrade}.test.ts",
 ];
 

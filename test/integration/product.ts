@@ -164,6 +164,13 @@ spec:
   fs.renameSync(`${file}.swp`, file);
 }
 
+/** All that it printed, and its logs in the data folder. */
+export function printedAndLogged(product: Product, data: string): string {
+  const logs = fs.readdirSync(data).filter((name) => name.endsWith(".log"));
+  if (!logs.includes("data-plane.log")) throw new Error(`no data-plane.log among ${logs.join(", ")}`);
+  return [product.output(), ...logs.map((name) => fs.readFileSync(join(data, name), "utf8"))].join("\n");
+}
+
 /** The generated keys of `writeManifests`. */
 export function readKeys(data: string): { readonly inference: string; readonly admin: string } {
   const read = (...path: string[]) =>

@@ -1,16 +1,18 @@
 /** The whole product, started as a user starts it, driven by the official SDKs against a scripted upstream. */
 import { execFile } from "node:child_process";
-import { readdirSync, readFileSync, writeFileSync } from "node:fs";
+import { writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { promisify } from "node:util";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { processesOn } from "../fakes/processes-on.ts";
 import { sdkClients } from "../fakes/sdk-clients.ts";
 import { text, type Step } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import {
+  printedAndLogged,
   readKeys,
   startProduct,
   temporaryFolder,
@@ -233,17 +235,6 @@ describe("life", () => {
     expect((await ask.chat()).model).toBe("m-chat");
   });
 
-  test.each([
-    ["data plane", () => readRun().programs["dataplane/main.ts"]],
-    ["Redis", () => Number(readFileSync(join(data, "redis", "redis.pid"), "utf8"))],
-    ["Postgres", () => Number(readFileSync(join(data, "postgres", "postmaster.pid"), "utf8").split("\n")[0])],
-  ])("a killed %s is started again", async (_, pid) => {
-    process.kill(pid() ?? 0, "SIGKILL");
-    await sleep(300);
-    const answers = () => ask.responses().then(({ model }) => model, String);
-    await expect.poll(answers, { timeout: 30_000, interval: 200 }).toBe("m-responses");
-  });
-
   test("SIGTERM to npm drains: the running stream ends well, then everything is gone", async () => {
     upstream.next(slow);
     const running = stream.responses();
@@ -253,64 +244,13 @@ describe("life", () => {
     expect((await running).text).toBe("one two three four five six seven eight");
     expect(await stopped).toEqual({ code: 0, signal: null });
     await expect(fetch(`${product.url}/v1/models`)).rejects.toThrow(/fetch failed/);
-    expect(processesOf(data)).toEqual([]);
-  });
-
-  test("a restart on the same data keeps the keys", async () => {
-    const before = keys;
-    await start();
-    expect(keys).toEqual(before);
-    upstream.next(text(answer));
-    expect((await ask.responses()).text).toBe(answer);
-  });
-
-  test("SIGKILL of npm leaves nothing that blocks the next start", async () => {
-    await product.stop("SIGKILL");
-    await start();
-    expect((await openai.models.list()).data).toHaveLength(3);
-  });
-
-  test("SIGINT to the whole group, twice, stops in order", async () => {
-    const group = -(product.process.pid ?? 0);
-    process.kill(group, "SIGINT");
-    await sleep(20);
-    process.kill(group, "SIGINT");
-    await product.stop("SIGINT");
-    await expect.poll(() => processesOf(data), { timeout: 10_000 }).toEqual([]);
-    await start();
-    expect((await openai.models.list()).data).toHaveLength(3);
+    expect(processesOn(data)).toEqual([]);
   });
 
   test("no key is printed or logged, neither a client's nor a provider's", () => {
-    const logs = readdirSync(data).filter((name) => name.endsWith(".log"));
-    expect(logs).toContain("data-plane.log");
-    const everything =
-      product.output() + logs.map((name) => readFileSync(join(data, name), "utf8")).join("\n");
+    const everything = printedAndLogged(product, data);
     for (const secret of [keys.inference, keys.admin, "provider-key-of-acme"]) {
       expect(everything).not.toContain(secret);
     }
   });
 });
-
-function readRun(): { readonly programs: Readonly<Record<string, number>> } {
-  return JSON.parse(readFileSync(join(data, "run.json"), "utf8")) as {
-    programs: Record<string, number>;
-  };
-}
-
-/** Command lines of this machine's processes that work on the folder. */
-function processesOf(path: string): string[] {
-  return readdirSync("/proc")
-    .filter((name) => /^\d+$/.test(name))
-    .flatMap((pid) => {
-      try {
-        if (/^State:\s+Z/m.test(readFileSync(`/proc/${pid}/status`, "utf8"))) return [];
-        const command = readFileSync(`/proc/${pid}/cmdline`, "utf8").replaceAll("\0", " ");
-        const environment = readFileSync(`/proc/${pid}/environ`, "utf8");
-        const ours = command.includes(path) || environment.includes(`GAPURA_CONFIG_DIR=${path}`);
-        return ours ? [command] : [];
-      } catch {
-        return [];
-      }
-    });
-}
