@@ -1,5 +1,4 @@
 /** In what order, how many at a time, and waited for how long calls of the API server are made. */
-import { setTimeout as sleep } from "node:timers/promises";
 
 /** Acts on all in their order, at most `width` at a time; the first failure is thrown. */
 export async function inParallel<Item>(
@@ -27,11 +26,11 @@ export function inTurns<Item>(items: readonly Item[], ownerOf: (item: Item) => u
 
 /** Whether the work ends within so many milliseconds; what does not goes on. @throws what it throws in that time. */
 export async function isDoneWithin(ms: number, work: Promise<unknown>): Promise<boolean> {
-  const over = new AbortController();
-  const late = sleep(ms, false, { signal: over.signal });
+  const { promise: late, resolve } = Promise.withResolvers<boolean>();
+  const timer = setTimeout(resolve, ms, false);
   try {
     return await Promise.race([work.then(() => true), late]);
   } finally {
-    over.abort();
+    clearTimeout(timer);
   }
 }

@@ -1,10 +1,25 @@
-import { setTimeout as sleep } from "node:timers/promises";
-import { expect, test } from "vitest";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import type { Declared, WantedKey } from "../plan/objects.ts";
 import { type Call, type KubeApi, KubeError } from "./client.ts";
 import { KeyMaker } from "./key-maker.ts";
 import { NotLeading } from "./lease.ts";
 import { ReferencedSecrets } from "./referenced-secrets.ts";
+
+// How long is waited for is judged by a clock that a busy machine does not move.
+beforeEach(() => void vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] }));
+afterEach(() => void vi.useRealTimers());
+
+const sleep = (ms: number) => new Promise<void>((done) => setTimeout(done, ms));
+
+/** Lets time pass until the work is over. */
+async function inTime<Result>(work: Promise<Result>): Promise<Result> {
+  const waiting = new Set([work]);
+  const over = () => waiting.clear();
+  work.then(over, over);
+  // Nothing but timers, which are ours, holds it up.
+  while (waiting.size > 0) await vi.advanceTimersToNextTimerAsync();
+  return await work;
+}
 
 const CALL_MS = 10;
 const owner = { name: "acme" } as Declared;
@@ -83,11 +98,13 @@ test("keys of many Secrets are made side by side, those of one Secret in a row, 
   const all = [wanted("refused", "k"), wanted("s0", "second"), ...many, wanted("s0", "third")];
   const made: WantedKey[] = [];
   const failures: unknown[] = [];
-  await keys.make(all, () => {}, {
-    made: (key) => made.push(key),
-    failed: (error) => failures.push(error),
-    late: () => expect.unreachable(),
-  });
+  await inTime(
+    keys.make(all, () => {}, {
+      made: (key) => made.push(key),
+      failed: (error) => failures.push(error),
+      late: () => expect.unreachable(),
+    }),
+  );
   expect(made).toHaveLength(42);
   expect(Object.keys(stored.get("s0")?.data ?? {}).toSorted()).toEqual(["api-key", "second", "third"]);
   expect(failures).toMatchObject([{ status: 403 }]);
@@ -99,7 +116,7 @@ test("keys of many Secrets are made side by side, those of one Secret in a row, 
 async function wantingOne(api: KubeApi): Promise<KeyMaker> {
   const nothing = () => {};
   const keys = makerFor(api);
-  await keys.make([wanted("s", "k")], nothing, { made: nothing, failed: nothing, late: nothing });
+  await inTime(keys.make([wanted("s", "k")], nothing, { made: nothing, failed: nothing, late: nothing }));
   return keys;
 }
 
@@ -141,7 +158,7 @@ test("a namespace whose Secrets take long to be made is waited for no longer tha
   };
   const left = () => all.filter(({ secret }) => !made.includes(secret));
   const startedAt = performance.now();
-  expect(await keys.make(all, () => {}, told)).toBe(false);
+  expect(await inTime(keys.make(all, () => {}, told))).toBe(false);
   expect(performance.now() - startedAt, "milliseconds").toBeLessThan(2500);
   expect(made).toEqual(["mine"]);
 
@@ -149,14 +166,14 @@ test("a namespace whose Secrets take long to be made is waited for no longer tha
   const before = seen.calls;
   const again = performance.now();
   all.push(wanted("another", "k", "good"));
-  expect(await keys.make(left(), () => {}, told)).toBe(true);
+  expect(await inTime(keys.make(left(), () => {}, told))).toBe(true);
   expect(performance.now() - again, "milliseconds").toBeLessThan(500);
   expect([made, seen.calls - before]).toEqual([["mine", "another"], 2]);
 
   expect(late).toBe(0);
   release();
   await expect.poll(() => late).toBe(1);
-  expect(await keys.make(left(), () => {}, told)).toBe(true);
+  expect(await inTime(keys.make(left(), () => {}, told))).toBe(true);
   expect([left(), stored.size]).toEqual([[], 22]);
 });
 
@@ -174,7 +191,7 @@ test("many namespaces whose Secrets take for ever to be made keep nobody's keys 
     all.push(wanted(`mine-${index}`, "k", "good"));
     while (left().some(({ namespace }) => namespace === "good")) {
       expect(performance.now() - startedAt, "milliseconds").toBeLessThan(8_000);
-      if (await keys.make(left(), () => {}, told)) await sleep(20);
+      if (await inTime(keys.make(left(), () => {}, told))) await inTime(sleep(20));
     }
   }
   expect(seen.underWay, "calls that hang").toBeLessThanOrEqual(40);
@@ -201,14 +218,14 @@ test("namespaces whose Secrets took long are not waited for again, rest after a 
   // Each of them ends in time, and is wanted again in the next round.
   for (let round = 0; !made.includes("mine"); round += 1) {
     expect(round, "rounds").toBeLessThan(2);
-    await keys.make([...evil, wanted("mine", "k", "good")], () => {}, told);
+    await inTime(keys.make([...evil, wanted("mine", "k", "good")], () => {}, told));
   }
   takesMs = 2000;
-  expect(await keys.make(evil, () => {}, told)).toBe(false);
-  await sleep(700);
+  expect(await inTime(keys.make(evil, () => {}, told))).toBe(false);
+  await inTime(sleep(700));
   const before = calls;
   const startedAt = performance.now();
-  expect(await keys.make([...evil, wanted("another", "k", "good")], () => {}, told)).toBe(true);
+  expect(await inTime(keys.make([...evil, wanted("another", "k", "good")], () => {}, told))).toBe(true);
   expect(performance.now() - startedAt, "milliseconds").toBeLessThan(500);
   expect([made, calls - before]).toEqual([["mine", "another"], 0]);
 }, 30_000);
@@ -217,11 +234,13 @@ test("a data key called like a property of every object is made too", async () =
   const { stored, keys } = slowServer();
   stored.set("s", { version: 1, data: { other: "kept" } });
   const made: string[] = [];
-  await keys.make([wanted("s", "constructor")], () => {}, {
-    made: ({ key }) => made.push(key),
-    failed: (error) => expect.unreachable(String(error)),
-    late: () => expect.unreachable(),
-  });
+  await inTime(
+    keys.make([wanted("s", "constructor")], () => {}, {
+      made: ({ key }) => made.push(key),
+      failed: (error) => expect.unreachable(String(error)),
+      late: () => expect.unreachable(),
+    }),
+  );
   expect(made).toEqual(["constructor"]);
   expect(Object.keys(stored.get("s")?.data ?? {})).toEqual(["other", "constructor"]);
 });
@@ -235,17 +254,17 @@ test("thousands of keys of one namespace that cannot be made hold up neither a r
   const made: string[] = [];
   const told = { made: ({ secret }: WantedKey) => made.push(secret), failed: () => {}, late: () => {} };
   const startedAt = performance.now();
-  expect(await keys.make(all, () => {}, told)).toBe(false);
+  expect(await inTime(keys.make(all, () => {}, told))).toBe(false);
   expect(performance.now() - startedAt, "milliseconds").toBeLessThan(2000);
   expect(made).toContain("mine");
   // What is left is made in rounds to come, and the refusals are not tried again in each.
   const left = () => all.filter(({ secret }) => !made.includes(secret));
-  for (let round = 0; !(await keys.make(left(), () => {}, told)); round += 1)
+  for (let round = 0; !(await inTime(keys.make(left(), () => {}, told))); round += 1)
     expect(round, "rounds").toBeLessThan(30);
   expect(made).toHaveLength(301);
   expect(keys.refused.get("evil/full/k299")).toBe("Too long");
   const before = seen.calls;
-  expect(await keys.make(many, () => {}, told)).toBe(true);
+  expect(await inTime(keys.make(many, () => {}, told))).toBe(true);
   expect(seen.calls - before, "calls").toBe(0);
   expect(keys.refused.size).toBe(300);
 }, 60_000);
@@ -257,11 +276,13 @@ test("whoever leads no more makes no key", async () => {
   };
   const failed = (error: unknown) => expect.unreachable(String(error));
   await expect(
-    keys.make([wanted("a", "k"), wanted("b", "k")], permit, {
-      made: () => {},
-      failed,
-      late: () => {},
-    }),
+    inTime(
+      keys.make([wanted("a", "k"), wanted("b", "k")], permit, {
+        made: () => {},
+        failed,
+        late: () => {},
+      }),
+    ),
   ).rejects.toThrow(NotLeading);
   expect(stored.size).toBe(0);
 });
