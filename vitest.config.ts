@@ -79,8 +79,8 @@ export default defineConfig({
           globalSetup: ["test/operator/apiserver.ts", "test/integration/stores.ts"],
           testTimeout: 120_000,
           hookTimeout: 900_000,
-          // They wait more than they work, and each has a namespace of its own.
-          maxWorkers: storeWorkers,
+          // They wait more than they work, and each has a namespace of its own; four would make their API server slow.
+          maxWorkers: Math.min(storeWorkers, 3),
           sequence: { groupOrder: 1 },
         },
       },

@@ -97,7 +97,7 @@ async function runTool(name: string, rest: readonly string[], prints: "pipe" | "
     env: {
       ...process.env,
       ...(all ? { TEST_ALL: "true" } : {}),
-      ...(isShort ? { TEST_STORE_WORKERS: "3" } : {}),
+      ...(isShort ? { TEST_STORE_WORKERS: "4" } : {}),
       ...(fast ? { TEST_UNIT_WORKERS: "6" } : {}),
     },
   });
