@@ -1,0 +1,18 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { validateFolder } from "./validate.ts";
+
+test("a number where a text belongs is to be put in quotes", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
+  const spec = "{credits: {grants: [{name: first, amount: 100}]}, displayName: true}";
+  const organization = `apiVersion: gapura.dev/v1alpha1\nkind: Organization\nmetadata: {name: acme}\nspec: ${spec}\n`;
+  await writeFile(join(folder, "organization.yaml"), organization);
+  const { faults } = await validateFolder(folder);
+  await rm(folder, { recursive: true });
+  expect(faults.map(({ path, message }) => [path, message])).toEqual([
+    ["spec.displayName", "must be a string, in quotes"],
+    ["spec.credits.grants[0].amount", "must be a string, in quotes"],
+  ]);
+});
