@@ -4,7 +4,8 @@ import type { AddressInfo } from "node:net";
 import * as fs from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { setTimeout as sleep } from "node:timers/promises";
+import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { decodeSlots } from "../plan/shards.ts";
 import { TRUSTED } from "../plan/tenancy.ts";
 import { runFolder } from "./run.ts";
@@ -52,6 +53,21 @@ async function expectSoon<Value>(what: () => Promise<Value>, wanted: Value): Pro
   await expect.poll(what, { timeout: 8_000, interval: 20 }).toBe(wanted);
 }
 
+/** Timers run by a clock that only `expectWithinASecond` moves, and no busy machine. */
+const holdClock = () => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance", "Date"] });
+  onTestFinished(() => void vi.useRealTimers());
+};
+
+/** Looks for 8 s, in which 0.8 s of that clock pass. `expect.poll` would let it run. */
+async function expectWithinASecond<Value>(what: () => Promise<Value>, wanted: Value): Promise<void> {
+  for (let look = 0; look < 400 && (await what()) !== wanted; look += 1) {
+    vi.advanceTimersByTime(2);
+    await sleep(20);
+  }
+  expect(await what()).toBe(wanted);
+}
+
 const route = (name: string, url = "https://a.example") => `apiVersion: gapura.dev/v1alpha1
 kind: ModelRoute
 metadata: {name: ${name}}
@@ -87,20 +103,18 @@ afterEach(async () => {
 
 describe("watching", () => {
   test("an edit, a rename over a file, a new nested folder and a deletion are published within a second", async () => {
+    holdClock();
     await write("routes/one.yaml", route("m"));
     start();
-    await expectSoon(models, "m");
-    const startedMs = Date.now();
+    await expectWithinASecond(models, "m");
     await write("routes/deep/er/two.json", JSON.stringify(parseRoute("n")));
-    await expectSoon(models, "m n");
+    await expectWithinASecond(models, "m n");
     // Editors write beside the file and rename over it.
     await fs.writeFile(path("manifests", "routes", ".one.yaml.swp"), route("k"));
     await fs.rename(path("manifests", "routes", ".one.yaml.swp"), path("manifests", "routes", "one.yaml"));
-    await expectSoon(models, "k n");
+    await expectWithinASecond(models, "k n");
     await fs.rm(path("manifests", "routes", "deep"), { recursive: true });
-    await expectSoon(models, "k");
-    // Three changes; a busy test machine gets some air.
-    expect(Date.now() - startedMs).toBeLessThan(6000);
+    await expectWithinASecond(models, "k");
   });
 
   test("rule 1.12: broken YAML keeps its file's objects, is named with its line, and heals", async () => {
@@ -338,25 +352,26 @@ describe("keys", () => {
   });
 
   test("a generated key's file that is changed, taken away and put back is seen like an edit of a manifest", async () => {
+    holdClock();
     await write("org.yaml", organization);
     start();
     const file = path("data", "secrets", "default", "keys", "api-key");
     const hash = async () => (await newest())?.published?.routing.organizations[0]?.apiKeys[0]?.sha256;
     const told = (text: string) => async () => lines.some((line) => line.includes(text));
-    await expectSoon(async () => (await hash()) !== undefined, true);
+    await expectWithinASecond(async () => (await hash()) !== undefined, true);
     const value = `sk-svc-${"n".repeat(40)}`;
-    const startedMs = Date.now();
     await fs.writeFile(file, `${value}\n`);
-    await expectSoon(hash, createHash("sha256").update(value).digest("hex"));
+    await expectWithinASecond(hash, createHash("sha256").update(value).digest("hex"));
     await fs.rm(file);
-    await expectSoon(told('SecretNotFound: Secret "keys" has no value under the key "api-key"'), true);
+    await expectWithinASecond(
+      told('SecretNotFound: Secret "keys" has no value under the key "api-key"'),
+      true,
+    );
     // It keeps its last good hash.
     expect(await hash()).toBe(createHash("sha256").update(value).digest("hex"));
     const other = `sk-svc-${"o".repeat(40)}`;
     await fs.writeFile(file, `${other}\n`);
-    await expectSoon(hash, createHash("sha256").update(other).digest("hex"));
-    // Three changes; a busy test machine gets some air. Whatever is overlooked is seen every half minute.
-    expect(Date.now() - startedMs).toBeLessThan(12_000);
+    await expectWithinASecond(hash, createHash("sha256").update(other).digest("hex"));
   });
 
   test("rule 6.9: a value of the wrong form is never overwritten and does not authenticate", async () => {
@@ -441,6 +456,9 @@ describe("acknowledgement", () => {
   });
 
   test("rule 6.1: a data plane that hangs holds up no edit", async () => {
+    // For ever: what waited for its answer would not come.
+    const timeout = vi.spyOn(AbortSignal, "timeout").mockReturnValue(new AbortController().signal);
+    onTestFinished(() => timeout.mockRestore());
     server.removeAllListeners("request");
     let asked = 0;
     server.on("request", () => (asked += 1));
@@ -448,11 +466,10 @@ describe("acknowledgement", () => {
     start(url());
     await expectSoon(async () => asked > 0, true);
     for (const name of ["n", "k"]) {
-      const editedAt = performance.now();
       await write("one.yaml", route(name));
       await expectSoon(models, name);
-      expect(performance.now() - editedAt).toBeLessThan(1900);
     }
+    expect(asked).toBe(1);
     server.closeAllConnections();
   });
 
