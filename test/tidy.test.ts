@@ -2,9 +2,10 @@
  * The house rules that a machine can check (design.md §3): which room may import which, who may read the
  * environment, who may do I/O or read a clock. Not style: oxlint and oxfmt do that.
  */
-import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { existsSync, globSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join, relative, resolve, sep } from "node:path";
 import { describe, expect, test } from "vitest";
+import config from "../vitest.config.ts";
 import { citationsOf, citingFiles, ruleNumbers } from "./citations.ts";
 
 const root = resolve(import.meta.dirname, "..");
@@ -179,6 +180,15 @@ describe("words", () => {
 });
 
 describe("names", () => {
+  test("every test file is of one project, and so run by `npm test -- --all`", () => {
+    const projects = (config.test?.projects ?? []) as readonly {
+      readonly test: { readonly include: string[] };
+    }[];
+    const run = projects.flatMap(({ test: { include } }) => [...new Set(globSync(include, { cwd: root }))]);
+    const all = ["dataplane", "operator", "hack", "test"].flatMap(sources).filter(isTest);
+    expect(run.map((file) => file.split(sep).join("/")).toSorted()).toEqual(all.toSorted());
+  });
+
   test("a unit test that replaces modules has a worker of its own", () => {
     const shared = ["dataplane", "operator", "hack", "test"]
       .flatMap(sources)
