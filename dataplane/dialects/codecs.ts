@@ -94,7 +94,7 @@ export interface Carry {
   readonly stops: readonly string[];
   /** What the model writes is the summary of a Responses client's `compaction` item (responses/compaction.ts). */
   readonly compacts: boolean;
-  /** Where in the client's body a content block or tool stood that not every target can hold, for refusals. */
+  /** Where in the client's body a turn, content block or tool stood that not every target can hold, for refusals. */
   readonly places: { get(node: object): string | undefined };
 }
 

@@ -32,12 +32,13 @@ export function functionTools(request: MessagesRequest, carry: Carry, notes: Dro
  * @throws ApiError when a Messages client wants its own beginning of an answer continued (dialects.md §D1).
  */
 export function refusePrefill(request: MessagesRequest, carry: Carry): void {
-  const last = request.messages.findLastIndex(({ role }) => role !== "system");
-  if (carry.dialect !== "messages" || request.messages[last]?.role !== "assistant") return;
+  const last = request.messages.findLast(({ role }) => role !== "system");
+  if (carry.dialect !== "messages" || last?.role !== "assistant") return;
+  const path = carry.places.get(last) ?? "messages";
   throw new ApiError(
     "invalid_request",
-    `messages.${last}: this model does not support assistant message prefill. The conversation must end with a user message.`,
-    { param: `messages.${last}` },
+    `${path}: this model does not support assistant message prefill. The conversation must end with a user message.`,
+    { param: path },
   );
 }
 

@@ -45,6 +45,18 @@ for (const path of ["tools", "convert"] as const)
       });
     });
 
+    if (upstream !== "messages")
+      test(`${path}, over a ${upstream} upstream: a prefill has no wrong place`, async () => {
+        const body = {
+          messages: [...messages({ type: "text", text: "Go on" }), { role: "assistant", content: "And" }],
+        };
+        const error = await refusal(callOn(fake.url, way, { body }));
+        expect(error.message).toMatch(
+          /^messages(\.3)?: this model does not support assistant message prefill/,
+        );
+        expect(["messages", "messages.3"]).toContain(error.param);
+      });
+
     test(`${path}, over a ${upstream} upstream: what the model does not take has no wrong place`, async () => {
       const { capabilities } = routeTo([]);
       const blind = { capabilities: { ...capabilities, imageInput: false } };

@@ -122,8 +122,10 @@ function readMessages(root: Cursor, reading: Reading): MessageParam[] {
     const role = message.oneOf("role", ["user", "assistant", "system"]) ?? message.missing("role");
     // A system turn may consist of its `output_config` alone (dialects.md §B1).
     const content = message.content("content") ?? (role === "system" ? "" : message.missing("content"));
-    if (typeof content === "string") return { ...message.value, role, content };
-    return { ...message.value, role, content: readBlocks(content, reading) };
+    const read = typeof content === "string" ? content : readBlocks(content, reading);
+    const turn = { ...message.value, role, content: read };
+    reading.places.set(turn, message.path);
+    return turn;
   });
 }
 
