@@ -153,7 +153,7 @@ export class Conversion implements Converting {
     this.carry = {
       ...carry,
       ...(own !== body && { request: withoutDropped(own, facts.tiers) }),
-      ...(isRestored && { places: new WeakMap() }),
+      ...(isRestored && { places: outsideOfTurns(carry.places) }),
     };
     this.#facts = facts;
   }
@@ -196,6 +196,8 @@ export class Conversion implements Converting {
   }
 }
 
+const IN_TURNS = "messages.";
+
 /** @param client null: `body` has the client's own turns. */
 function readRequest(
   { dialect }: ConversionFacts,
@@ -210,9 +212,17 @@ function readRequest(
     if (client === null || !(error instanceof ApiError)) throw error;
     codec.readRequest(client, context);
     // It is of what turns became.
-    throw error.param?.startsWith("messages.") === true ? withoutPlace(error, error.param) : error;
+    throw error.param?.startsWith(IN_TURNS) === true ? withoutPlace(error, error.param) : error;
   }
 }
+
+/** Of turns that became others the places are none of the client's. */
+const outsideOfTurns = (places: Carry["places"]): Carry["places"] => ({
+  get: (node) => {
+    const place = places.get(node);
+    return place?.startsWith(IN_TURNS) === true ? undefined : place;
+  },
+});
 
 const withoutPlace = (error: ApiError, place: string): ApiError =>
   new ApiError(error.code, error.message.replace(`${place}: `, ""), { cause: error });

@@ -46,6 +46,16 @@ for (const path of ["tools", "convert"] as const)
     });
 
     if (upstream !== "messages")
+      test(`${path}, over a ${upstream} upstream: a tool that the model does not take has its place`, async () => {
+        const tools = [{ type: "bash_20250124", name: "bash" }];
+        const body = { messages: messages({ type: "text", text: "Go on" }), tools };
+        const given =
+          path === "convert" ? tools : [{ type: "web_search_20250305", name: "web_search" }, ...tools];
+        const error = await refusal(callOn(fake.url, way, { body: { ...body, tools: given } }));
+        expect(error).toMatchObject({ code: "unsupported_tool", param: `tools.${given.length - 1}` });
+      });
+
+    if (upstream !== "messages")
       test(`${path}, over a ${upstream} upstream: a prefill has no wrong place`, async () => {
         const body = {
           messages: [...messages({ type: "text", text: "Go on" }), { role: "assistant", content: "And" }],
