@@ -1,7 +1,7 @@
 /**
  * `npm test`: from a fresh clone, everything but what takes long (LONG). `npm test -- --all`: that too.
  * `npm test -- PATTERN`: the tests whose path holds PATTERN, long or not.
- * `npm run check` (--fast): what needs no store and starts no program (PROGRAMS): types, lint, format, tidy, unit tests.
+ * `npm run check` (--fast): types, lint, format, tidy, and the unit tests that neither take long nor start a program (PROGRAMS).
  * Types, lint and format are checked beside the tests, and told behind them.
  * With CI=true or --strict a skipped test counts as a failure. At the end stand the slowest ten files, and as the last
  * line `N passed, N failed[, N skipped]`.
