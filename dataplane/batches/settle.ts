@@ -100,17 +100,37 @@ export function createSettler(
 
   /**
    * In the best form that Postgres takes: as it is, if need be with its charge as a dead letter; else as an error in its stead,
-   * so that its batch ends.
+   * so that its batch ends. Tried as it is once more where it takes the error: what made it refuse all may have gone by then.
    */
   async function storeSomehow(one: Waiting): Promise<Stored> {
+    const asItIs = () => store([one], chargeOrSetAside);
+    const inStead = [{ ...one, end: refusedEnd(one) }];
     try {
-      return await store([one], chargeOrSetAside);
+      return await asItIs();
     } catch (error) {
       if (isStoreAway(error)) throw error;
-      const stored = await store([{ ...one, end: refusedEnd(one) }], chargeOrSetAside);
+    }
+    await wouldStore(inStead);
+    try {
+      return await asItIs();
+    } catch (error) {
+      if (isStoreAway(error)) throw error;
+      const stored = await store(inStead, chargeOrSetAside);
       gaveUp(one, error, "errored");
       return stored;
     }
+  }
+
+  /** Stores nothing. @throws what Postgres says where it does not take them. */
+  async function wouldStore(ends: readonly Ended[]): Promise<void> {
+    const taken = new Error("taken");
+    const trial = context.pool.transaction(async (transaction) => {
+      await storeEnds(transaction, ends, context.clock.now(), chargeOrSetAside);
+      throw taken;
+    });
+    await trial.catch((error: unknown) => {
+      if (error !== taken) throw error;
+    });
   }
 
   /** It comes again, until the time of its batch is over. */

@@ -323,6 +323,38 @@ describe("the end of an item", () => {
     expect(before - (await balance())).toBe(end.row?.cost.total);
   }, 20_000);
 
+  test("that Postgres takes again a moment after it refused it for the last time: it is stored as it is", async () => {
+    const id = await insertBatch(pool, 1);
+    const item = await first(id);
+    await refuseWith("refuse_line", "42501");
+    await pool.query(sql.unsafe`
+      create trigger refuse_line before update on batch_items
+      for each row when (new.line is not null) execute function refuse_line()
+    `);
+    let refusals = 0;
+    const transaction: DatabasePool["transaction"] = async (work, retries) => {
+      try {
+        return await pool.transaction(work, retries);
+      } catch (error) {
+        refusals += 1;
+        // From the next one on it may be stored in another form.
+        if (refusals === 4) await pool.query(sql.unsafe`drop trigger refuse_line on batch_items`);
+        throw error;
+      }
+    };
+    const settler = createSettler(
+      { ...context, pool: Object.assign(Object.create(pool), { transaction }) as DatabasePool },
+      () => {},
+      () => {},
+    );
+    try {
+      await settler.store(item, answer(item, 7));
+    } finally {
+      await pool.query(sql.unsafe`drop trigger if exists refuse_line on batch_items`);
+    }
+    expect(await seen(id)).toEqual({ state: "succeeded", tokens: "7", rows: 1, letters: 0 });
+  }, 20_000);
+
   test("that Postgres takes in no form: comes again until its batch is over, then it has expired, charged for nothing", async () => {
     const id = await insertBatch(pool, 1);
     const item = await first(id);
