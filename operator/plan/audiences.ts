@@ -54,8 +54,9 @@ const nameOf = ({ identity }: OrganizationEntry, audience: string): string =>
 export function withTrust(entry: OrganizationEntry, tenancy: Tenancy): OrganizationEntry {
   const isTenants = isTenant(tenancy, entry.source.namespace);
   if ((entry.isTenants === true) === isTenants) return entry;
-  const { isTenants: _, ...rest } = entry;
-  return isTenants ? { ...rest, isTenants } : rest;
+  const { source, isTenants: _, ...rest } = entry;
+  // In the schema's order: the text of one that is read again has to be the same.
+  return isTenants ? { source, isTenants, ...rest } : { source, ...rest };
 }
 
 /** The entry without these audiences; without any left it accepts keys alone. */

@@ -508,5 +508,9 @@ test("an organization that is served on as it was is a tenant's as soon as its n
   const tenants = compile({ objects, secrets, published, tenancy });
   expect(isTenants(tenants)).toBe(true);
   const again = { routing: { ...tenants.routing, serial: 2 }, credentials: tenants.credentials };
+  const readAgain = routingSchema.parse(again.routing);
+  expect(JSON.stringify(readAgain.organizations), "the same text").toBe(
+    JSON.stringify(again.routing.organizations),
+  );
   expect(isTenants(compile({ objects, secrets, published: again }))).toBeUndefined();
 });
