@@ -414,6 +414,24 @@ test("a declared key whose secret was another's opens as soon as that one lets g
   expect(await find("let go")).toMatchObject({ organizationId: "org_v1" });
 });
 
+test("a declared key whose secret a created one had is told of that also when that one was deleted since", async () => {
+  await copy([declaredOrganization("org_v4")]);
+  await pool.query(sql.unsafe`
+    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source)
+    select 'v_created', 'org_v4', id, 'inference', 'v', ${digest("had by v")}, '', 'created'
+    from projects where organization_id = 'org_v4'
+  `);
+  const waiting = [declaredOrganization("org_v4", { apiKeys: [declaredInferenceKey("mine", "had by v")] })];
+  const serial = (world.serial += 1);
+  const told = [{ path: "spec.apiKeys[0]", reason: "KeyConflicted" }];
+  expect((await copy(waiting, serial))[0]?.notes).toEqual(told);
+  await pool.query(sql.unsafe`
+    update api_keys set status = 'inactive', sha256 = null, deleted_at = now() where id = 'v_created'
+  `);
+  // By a pod that starts now; the key is looked at again with the next change.
+  expect((await copy(waiting, serial))[0]?.notes).toEqual(told);
+});
+
 test("rule 1.16: created keys of a deleted organization work again, but for one that is declared elsewhere", async () => {
   await copy([declaredOrganization("org_s")]);
   await pool.query(sql.unsafe`

@@ -95,7 +95,7 @@ export function expiredKeys({ id, apiKeys }: OrganizationEntry, now: number): Ke
   );
 }
 
-/** Compares the declarations with what is stored. */
+/** Compares the declarations with what is stored. Names of tenants alone are used up. */
 export async function keyNotes(
   pool: CommonQueryMethods,
   organizations: readonly OrganizationEntry[],
@@ -116,10 +116,11 @@ export async function keyNotes(
       order by declared.organization_id, declared.path
     `,
   );
+  const tenants = new Set(organizations.filter(({ isTenants }) => isTenants === true).map(({ id }) => id));
   return rows.map(({ organizationId, path, taken }) => ({
     organizationId,
     path,
-    reason: taken ? "KeyConflicted" : "NamesUsedUp",
+    reason: taken || !tenants.has(organizationId) ? "KeyConflicted" : "NamesUsedUp",
   }));
 }
 
