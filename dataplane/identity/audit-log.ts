@@ -27,7 +27,10 @@ export type FieldChanges = Readonly<
   Record<string, { readonly from: string | null; readonly to: string | null }>
 >;
 
-/** Writes one line, of a key or, by its id, a project; in the transaction of the change itself, so that neither is without the other. */
+/**
+ * Writes one line, of a key or, by its id, a project; in the transaction of the change itself, so that neither is without the other,
+ * and once the organization is locked.
+ */
 export async function writeAuditLog(
   transaction: CommonQueryMethods,
   actor: Actor,
@@ -36,10 +39,13 @@ export async function writeAuditLog(
   changes: FieldChanges,
 ): Promise<void> {
   await transaction.query(sql.unsafe`
-    insert into audit_log
-      (organization_id, actor_key_id, action, key_id, changes, address, forwarded_for, request_id)
-    values (${actor.organizationId}, ${actor.keyId}, ${action}, ${keyId}, ${sql.jsonb(changes)}, ${actor.address},
-      ${actor.forwardedFor}, ${actor.requestId})
+    insert into audit_log (organization_id, actor_key_id, action, key_id, changes, address, forwarded_for, request_id,
+      lines_so_far, bytes_so_far)
+    select line.*, coalesce(lines_so_far, 0) + 1, coalesce(bytes_so_far, 0) + octet_length(line.changes::text)
+    from (values (${actor.organizationId}, ${actor.keyId}, ${action}, ${keyId}, ${sql.jsonb(changes)}, ${actor.address},
+      ${actor.forwardedFor}::text, ${actor.requestId})
+    ) line (organization_id, actor_key_id, action, key_id, changes, address, forwarded_for, request_id)
+    left join (${newestLine(actor.organizationId)}) newest on true
   `);
 }
 
@@ -48,22 +54,29 @@ export async function writeAuditLog(
  * @throws ApiError 429 beyond `MOST_CHANGES` or `MOST_CHANGED_BYTES`.
  */
 export async function limitChanges(transaction: CommonQueryMethods, organizationId: string): Promise<void> {
-  const { lines, bytes } = await transaction.one(
-    sql.type(z.object({ lines: z.bigint(), bytes: z.bigint().nullable() }))`
-      select count(*) as lines, sum(changes_bytes)::int8 as bytes from (
-        select at, changes_bytes from audit_log where organization_id = ${organizationId}
-        order by position desc limit ${MOST_CHANGES}
-      ) newest
-      where at > now() - interval '1 day'
+  const own = sql.fragment`select lines_so_far, bytes_so_far, changes_bytes from audit_log where organization_id = ${organizationId}`;
+  const ofDay = await transaction.maybeOne(
+    sql.type(z.object({ lines: z.bigint(), bytes: z.bigint() }))`
+      select newest.lines_so_far - coalesce(older.lines_so_far, oldest.lines_so_far - 1) as lines,
+        newest.bytes_so_far - coalesce(older.bytes_so_far, oldest.bytes_so_far - oldest.changes_bytes) as bytes
+      from (${newestLine(organizationId)}) newest
+      cross join (${own} order by position limit 1) oldest
+      left join (
+        ${own} and at <= now() - interval '1 day' order by at desc, position desc limit 1
+      ) older on true
     `,
   );
-  if (lines >= MOST_CHANGES || (bytes ?? 0n) >= MOST_CHANGED_BYTES)
+  if (ofDay !== null && (ofDay.lines >= MOST_CHANGES || ofDay.bytes >= MOST_CHANGED_BYTES))
     throw new ApiError(
       "rate_limited",
       `An organization may change its keys and projects at most ${MOST_CHANGES} times in 24 hours, by at most ${MOST_CHANGED_BYTES} bytes. Keys can still be deactivated and deleted.`,
       { retryAfterSeconds: 60, retry: false },
     );
 }
+
+const newestLine = (organizationId: string) => sql.fragment`
+  select lines_so_far, bytes_so_far from audit_log where organization_id = ${organizationId} order by position desc limit 1
+`;
 
 const entrySchema = z.object({
   at: z.number(),

@@ -31,8 +31,8 @@ const names = (query: ReturnType<typeof sql.fragment>) =>
 
 test("lines of the audit log leave by their age, however many, and the younger ones stay", async () => {
   await pool.query(sql.unsafe`
-    insert into audit_log (organization_id, at, actor_key_id, action, key_id, changes, address, request_id)
-    select 'org_a', now() - make_interval(days => 51 - n), 'k', 'key.updated', 'line_' || n, '{}', '', ''
+    insert into audit_log (organization_id, at, actor_key_id, action, key_id, changes, address, request_id, lines_so_far, bytes_so_far)
+    select 'org_a', now() - make_interval(days => 51 - n), 'k', 'key.updated', 'line_' || n, '{}', '', '', n, n * 2
     from generate_series(1, 14) n
   `);
   const left = () => names(sql.fragment`select key_id as name from audit_log order by position`);

@@ -4,7 +4,7 @@ import OpenAI from "openai";
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { MOST_CHANGED_BYTES, MOST_CHANGES } from "../../dataplane/identity/audit-log.ts";
+import { limitChanges, MOST_CHANGED_BYTES, MOST_CHANGES } from "../../dataplane/identity/audit-log.ts";
 import { Keys, MOST_KEYS } from "../../dataplane/identity/keys.ts";
 import { printAuditLog } from "../../dataplane/identity/audit-log-command.ts";
 import { primaryReads } from "../../dataplane/store/reads.ts";
@@ -548,11 +548,25 @@ test("beyond the changes of a day only what ends a key is done, and another orga
   const made = await call("POST", ORGANIZATION, { name: "busy" });
   const id = String(made.body["id"]);
   const busy = `${ORGANIZATION}/${id}`;
-  await pool.query(sql.unsafe`
-    insert into audit_log (organization_id, at, actor_key_id, action, key_id, changes, address, request_id)
-    select ${b.id}, now() - interval '23 hours', 'busy', 'key.updated', 'busy', '{}', '', ''
-    from generate_series(1, ${MOST_CHANGES})
-  `);
+  const write = (count: number, who: string, hoursAgo: number, limits: string) =>
+    pool.query(sql.unsafe`
+      insert into audit_log (organization_id, at, actor_key_id, action, key_id, changes, address, request_id,
+        lines_so_far, bytes_so_far)
+      select ${b.id}, now() - make_interval(hours => ${hoursAgo}::int), ${who}, 'key.updated', ${who}, line.changes, '', '',
+        newest.lines_so_far + n, newest.bytes_so_far + n * octet_length(line.changes::text)
+      from generate_series(1, ${count}::int) n, (select jsonb_build_object('limits', ${limits}::text) as changes) line, (
+        select lines_so_far, bytes_so_far from audit_log where organization_id = ${b.id} order by position desc limit 1
+      ) newest
+      order by n
+    `);
+  await write(MOST_CHANGES, "busy", 23, "");
+  const rowsRead = await pool.transaction(async (transaction) => {
+    await expect(limitChanges(transaction, b.id)).rejects.toThrow(/at most/);
+    return await transaction.oneFirst(sql.type(z.object({ rows: z.bigint().transform(Number) }))`
+      select seq_tup_read + idx_tup_fetch as rows from pg_stat_xact_user_tables where relname = 'audit_log'
+    `);
+  });
+  expect(rowsRead, "looked at, however many there are").toBeLessThan(10);
   const limits = { requests_per_minute: 60 };
   for (const [path, body] of [
     [ORGANIZATION, { name: "one more" }],
@@ -573,11 +587,7 @@ test("beyond the changes of a day only what ends a key is done, and another orga
   expect((await call("POST", busy, { status: "active" })).status).toBe(429);
   expect((await call("DELETE", `${PROJECT}/${id}`)).status).toBe(200);
   await pool.query(sql.unsafe`update audit_log set at = at - interval '2 hours' where actor_key_id = 'busy'`);
-  await pool.query(sql.unsafe`
-    insert into audit_log (organization_id, actor_key_id, action, key_id, changes, address, request_id)
-    select ${b.id}, 'long', 'key.updated', 'long', jsonb_build_object('limits', repeat('x', 65536)), '', ''
-    from generate_series(1, ${MOST_CHANGED_BYTES / 65_536})
-  `);
+  await write(MOST_CHANGED_BYTES / 65_536, "long", 0, "x".repeat(65_536));
   expect((await call("POST", ORGANIZATION, { name: "long ones" })).status).toBe(429);
   await pool.query(sql.unsafe`delete from audit_log where actor_key_id = 'long'`);
   const again = await call("POST", ORGANIZATION, { name: "the day after" });

@@ -116,11 +116,16 @@ create table audit_log (
   key_id text not null,
   -- What changed, field by field: {"name": {"from": …, "to": …}}; never a secret.
   changes jsonb not null,
-  -- How large that is, known without reading it: an organization may write so much in a day.
+  -- How large that is, known without reading it.
   changes_bytes integer not null generated always as (octet_length(changes::text)) stored,
+  -- Lines that its organization has written until here, with this one, and their bytes: what it wrote in a day is a difference,
+  -- however many lines it has.
+  lines_so_far bigint not null,
+  bytes_so_far bigint not null,
   -- The peer of the connection, and what it said about whom it speaks for (unchecked).
   address text not null,
   forwarded_for text,
   request_id text not null
 );
 create index audit_log_organization on audit_log (organization_id, position desc);
+create index audit_log_days on audit_log (organization_id, at desc, position desc);
