@@ -16,7 +16,7 @@ import type { Holds } from "../billing/holds.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
 import { keyPrefixes, limitsSchema, type Limits } from "../config/schema.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
-import { lockOrganization } from "./lock-organization.ts";
+import { changeOrganization } from "./lock-organization.ts";
 import type { Principal } from "./principal.ts";
 import { tellKeyEpoch } from "./tell-key-epoch.ts";
 import { limitChanges, writeAuditLog, type Actor, type FieldChanges } from "./audit-log.ts";
@@ -177,7 +177,7 @@ export class Keys {
     const id = this.#options.newId("apikey");
     const hint = `${secret.slice(0, HINT_CHARACTERS)}...`;
     await this.#options.reads.changing(actor.organizationId);
-    const key = await this.#options.pool.transaction(async (transaction) => {
+    const key = await changeOrganization(this.#options.pool, actor.organizationId, async (transaction) => {
       await leaveRoom(transaction, actor.organizationId);
       await limitChanges(transaction, actor.organizationId);
       const made = await transaction.one(sql.type(keySchema)`
@@ -252,9 +252,8 @@ export class Keys {
   ): Promise<KeyOutcome> {
     const { pool, directory, holds, reads } = this.#options;
     await reads.changing(actor.organizationId);
-    const done = await pool.transaction(async (transaction) => {
-      // In the order that copying a snapshot locks: the organization, its keys, its account.
-      await lockOrganization(transaction, actor.organizationId);
+    // In the order that copying a snapshot locks: the organization, its keys, its account.
+    const done = await changeOrganization(pool, actor.organizationId, async (transaction) => {
       const before = await transaction.maybeOne(sql.type(keySchema.extend({ sha256: z.string().nullable() }))`
         select ${columns}, sha256 from api_keys where id = ${id} and ${inScope(scope)} for update
       `);
@@ -278,9 +277,8 @@ export class Keys {
   }
 }
 
-/** One at a time for an organization, so that no two take the last place. */
+/** Once the organization is locked, so that no two take the last place. */
 async function leaveRoom(transaction: DatabaseTransactionConnection, organizationId: string): Promise<void> {
-  await lockOrganization(transaction, organizationId);
   const made = await transaction.oneFirst(sql.type(z.object({ count: z.bigint() }))`
     select count(*) as count from api_keys
     where organization_id = ${organizationId} and source = 'created' and ${shown}

@@ -1,4 +1,8 @@
-import { sql, type DatabaseTransactionConnection } from "slonik";
+/** Changes of one organization's keys, people and projects are made one after the other. */
+import { sql, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
+import { REQUESTS_AT_ONCE } from "../billing/free-budget.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { FairPlaces } from "../lib/fair-places.ts";
 
 /**
  * What changes an organization's keys, people or projects takes turns, until the transaction ends. Copying a snapshot
@@ -15,4 +19,36 @@ export async function lockOrganization(
     select 1 from organizations where id = ${id} ${owned} for no key update
   `);
   return rowCount > 0;
+}
+
+/** Nobody is refused whom the budget of endpoints that cost nothing lets through. */
+const WAITING = { waitingOfOne: REQUESTS_AT_ONCE, waiting: 10_000 };
+/** Of each pool: one change of an organization, and as many organizations at once as there are connections. */
+const turns = new WeakMap<DatabasePool, FairPlaces>();
+
+/**
+ * A transaction with the organization locked. Of one organization each process has one at a time: the others wait without a
+ * connection, which live requests need (rule 7.7). @throws ApiError 429 where too many wait already.
+ */
+export async function changeOrganization<Value>(
+  pool: DatabasePool,
+  id: string,
+  work: (transaction: DatabaseTransactionConnection) => Promise<Value>,
+): Promise<Value> {
+  const places = turns.get(pool) ?? new FairPlaces({ places: Infinity, placesOfOne: 1, ...WAITING });
+  turns.set(pool, places);
+  // Nothing puts an end to its wait: it is made even if its client has left, as a change that has begun would be.
+  const release = await places.take(id, new AbortController().signal);
+  if (typeof release === "string")
+    throw new ApiError("rate_limited", "Too many changes of keys and projects wait already.", {
+      retryAfterSeconds: 1,
+    });
+  try {
+    return await pool.transaction(async (transaction) => {
+      await lockOrganization(transaction, id);
+      return await work(transaction);
+    });
+  } finally {
+    release();
+  }
 }

@@ -4,7 +4,7 @@ import { bumpKeyEpoch } from "../billing/accounts.ts";
 import type { Holds } from "../billing/holds.ts";
 import { limitChanges, writeAuditLog, type Actor } from "./audit-log.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
-import { lockOrganization } from "./lock-organization.ts";
+import { changeOrganization } from "./lock-organization.ts";
 import { findProject, type Project } from "./projects.ts";
 import { tellKeyEpoch } from "./tell-key-epoch.ts";
 
@@ -20,8 +20,7 @@ export async function changeProjectLimits(
   change: LimitsChange | null,
 ): Promise<Project | "declared" | null> {
   const { organizationId } = actor;
-  const outcome = await pool.transaction(async (transaction) => {
-    await lockOrganization(transaction, organizationId);
+  const outcome = await changeOrganization(pool, organizationId, async (transaction) => {
     const before = await findProject(transaction, organizationId, id);
     if (before === null) return null;
     if (before.limitsDeclared) return "declared";

@@ -66,6 +66,21 @@ test.each([
   expect(answers.map(({ status }) => status)).toEqual(asked.map(() => 200));
 });
 
+test("nor do changes of one organization that wait for another's lock", async () => {
+  await holder.query("begin");
+  await holder.query("select 1 from organizations where id = $1 for update", [world.a.id]);
+  const change = (index: number) =>
+    world.call(world.a.admin, "POST", "/v1/organizations/api_keys", { body: { name: `key ${index}` } });
+  const asked = Array.from({ length: ASKED }, (_, index) => change(index));
+  try {
+    await expectServed();
+  } finally {
+    await holder.query("rollback");
+  }
+  const answers = await Promise.all(asked);
+  expect(answers.map(({ status }) => status)).toEqual(asked.map(() => 200));
+});
+
 describe("with the fewest connections", () => {
   let few: AdminWorld;
   beforeAll(async () => {
