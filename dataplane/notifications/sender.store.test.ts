@@ -195,6 +195,13 @@ test("receivers that fail, hang, redirect or never end keep their message's id, 
     })
     .toBe(true);
   await expect.poll(async () => (await state())["/fails"]).toMatchObject({ ended: false, failure: "failed" });
+  // A try that is still under way would begin its pause only after the hurry.
+  const underWay = () =>
+    pool.oneFirst(sql.type(z.object({ count: z.bigint() }))`
+      select count(*) from webhook_deliveries
+      where message_id = any(${sql.array([...ids.values()], "text")}) and failure is null
+    `);
+  await expect.poll(underWay, { timeout: 20_000 }).toBe(0n);
   await hurry();
   const tries = (path: string) => came.filter(({ headers }) => headers["webhook-id"] === ids.get(path));
   await expect.poll(() => Math.min(...bad.map((path) => tries(path).length)), { timeout: 20_000 }).toBe(2);
