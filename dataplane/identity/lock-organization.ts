@@ -23,12 +23,15 @@ export async function lockOrganization(
 
 /** Nobody is refused whom the budget of endpoints that cost nothing lets through. */
 const WAITING = { waitingOfOne: REQUESTS_AT_ONCE, waiting: 10_000 };
-/** Of each pool: one change of an organization, and as many organizations at once as there are connections. */
+/** As many as may wait take less; where Postgres does not answer, each before it takes its own time-out. */
+const MOST_WAIT_MS = 10_000;
+/** Of each pool: one change of an organization at a time. */
 const turns = new WeakMap<DatabasePool, FairPlaces>();
 
 /**
  * A transaction with the organization locked. Of one organization each process has one at a time: the others wait without a
- * connection, which live requests need (rule 7.7). @throws ApiError 429 where too many wait already.
+ * connection, which live requests need (rule 7.7). A change is made even if its client has left meanwhile.
+ * @throws ApiError 429 where too many wait already, 503 after ten seconds.
  */
 export async function changeOrganization<Value>(
   pool: DatabasePool,
@@ -37,8 +40,10 @@ export async function changeOrganization<Value>(
 ): Promise<Value> {
   const places = turns.get(pool) ?? new FairPlaces({ places: Infinity, placesOfOne: 1, ...WAITING });
   turns.set(pool, places);
-  // Nothing puts an end to its wait: it is made even if its client has left, as a change that has begun would be.
-  const release = await places.take(id, new AbortController().signal);
+  const release = await places.take(id, AbortSignal.timeout(MOST_WAIT_MS)).catch((cause: unknown) => {
+    const message = "Keys and projects cannot be changed right now. Try again in a moment.";
+    throw new ApiError("unavailable", message, { retryAfterSeconds: 1, cause });
+  });
   if (typeof release === "string")
     throw new ApiError("rate_limited", "Too many changes of keys and projects wait already.", {
       retryAfterSeconds: 1,

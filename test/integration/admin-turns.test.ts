@@ -81,6 +81,20 @@ test("nor do changes of one organization that wait for another's lock", async ()
   expect(answers.map(({ status }) => status)).toEqual(asked.map(() => 200));
 });
 
+test("a change that waits too long for others is given up, and not made later", async () => {
+  await holder.query("begin");
+  await holder.query("select 1 from organizations where id = $1 for update", [world.a.id]);
+  const change = (index: number) =>
+    world.call(world.a.admin, "POST", "/v1/organizations/api_keys", { body: { name: `late ${index}` } });
+  const asked = Array.from({ length: 8 }, (_, index) => change(index));
+  const givenUp = await Promise.all(await firstOf(7, asked));
+  await holder.query("rollback");
+  for (const { status, headers } of givenUp) expect([status, headers.get("retry-after")]).toEqual([503, "1"]);
+  const answers = await Promise.all(asked);
+  const { rows } = await holder.query("select name from api_keys where name like 'late %'");
+  expect(rows).toHaveLength(answers.filter(({ status }) => status === 200).length);
+});
+
 describe("with the fewest connections", () => {
   let few: AdminWorld;
   beforeAll(async () => {
