@@ -10,13 +10,16 @@
  * arguments are not whole: only the end of the stream tells whether the output limit cut it (dialects.md §D3).
  */
 import type { CodecContext } from "./codecs.ts";
+import { lengthOfLogprobs } from "./logprobs.ts";
 import { weightOf } from "./output-estimate.ts";
 import { corruptAnswer } from "./upstream-error.ts";
 import { isUnfinished, isWholeInput, toolInput } from "./tool-input.ts";
-import type { ContentBlock, MessagesEvent } from "./messages/types.ts";
+import type { ContentBlock, Logprob, MessagesEvent } from "./messages/types.ts";
 
 /** Characters of one answer; whoever sends more is broken. */
 export const MAX_ANSWER_CHARACTERS = 64 * 1024 * 1024;
+
+const noLogprobs: readonly Logprob[] = [];
 
 export type PieceKind = "text" | "thinking" | "tool_use";
 
@@ -37,6 +40,10 @@ export interface Piece {
   judged: number;
   /** Received and not yet passed on, because the piece is not open. */
   held: string;
+  /** Of what is held, in texts. */
+  heldLogprobs: Logprob[];
+  /** Tokens received with log probabilities. */
+  tokens: number;
   state: "queued" | "open" | "closed";
   ended: boolean;
 }
@@ -87,6 +94,8 @@ export class BlockOrder {
       json: "",
       judged: 0,
       held: "",
+      heldLogprobs: [],
+      tokens: 0,
       state: "queued",
       ended: false,
     };
@@ -97,14 +106,19 @@ export class BlockOrder {
   }
 
   /**
-   * @param weight of what the model wrote of it.
+   * @param weight of what the model wrote of it. @param logprobs of its tokens, in a text.
    * @throws ApiError when a piece that was thought whole goes on.
    */
-  append(piece: Piece, text: string, weight = weightOf(text)): void {
-    if (text === "") return;
+  append(
+    piece: Piece,
+    text: string,
+    weight = weightOf(text),
+    logprobs: readonly Logprob[] = noLogprobs,
+  ): void {
+    if (text === "" && logprobs.length === 0) return;
     piece.weight += weight;
     this.#weight += weight;
-    this.#characters += text.length;
+    this.#characters += text.length + lengthOfLogprobs(logprobs);
     if (this.#characters > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
     if (piece.state === "closed") {
       if (text.trim() === "") return;
@@ -112,8 +126,12 @@ export class BlockOrder {
     }
     if (piece.kind === "tool_use") piece.json += text;
     else piece.length += text.length;
-    if (piece.state === "open") this.#events.push(this.#delta(piece, text));
-    else piece.held += text;
+    piece.tokens += logprobs.length;
+    if (piece.state === "open") this.#events.push(this.#delta(piece, text, logprobs));
+    else {
+      piece.held += text;
+      for (const one of logprobs) piece.heldLogprobs.push(one);
+    }
     if (this.#queue.length > 1) this.#advance();
   }
 
@@ -168,8 +186,9 @@ export class BlockOrder {
       index: this.#nextIndex,
       content_block: emptyBlock(piece),
     });
-    if (piece.held !== "") this.#events.push(this.#delta(piece, piece.held));
+    if (piece.held !== "") this.#events.push(this.#delta(piece, piece.held, piece.heldLogprobs));
     piece.held = "";
+    piece.heldLogprobs = [];
     return true;
   }
 
@@ -193,11 +212,16 @@ export class BlockOrder {
     this.#nextIndex += 1;
   }
 
-  #delta(piece: Piece, text: string): MessagesEvent {
+  #delta(piece: Piece, text: string, logprobs: readonly Logprob[] = noLogprobs): MessagesEvent {
     const index = this.#nextIndex;
     switch (piece.kind) {
       case "text":
-        return { type: "content_block_delta", index, delta: { type: "text_delta", text } };
+        return {
+          type: "content_block_delta",
+          index,
+          delta:
+            logprobs.length === 0 ? { type: "text_delta", text } : { type: "text_delta", text, logprobs },
+        };
       case "thinking":
         return { type: "content_block_delta", index, delta: { type: "thinking_delta", thinking: text } };
       case "tool_use":

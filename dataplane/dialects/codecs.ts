@@ -48,6 +48,8 @@ export interface CodecContext {
   readonly owed?: readonly string[];
   /** Names of the functions that the tool loop runs itself. */
   readonly serverTools?: ReadonlySet<string>;
+  /** The client is shown the log probabilities of the answer's tokens (logprobs.ts). */
+  readonly logprobs?: boolean;
   /** Told every finished output item of a Responses answer; absent: none is kept. */
   readonly keepItem?: KeepItem;
 }

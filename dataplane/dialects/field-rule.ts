@@ -16,6 +16,8 @@ export interface FieldRule {
   readonly usedInRole?: string;
   /** Elements of a list that are served, or ask for nothing here; any other is dropped. Absent: all are. */
   readonly served?: readonly string[];
+  /** Further ones that are toward these targets, without server tools. */
+  readonly servedToward?: Partial<Readonly<Record<Dialect, readonly string[]>>>;
   /** Dropped whatever the target when a server tool is used (service.md "What a request with server tools may hold"). */
   readonly droppedWithServerTools?: true;
   /**
@@ -30,7 +32,7 @@ export interface FieldRule {
 
 type Extra = Pick<
   FieldRule,
-  "neutral" | "usedInRole" | "served" | "droppedWithServerTools" | "holds" | "note"
+  "neutral" | "usedInRole" | "served" | "servedToward" | "droppedWithServerTools" | "holds" | "note"
 >;
 /** A rule as the tables write it: the name, and its handling toward each dialect. */
 export type FieldRow = readonly [

@@ -47,14 +47,20 @@ const isNeutral = (row: FieldRule, value: JsonValue): boolean => {
   return row.neutral.some((neutral) => JSON.stringify(neutral) === text);
 };
 
-const isServed = ({ served }: FieldRule, value: JsonValue): boolean =>
-  served === undefined ||
-  !Array.isArray(value) ||
-  value.every((element) => served.some((name) => name === element));
+type IsServed = (row: FieldRule, value: JsonValue) => boolean;
+
+/** Whether all elements of a list are. */
+const isServedToward =
+  ({ serverTools }: Carry, target: Dialect): IsServed =>
+  ({ served, servedToward }, value) => {
+    if (served === undefined || !Array.isArray(value)) return true;
+    const all = serverTools ? served : [...served, ...(servedToward?.[target] ?? [])];
+    return value.every((element) => all.some((name) => name === element));
+  };
 
 /** Fields with a row, and what stands in the place or inside of known objects and lists without being known. */
-function* presentIn(value: JsonValue, branch: Branch): Generator<Found> {
-  if (Array.isArray(value)) for (const element of value) yield* presentIn(element, branch);
+function* presentIn(value: JsonValue, branch: Branch, isServed: IsServed): Generator<Found> {
+  if (Array.isArray(value)) for (const element of value) yield* presentIn(element, branch, isServed);
   else if (!isObject(value) && branch.row?.holds?.length === 0) yield { name: branch.row.name, row: null };
   if (!isObject(value)) return;
   for (const [key, next] of branch.below) {
@@ -63,7 +69,7 @@ function* presentIn(value: JsonValue, branch: Branch): Generator<Found> {
     if (next.row?.usedInRole !== undefined && value["role"] === next.row.usedInRole) continue;
     if (next.row !== undefined && !isNeutral(next.row, found)) yield { name: next.row.name, row: next.row };
     if (next.row !== undefined && !isServed(next.row, found)) yield { name: next.row.name, row: null };
-    if (next.below.size > 0 || next.row?.holds !== undefined) yield* presentIn(found, next);
+    if (next.below.size > 0 || next.row?.holds !== undefined) yield* presentIn(found, next, isServed);
   }
   const { row } = branch;
   if (row?.holds === undefined) return;
@@ -81,7 +87,7 @@ export function noteLosses(carry: Carry, target: Dialect, notes: DropListener): 
   const known = trees[carry.dialect].below;
   // A Messages request is copied for a Messages upstream, with whatever stands in it.
   const isCopied = carry.dialect === "messages" && target === "messages";
-  for (const { name, row } of presentIn(carry.request, trees[carry.dialect])) {
+  for (const { name, row } of presentIn(carry.request, trees[carry.dialect], isServedToward(carry, target))) {
     if (row === null) {
       if (!isCopied) notes.dropped(name);
       continue;

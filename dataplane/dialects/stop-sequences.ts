@@ -8,7 +8,8 @@ import { bodyLimits } from "../lib/body-limits.ts";
 import type { Cursor } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
 import { messageEnd } from "./messages/events.ts";
-import type { MessagesEvent, MessagesResponse, MessagesUsage } from "./messages/types.ts";
+import { WaitingLogprobs } from "./logprobs.ts";
+import type { MessagesEvent, MessagesResponse, MessagesUsage, TextBlock } from "./messages/types.ts";
 
 /** A client's stop sequences. Chat takes one as it is, too. @throws ApiError when they are no texts, or too long. */
 export function readStops(root: Cursor, field: string): readonly string[] {
@@ -131,7 +132,12 @@ export class StopMatcher {
 export class StopCutter {
   readonly #sequences: StopSequences;
   /** The text block that is open; `start` is held until there is something to show in it. */
-  #open: { start: MessagesEvent | null; readonly index: number; readonly matcher: StopMatcher } | null = null;
+  #open: {
+    start: MessagesEvent | null;
+    readonly index: number;
+    readonly matcher: StopMatcher;
+    readonly logprobs: WaitingLogprobs;
+  } | null = null;
   #calls = false;
   /** A sequence was found: the answer is complete. */
   isCut = false;
@@ -154,12 +160,15 @@ export class StopCutter {
     if (event.type === "content_block_start" && event.content_block.type === "text") {
       const { index, content_block: block } = event;
       const start: MessagesEvent = { ...event, content_block: { ...block, text: "" } };
-      this.#open = { start, index, matcher: new StopMatcher(this.#sequences) };
+      const logprobs = new WaitingLogprobs();
+      this.#open = { start, index, matcher: new StopMatcher(this.#sequences), logprobs };
       return this.#text(block.text, said, usage);
     }
     if (event.type === "content_block_start" && event.content_block.type === "tool_use") this.#calls = true;
-    if (event.type === "content_block_delta" && event.delta.type === "text_delta")
+    if (event.type === "content_block_delta" && event.delta.type === "text_delta") {
+      this.#open?.logprobs.push(event.delta.logprobs ?? []);
       return this.#text(event.delta.text, said, usage);
+    }
     if (event.type === "content_block_delta") this.#begin(said);
     if (event.type === "content_block_stop" && this.#open !== null) {
       this.#begin(said);
@@ -183,10 +192,11 @@ export class StopCutter {
   #say(text: string, said: MessagesEvent[]): void {
     if (text === "" || this.#open === null) return;
     this.#begin(said);
+    const logprobs = this.#open.logprobs.take(text);
     said.push({
       type: "content_block_delta",
       index: this.#open.index,
-      delta: { type: "text_delta", text },
+      delta: logprobs.length === 0 ? { type: "text_delta", text } : { type: "text_delta", text, logprobs },
     });
   }
 
@@ -203,6 +213,13 @@ const endedBy = (stop: string, calls: boolean) =>
     ? ({ stop_reason: "tool_use", stop_sequence: null } as const)
     : ({ stop_reason: "stop_sequence", stop_sequence: stop } as const);
 
+function cutText(block: TextBlock, text: string): TextBlock {
+  if (block.logprobs === undefined) return { ...block, text };
+  const waiting = new WaitingLogprobs();
+  waiting.push(block.logprobs);
+  return { ...block, text, logprobs: waiting.take(text) };
+}
+
 /** A whole answer, cut. A refusal stays one. */
 export function cutMessage(message: MessagesResponse, stops: readonly string[]): MessagesResponse {
   if (stops.length === 0) return message;
@@ -212,7 +229,7 @@ export function cutMessage(message: MessagesResponse, stops: readonly string[]):
     const { text, stop } = new StopMatcher(sequences).push(block.text);
     if (stop === null) continue;
     const before = message.content.slice(0, at);
-    const content = text === "" ? before : [...before, { ...block, text }];
+    const content = text === "" ? before : [...before, cutText(block, text)];
     if (message.stop_reason === "refusal") return { ...message, content };
     const { stop_details: _details, ...rest } = message;
     return {

@@ -9,6 +9,7 @@ import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { keepSchemas } from "../dialects/exact-schemas.ts";
 import { demandsCall, hoistSystemTurns } from "../dialects/instructions.ts";
 import { DropNotes } from "../dialects/losses.ts";
+import { asksLogprobs } from "../dialects/logprobs.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { type OwnField, withoutUnknown } from "../dialects/own-fields.ts";
 import { codecs } from "../dialects/registry.ts";
@@ -99,14 +100,15 @@ export const contextOf = (
 /** What one upstream's answer is read with; `limit`: the call's output limit, else the request's. */
 export const readingOf = (
   { dialect: client, route, outputLimit, choices, tiers }: ConversionFacts,
-  { stops }: Pick<Carry, "stops">,
+  carry: Carry,
   context: CodecContext,
   { dialect }: Upstream,
   limit = outputLimit,
 ): CodecContext => ({
   ...context,
   possible: possibleUsage(route, dialect, limit, choices, expectedTiers(tiers, client, dialect)),
-  stops: stopsCutHere(dialect, stops),
+  stops: stopsCutHere(dialect, carry.stops),
+  logprobs: asksLogprobs(carry),
 });
 
 /** What reading an upstream's answer needs to know of the request. */

@@ -277,11 +277,12 @@ async function readRemote(
   keepItem: KeepItem | undefined,
 ): Promise<Converting> {
   checkParsable(inspected);
-  const { carry, systemTurns } = await large.do("read", facts);
+  const { carry: told, systemTurns } = await large.do("read", facts);
+  const carry = carryOf(told);
   const context = contextOf(facts, sealer, keepItem);
   let hoisted = false;
   return {
-    carry: carryOf(carry),
+    carry,
     context,
     reading: (upstream, limit) => readingOf(facts, carry, context, upstream, limit),
     write: (upstream, encryptedReasoning) =>
@@ -302,14 +303,15 @@ async function openLoopRemote(
   keepItem: KeepItem | undefined,
 ): Promise<LoopWork> {
   checkParsable(inspected);
-  const { beginning, carry, sources, prior } = await large.do("openLoop", facts);
+  const { beginning, carry: told, sources, prior } = await large.do("openLoop", facts);
+  const carry = carryOf(told);
   const context: CodecContext = contextOf(facts, sealer, keepItem, {
     owed: beginning.pending.map(({ id }) => id),
     serverTools: new Set(declaredToolNames(beginning.tools)),
   });
   return {
     beginning,
-    carry: carryOf(carry),
+    carry,
     context,
     reading: (upstream, limit) => readingOf(facts, carry, context, upstream, limit),
     sources: new CitedSources(sources),

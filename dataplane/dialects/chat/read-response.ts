@@ -2,6 +2,7 @@
 import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
+import { readLogprobs } from "../logprobs.ts";
 import { markReasoning } from "../reasoning.ts";
 import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import { foreignEnd } from "../refusal.ts";
@@ -12,6 +13,7 @@ import type {
   ContentBlock,
   JsonObject,
   JsonValue,
+  Logprob,
   MessagesResponse,
   StopReason,
   ToolUseBlock,
@@ -29,7 +31,9 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
   const content: ContentBlock[] = [];
   if (thinking !== "")
     content.push({ type: "thinking", thinking, signature: markReasoning({ from: "chat" }) });
-  if (text + refusal !== "") content.push({ type: "text", text: text + refusal });
+  const logprobs = refusal === "" ? logprobsIn(choice, context) : [];
+  if (text + refusal !== "")
+    content.push({ type: "text", text: text + refusal, ...(logprobs.length > 0 && { logprobs }) });
   const finish = stringOf(choice["finish_reason"]);
   const isCut = isChatLimit(finish);
   content.push(...toolCalls(message, context, isCut));
@@ -68,6 +72,10 @@ export function saidIn(message: JsonObject): { text: string; thinking: string; r
     refusal: stringOf(message["refusal"]) ?? "",
   };
 }
+
+/** Those of a choice's text, whole or in a chunk, where the client is shown them. */
+export const logprobsIn = (choice: JsonObject, context: Pick<CodecContext, "logprobs">): Logprob[] =>
+  context.logprobs === true ? readLogprobs(objectOf(choice["logprobs"])?.["content"]) : [];
 
 /** What the model wrote in a whole answer. */
 export function writtenInChat(body: JsonObject): CountedOutput {

@@ -14,9 +14,9 @@ import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { foreignEnd } from "../refusal.ts";
-import { callsIn, saidIn, chatStopReason, isChatLimit, CallIds } from "./read-response.ts";
+import { callsIn, logprobsIn, saidIn, chatStopReason, isChatLimit, CallIds } from "./read-response.ts";
 import { messageEnd, messageStart } from "../messages/events.ts";
-import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
+import type { JsonObject, JsonValue, Logprob, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
 interface Call {
   readonly piece: Piece;
@@ -101,15 +101,17 @@ export class ChatStreamReader implements StreamReader {
     if (choice === null || (choice["index"] ?? 0) !== 0) return;
     // A few servers call the delta `message`.
     const delta = objectOf(choice["delta"]) ?? objectOf(choice["message"]);
-    if (delta !== null) this.#delta(delta);
+    if (delta !== null) this.#delta(delta, logprobsIn(choice, this.#context));
     const finish = textOf(choice["finish_reason"]);
     if (finish !== null) this.#finish = finish;
   }
 
-  #delta(delta: JsonObject): void {
+  #delta(delta: JsonObject, logprobs: readonly Logprob[]): void {
     const { text, thinking, refusal } = saidIn(delta);
     if (thinking !== "") this.#say("thinking", thinking);
-    if (text !== "") this.#say("text", text);
+    // Servers may tell those of calls as well.
+    if (text !== "" || (logprobs.length > 0 && this.#blocks.last()?.kind === "text"))
+      this.#say("text", text, logprobs);
     if (refusal !== "") {
       this.#refused = true;
       this.#say("text", refusal);
@@ -117,9 +119,9 @@ export class ChatStreamReader implements StreamReader {
     for (const call of callsIn(delta)) this.#call(objectOf(call));
   }
 
-  #say(kind: Exclude<PieceKind, "tool_use">, text: string): void {
+  #say(kind: Exclude<PieceKind, "tool_use">, text: string, logprobs?: readonly Logprob[]): void {
     const last = this.#blocks.last();
-    this.#blocks.append(last?.kind === kind ? last : this.#add(kind), text);
+    this.#blocks.append(last?.kind === kind ? last : this.#add(kind), text, undefined, logprobs);
   }
 
   /** Text and thinking end where something else begins; a tool call may go on beside what follows. */

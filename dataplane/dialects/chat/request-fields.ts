@@ -82,8 +82,14 @@ export const chatFields = fieldTable([
     { neutral: [0], droppedWithServerTools: true },
   ],
   ["logit_bias", dropped, copiedTo("logit_bias"), dropped, { neutral: [{}] }],
-  ["logprobs", dropped, dropped, dropped, { neutral: [false], droppedWithServerTools: true }],
-  ["top_logprobs", dropped, dropped, dropped, { neutral: [0] }],
+  ["logprobs", dropped, copiedTo("logprobs"), mapped, { neutral: [false], droppedWithServerTools: true }],
+  [
+    "top_logprobs",
+    dropped,
+    copiedTo("top_logprobs"),
+    copiedTo("top_logprobs"),
+    { neutral: [0], droppedWithServerTools: true },
+  ],
   ["seed", dropped, copiedTo("seed"), dropped, { droppedWithServerTools: true }],
   [
     "response_format",

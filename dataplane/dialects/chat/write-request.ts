@@ -3,6 +3,7 @@ import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabil
 import type { Carry, DropListener, Target } from "../codecs.ts";
 import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
+import { asksLogprobs } from "../logprobs.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
 import { chatStops } from "../stop-sequences.ts";
 import { refuseNothingSaid, refusePrefill } from "../upstream-checks.ts";
@@ -31,6 +32,7 @@ export function writeChatRequest(
     ...writeFormat(request, carry),
   };
   copyCarried(carry, "chat", body);
+  if (asksLogprobs(carry)) body["logprobs"] = true;
   if (noteSampling(request, target, notes)) {
     if (request.temperature !== undefined) body["temperature"] = request.temperature;
     if (request.top_p !== undefined) body["top_p"] = request.top_p;

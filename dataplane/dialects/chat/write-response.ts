@@ -39,7 +39,7 @@ export function writeChatResponse(
           ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
           ...writeCalls(calls, carry),
         },
-        logprobs: null,
+        logprobs: writeLogprobs(response, refused),
         finish_reason: finishReason(response.stop_reason, carry),
       },
     ],
@@ -51,6 +51,12 @@ export function writeChatResponse(
 /** `chatcmpl-…`: the one id whose prefix ends in a dash. */
 export const completionId = (context: CodecContext): string =>
   context.newId("chatcmpl").replace("chatcmpl_", "chatcmpl-");
+
+function writeLogprobs({ content }: MessagesResponse, refused: boolean): JsonObject | null {
+  const logprobs = content.flatMap((block) => (block.type === "text" ? (block.logprobs ?? []) : []));
+  if (logprobs.length === 0) return null;
+  return refused ? { content: null, refusal: logprobs } : { content: logprobs, refusal: null };
+}
 
 function joinedText(response: MessagesResponse): string {
   const joiner = new TextJoiner();

@@ -18,7 +18,7 @@ import {
   isServerTool,
   usesFunctions,
 } from "./write-response.ts";
-import type { BlockDelta, ContentBlock, MessageDelta, MessagesUsage } from "../messages/types.ts";
+import type { BlockDelta, ContentBlock, Logprob, MessageDelta, MessagesUsage } from "../messages/types.ts";
 
 export class ChatStreamWriter implements StreamWriter {
   readonly #carry: Carry;
@@ -91,7 +91,7 @@ export class ChatStreamWriter implements StreamWriter {
   #delta(delta: BlockDelta): string {
     switch (delta.type) {
       case "text_delta":
-        return this.#say(this.#joiner === null ? delta.text : this.#joiner.push(delta.text));
+        return this.#say(this.#joiner === null ? delta.text : this.#joiner.push(delta.text), delta.logprobs);
       case "thinking_delta":
         return this.#reason(delta.thinking);
       case "input_json_delta":
@@ -107,11 +107,14 @@ export class ChatStreamWriter implements StreamWriter {
       : `{"tool_calls":[{"index":${this.#toolIndex},"function":{"arguments":${json}}}]}`;
   }
 
-  #say(text: string): string {
-    if (text === "") return "";
-    this.#saidText = true;
+  #say(text: string, logprobs?: readonly Logprob[]): string {
+    if (text === "" && logprobs === undefined) return "";
+    this.#saidText ||= text !== "";
     if (this.#annotate !== undefined) this.#text += text;
-    return this.#chunk(`{"content":${JSON.stringify(text)}}`);
+    return this.#chunk(
+      `{"content":${JSON.stringify(text)}}`,
+      logprobs === undefined ? "null" : JSON.stringify({ content: logprobs, refusal: null }),
+    );
   }
 
   #reason(text: string): string {
@@ -148,7 +151,7 @@ export class ChatStreamWriter implements StreamWriter {
     return chatErrorChunk(error);
   }
 
-  #chunk(delta: string): string {
-    return `${this.#choiceHead}${delta},"finish_reason":null,"logprobs":null}${this.#tail}`;
+  #chunk(delta: string, logprobs = "null"): string {
+    return `${this.#choiceHead}${delta},"finish_reason":null,"logprobs":${logprobs}}${this.#tail}`;
   }
 }

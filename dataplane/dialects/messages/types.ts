@@ -21,7 +21,13 @@ export interface TextBlock {
   text: string;
   citations?: Citation[] | null;
   cache_control?: CacheControl | null;
+  /** Inside the process, and in Chat and Responses (logprobs.ts). */
+  logprobs?: readonly Logprob[];
 }
+/** What a model thought of one token, and the token's own UTF-8. */
+export type TokenLogprob = { token: string; logprob: number; bytes: number[] };
+/** A token of an answer beside the likeliest ones in its place. */
+export type Logprob = TokenLogprob & { top_logprobs: TokenLogprob[] };
 export type ImageSource =
   | { type: "base64"; media_type: string; data: string }
   | { type: "url"; url: string }
@@ -267,7 +273,7 @@ export interface MessagesResponse {
 }
 
 export type BlockDelta =
-  | { type: "text_delta"; text: string }
+  | { type: "text_delta"; text: string; logprobs?: readonly Logprob[] }
   | { type: "input_json_delta"; partial_json: string }
   | { type: "thinking_delta"; thinking: string }
   | { type: "signature_delta"; signature: string }

@@ -7,6 +7,7 @@ import { isWholeInput } from "../tool-input.ts";
 import { clientTool } from "../tool-name.ts";
 import type {
   JsonObject,
+  Logprob,
   RedactedThinkingBlock,
   ServerToolUseBlock,
   ThinkingBlock,
@@ -25,11 +26,15 @@ export const messageItem = (id: string, status: ItemStatus, content: JsonObject[
   content,
 });
 
-export const textPart = (text: string, annotations: JsonObject[]): JsonObject => ({
+export const textPart = (
+  text: string,
+  annotations: JsonObject[],
+  logprobs: readonly Logprob[] = [],
+): JsonObject => ({
   type: "output_text",
   text,
   annotations,
-  logprobs: [],
+  logprobs: [...logprobs],
 });
 
 /** Citations as Responses has them: flat, counted in their own content part. */

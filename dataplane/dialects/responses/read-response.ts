@@ -2,6 +2,7 @@
 import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
+import { readLogprobs } from "../logprobs.ts";
 import { markReasoning } from "../reasoning.ts";
 import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import type { ApiError } from "../../lib/api-error.ts";
@@ -9,7 +10,7 @@ import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText, weightOf, weightOfArguments } from "../output-estimate.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
 import { foreignEnd } from "../refusal.ts";
-import type { ContentBlock, JsonObject, MessagesResponse, StopReason } from "../messages/types.ts";
+import type { ContentBlock, JsonObject, Logprob, MessagesResponse, StopReason } from "../messages/types.ts";
 
 /** Between two summary parts of one reasoning item. */
 export const SUMMARY_BREAK = "\n\n";
@@ -27,7 +28,7 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
   for (const [index, value] of items.entries()) {
     const item = objectOf(value);
     if (item === null) throw corruptAnswer("an output item that is no object");
-    if (item["type"] === "message") refused = readMessageItem(item, content) || refused;
+    if (item["type"] === "message") refused = readMessageItem(item, content, context) || refused;
     else if (item["type"] === "function_call")
       content.push(readCall(item, context, isCut && index === items.length - 1));
     else if (item["type"] === "reasoning") {
@@ -92,12 +93,14 @@ export const isEndedStatus = (status: string | null | undefined): boolean =>
   (status ?? "") === "" || status === "completed" || status === "incomplete";
 
 /** Adds an item's texts; true when one of them is a refusal. */
-function readMessageItem(item: JsonObject, content: ContentBlock[]): boolean {
+function readMessageItem(item: JsonObject, content: ContentBlock[], context: CodecContext): boolean {
   let refused = false;
   for (const value of arrayOf(item["content"]) ?? []) {
-    const { text, isRefusal } = readPart(objectOf(value));
+    const part = objectOf(value);
+    const { text, isRefusal } = readPart(part);
     refused ||= isRefusal;
-    if (text !== "") content.push({ type: "text", text });
+    const logprobs = partLogprobs(part, context);
+    if (text !== "") content.push({ type: "text", text, ...(logprobs.length > 0 && { logprobs }) });
   }
   return refused;
 }
@@ -108,6 +111,10 @@ export function readPart(part: JsonObject | null): { text: string; isRefusal: bo
   const isText = part?.["type"] === "output_text" || part?.["type"] === "text";
   return { text: isText ? (stringOf(part["text"]) ?? "") : "", isRefusal: false };
 }
+
+/** Those of a content part's text, or of a piece of it, where the client is shown them. */
+export const partLogprobs = (part: JsonObject | null, context: Pick<CodecContext, "logprobs">): Logprob[] =>
+  context.logprobs === true ? readLogprobs(part?.["logprobs"]) : [];
 
 function readCall(item: JsonObject, context: CodecContext, isCut: boolean): ContentBlock {
   const name = textOf(item["name"]);

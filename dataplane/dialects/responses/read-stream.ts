@@ -20,6 +20,7 @@ import {
   SUMMARY_BREAK,
   callId,
   isResponsesLimit,
+  partLogprobs,
   readPart,
   readReasoningMark,
   reasoningTexts,
@@ -27,7 +28,7 @@ import {
   weighResponses,
 } from "./read-response.ts";
 import { messageEnd, messageStart } from "../messages/events.ts";
-import type { JsonObject, JsonValue, MessagesEvent, MessagesUsage } from "../messages/types.ts";
+import type { JsonObject, JsonValue, Logprob, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
 /** Output items of one answer; a broken upstream must not fill the memory with empty ones. */
 const MAX_ITEMS = 4_096;
@@ -125,8 +126,10 @@ export class ResponsesStreamReader implements StreamReader {
     const delta = stringOf(data["delta"]) ?? "";
     switch (type) {
       case "response.output_text.delta":
+        this.#text(output, countOf(data["content_index"]), delta, false, this.#logprobs(data));
+        return null;
       case "response.refusal.delta":
-        this.#text(output, countOf(data["content_index"]), delta, type === "response.refusal.delta");
+        this.#text(output, countOf(data["content_index"]), delta, true);
         return null;
       case "response.function_call_arguments.delta":
         this.#blocks.append(this.#call(output, {}), delta);
@@ -138,14 +141,22 @@ export class ResponsesStreamReader implements StreamReader {
         this.#reasoning(output, "raw", 0, delta);
         return null;
       case "response.output_text.done":
-        this.#closeText(output, countOf(data["content_index"]), stringOf(data["text"]) ?? "", false);
+        this.#closeText(
+          output,
+          countOf(data["content_index"]),
+          stringOf(data["text"]) ?? "",
+          false,
+          this.#logprobs(data),
+        );
         return null;
       case "response.refusal.done":
         this.#closeText(output, countOf(data["content_index"]), stringOf(data["refusal"]) ?? "", true);
         return null;
       case "response.content_part.done": {
-        const { text, isRefusal } = readPart(objectOf(data["part"]));
-        if (text !== "") this.#closeText(output, countOf(data["content_index"]), text, isRefusal);
+        const part = objectOf(data["part"]);
+        const { text, isRefusal } = readPart(part);
+        const place = countOf(data["content_index"]);
+        if (text !== "") this.#closeText(output, place, text, isRefusal, this.#logprobs(part));
         return null;
       }
       case "response.function_call_arguments.done":
@@ -220,30 +231,49 @@ export class ResponsesStreamReader implements StreamReader {
     else if (kind === "reasoning") this.#closeReasoning(output, whole);
     else
       (arrayOf(whole["content"]) ?? []).forEach((value, index) => {
-        const { text, isRefusal } = readPart(objectOf(value));
-        if (text !== "") this.#closeText(output, index, text, isRefusal);
+        const part = objectOf(value);
+        const { text, isRefusal } = readPart(part);
+        if (text !== "") this.#closeText(output, index, text, isRefusal, this.#logprobs(part));
       });
     for (const piece of item.pieces.values()) this.#blocks.end(piece);
     item.done = true;
   }
 
-  #text(output: number, content: number, delta: string, isRefusal: boolean): void {
+  #logprobs(part: JsonObject | null): Logprob[] {
+    return partLogprobs(part, this.#context);
+  }
+
+  #text(
+    output: number,
+    content: number,
+    delta: string,
+    isRefusal: boolean,
+    logprobs: readonly Logprob[] = [],
+  ): void {
     this.#refused ||= isRefusal;
-    if (delta === "") return;
+    if (delta === "" && logprobs.length === 0) return;
     const { pieces } = this.#item("message", output);
     let piece = pieces.get(content);
     if (piece === undefined) {
       piece = this.#blocks.add("text");
       pieces.set(content, piece);
     }
-    this.#blocks.append(piece, delta);
+    this.#blocks.append(piece, delta, undefined, logprobs);
   }
 
-  #closeText(output: number, content: number, whole: string, isRefusal: boolean): void {
+  /** @param logprobs of all its tokens, or none. */
+  #closeText(
+    output: number,
+    content: number,
+    whole: string,
+    isRefusal: boolean,
+    logprobs: readonly Logprob[] = [],
+  ): void {
     const { pieces } = this.#item("message", output);
     const seen = pieces.get(content);
     if (seen?.ended === true) return;
-    this.#text(output, content, whole.slice(seen?.length ?? 0), isRefusal);
+    const rest = logprobs.slice(seen?.tokens ?? 0);
+    this.#text(output, content, whole.slice(seen?.length ?? 0), isRefusal, rest);
     const piece = pieces.get(content);
     if (piece !== undefined) this.#blocks.end(piece);
   }

@@ -13,6 +13,7 @@ import {
   unavailableRows,
 } from "../field-rule.ts";
 import { serverToolItems } from "../find-server-tool.ts";
+import { LOGPROBS_INCLUDE } from "../logprobs.ts";
 
 const responsesSearchParts = ["search_context_size", "filters", "user_location", "external_web_access"];
 /** Given always or when asked for, of tools that are refused, or of input items, which are never listed. */
@@ -118,7 +119,13 @@ export const responsesFields = fieldTable([
     { note: "at most 1 toward Messages; with thinking, below 1 dropped" },
   ],
   ["top_p", mapped, mapped, mapped, { note: "toward Messages with thinking, below 0.95 dropped" }],
-  ["top_logprobs", dropped, dropped, dropped, { neutral: [0] }],
+  [
+    "top_logprobs",
+    dropped,
+    copiedTo("top_logprobs"),
+    dropped,
+    { neutral: [0], droppedWithServerTools: true },
+  ],
   ["reasoning", mapped, mapped, mapped, { holds: [] }],
   ["reasoning.effort", mapped, mapped, mapped],
   ["reasoning.summary", mapped, dropped, copiedTo("reasoning.summary"), { neutral: ["auto"] }],
@@ -143,7 +150,7 @@ export const responsesFields = fieldTable([
   ["text.format.strict", mapped, mapped, mapped, { note: "Messages is always strict" }],
   ["text.format.description", dropped, mapped, mapped],
   ["text.verbosity", dropped, copiedTo("verbosity"), copiedTo("text.verbosity")],
-  ["include", mapped, mapped, mapped, { served: servedIncludes }],
+  ["include", mapped, mapped, mapped, { served: servedIncludes, servedToward: { chat: [LOGPROBS_INCLUDE] } }],
   ...openaiAnswerRows,
   ["truncation", dropped, dropped, copiedTo("truncation"), { neutral: ["disabled"] }],
   ...openaiUserRows,

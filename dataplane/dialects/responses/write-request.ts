@@ -4,6 +4,7 @@ import type { Carry, DropListener, Target } from "../codecs.ts";
 import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { instructionsOf } from "../instructions.ts";
+import { LOGPROBS_INCLUDE, asksLogprobs } from "../logprobs.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
 import { refuseNothingSaid, refusePrefill } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
@@ -39,6 +40,7 @@ export function writeResponsesRequest(
     if (request.top_p !== undefined) body["top_p"] = request.top_p;
   }
   writeReasoning(request, carry, body, noteThinking(request, carry, target, notes), target);
+  Object.assign(body, writeIncludes(carry, target));
   const user = carry.dialect === "messages" ? userId(request) : undefined;
   if (user !== undefined) body["user"] = user;
   if (request.stream === true) body["stream"] = true;
@@ -95,7 +97,15 @@ function writeReasoning(
   const carried = isObject(body["reasoning"]) ? body["reasoning"] : {};
   const reasoning = { ...carried, ...(effort !== undefined && { effort }), ...shown };
   if (Object.keys(reasoning).length > 0) body["reasoning"] = reasoning;
-  if (target.encryptedReasoning) body["include"] = ["reasoning.encrypted_content"];
+}
+
+/** What the answer is to hold beyond its text. */
+function writeIncludes(carry: Carry, target: Target): JsonObject {
+  const include = [
+    ...(target.thinking && target.encryptedReasoning ? ["reasoning.encrypted_content"] : []),
+    ...(carry.dialect === "chat" && asksLogprobs(carry) ? [LOGPROBS_INCLUDE] : []),
+  ];
+  return include.length === 0 ? {} : { include };
 }
 
 /** A Messages client sees thinking unless it says otherwise; elsewhere the client asks for a summary itself. */

@@ -27,6 +27,7 @@ import type {
   BlockDelta,
   ContentBlock,
   JsonObject,
+  Logprob,
   MessageDelta,
   MessageEnd,
   MessagesUsage,
@@ -38,7 +39,7 @@ import type {
 
 /** The open content block. `wire` stands between an event's sequence number and its delta, the same every time. */
 type Open =
-  | { readonly kind: "text"; wire: string; text: string }
+  | { readonly kind: "text"; wire: string; text: string; readonly logprobs: Logprob[] }
   | {
       readonly kind: "thinking";
       readonly id: string;
@@ -107,7 +108,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   #blockStart(block: ContentBlock): string {
     switch (block.type) {
       case "text":
-        this.#open = { kind: "text", wire: "", text: "" };
+        this.#open = { kind: "text", wire: "", text: "", logprobs: [] };
         return "";
       case "thinking":
         return this.#closeMessage("completed") + this.#thinkingStart(block);
@@ -130,7 +131,7 @@ export class ResponsesStreamWriter implements StreamWriter {
     const open = this.#open;
     switch (delta.type) {
       case "text_delta":
-        return open?.kind === "text" ? this.#text(open, delta.text) : "";
+        return open?.kind === "text" ? this.#text(open, delta.text, delta.logprobs) : "";
       case "thinking_delta":
         return open?.kind === "thinking" ? this.#thinking(open, delta.thinking) : "";
       case "signature_delta":
@@ -165,11 +166,14 @@ export class ResponsesStreamWriter implements StreamWriter {
 
   // Text: content parts of one message item.
 
-  #text(open: Extract<Open, { kind: "text" }>, text: string): string {
-    if (text === "") return "";
+  #text(open: Extract<Open, { kind: "text" }>, text: string, logprobs: readonly Logprob[] = []): string {
+    for (const one of logprobs) open.logprobs.push(one);
+    // Nothing begins without a text.
+    if (text === "" && (logprobs.length === 0 || open.text === "")) return "";
     const before = open.text === "" ? this.#textStart(open) : "";
     open.text += text;
-    return before + this.#events.delta("response.output_text.delta", open.wire, text, ',"logprobs":[]}');
+    const tail = logprobs.length === 0 ? "[]" : JSON.stringify(logprobs);
+    return before + this.#events.delta("response.output_text.delta", open.wire, text, `,"logprobs":${tail}}`);
   }
 
   #textStart(open: Extract<Open, { kind: "text" }>): string {
@@ -193,11 +197,11 @@ export class ResponsesStreamWriter implements StreamWriter {
     return { item_id: id, output_index: output, content_index: parts.length };
   }
 
-  #textStop({ text }: Extract<Open, { kind: "text" }>): string {
+  #textStop({ text, logprobs }: Extract<Open, { kind: "text" }>): string {
     if (text === "" || this.#message === null) return "";
     const place = this.#place();
     const annotations = annotationsOf(text, this.#annotate);
-    const part = textPart(text, annotations);
+    const part = textPart(text, annotations, logprobs);
     let bytes = "";
     annotations.forEach((annotation, index) => {
       bytes += this.#events.write("response.output_text.annotation.added", {
@@ -206,7 +210,7 @@ export class ResponsesStreamWriter implements StreamWriter {
         annotation,
       });
     });
-    bytes += this.#events.write("response.output_text.done", { ...place, text, logprobs: [] });
+    bytes += this.#events.write("response.output_text.done", { ...place, text, logprobs });
     bytes += this.#events.write("response.content_part.done", { ...place, part });
     this.#message.parts.push(part);
     return bytes;
@@ -337,7 +341,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   #closeAll(end: MessageEnd): string {
     let bytes = this.#blockStop();
     if (end.stop_reason === "refusal" && !this.#saidText) {
-      const open: Open = { kind: "text", wire: "", text: "" };
+      const open: Open = { kind: "text", wire: "", text: "", logprobs: [] };
       bytes += this.#text(open, refusalText("", { stop_details: end.stop_details ?? null }));
       bytes += this.#textStop(open);
     }

@@ -182,6 +182,7 @@ const MAX_ECHO = 256 * 1024;
 /** Fields of a request that a Responses answer repeats, and those that shape a Chat or Responses answer. */
 const echoed = [
   "include",
+  "logprobs",
   "stream_options",
   "max_output_tokens",
   "max_tool_calls",
