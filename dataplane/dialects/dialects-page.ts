@@ -91,7 +91,8 @@ field, as some do where nothing is stored, and is a drop then. **own**: tokens w
 output \`image\` where it has \`imageOutput\`, from Chat clients to Chat upstreams, without server tools; both are refused with
 400 elsewhere, as are outputs of other kinds.
 **account**: names an account of the provider, or what it shall serve and be paid for; never goes, in whichever dialect. The beta \`context-1m-…\` goes where the table has \`tiers\`,
-\`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`. What is charged: [billing.md](billing.md).
+\`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`, as is one that an upstream refuses, which is asked again without it
+(under strict the client gets the refusal). What is charged: [billing.md](billing.md).
 
 This page is generated (\`npm run generate\`) from \`request-fields.ts\` of each dialect (\`dataplane/dialects/\`).`;
 

@@ -1,6 +1,13 @@
 /** What an upstream rejects, and is asked again without. */
 import { describe, expect, test, vi } from "vitest";
-import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
+import {
+  callOf,
+  declaredSearch,
+  routeTo,
+  snapshotOf,
+  toolPolicy,
+  upstreamOf,
+} from "../../test/fakes/inference.ts";
 import {
   bodyOf,
   hello,
@@ -98,6 +105,59 @@ describe.each(["messages", "responses"] as const)("rule 2.17: %s relayed", (dial
     const error = await refusal(callTo(dialect, bodyOf(dialect)));
     expect(error.kind.status).toBe(400);
     expect(fake.requests).toHaveLength(1);
+  });
+});
+
+describe("betas that an upstream refuses", () => {
+  const betas = "new-2026-12-01, claude-code-20250219,interleaved-thinking-2025-05-14";
+  const unexpected =
+    "Unexpected value(s) `new-2026-12-01`, `interleaved-thinking-2025-05-14` for the `anthropic-beta` header.";
+  const both = "anthropic-beta:new-2026-12-01, anthropic-beta:interleaved-thinking-2025-05-14";
+  const refusing = (message: string) => ({ error: { status: 400, message } });
+  const toldBetas = () => fake.requests.map(({ headers }) => headers["anthropic-beta"]);
+
+  test.each(ways.filter(({ client, upstream }) => client === "messages" && upstream === "messages"))(
+    "are left out and named, and nothing else is: $path, stream: $stream",
+    async ({ path, stream }) => {
+      fake.next(refusing(unexpected), hello);
+      const tools = path === "tools" ? declaredSearch.messages : {};
+      const body = bodyOf("messages", { ...withReasoning.messages, ...tools, stream });
+      const route = routeTo([upstreamOf(fake.url, "messages")], { toolPolicy: "test/default" });
+      const snapshot = snapshotOf([route], ["*"], {}, { "test/default": toolPolicy });
+      const call = callOf("messages", snapshot, body, { "anthropic-beta": betas });
+      await serve(call);
+      expect(call.summary.servingPath).toBe(path);
+      expect(toldBetas()).toEqual([betas, "claude-code-20250219"]);
+      for (const { text } of fake.requests) expect(text).toContain("of-another-account");
+      expect(call.sink.headers["x-gapura-dropped"]).toBe(both);
+      expect(call.sink.text).toContain("Hello");
+      expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 1 }]);
+    },
+  );
+
+  test("go all where none is named", async () => {
+    fake.next(refusing("invalid beta flag"), hello);
+    const call = callTo("messages", bodyOf("messages"), { headers: { "anthropic-beta": "a-1,b-2" } });
+    await serve(call);
+    expect(toldBetas()).toEqual(["a-1,b-2", undefined]);
+    expect(call.sink.headers["x-gapura-dropped"]).toBe("anthropic-beta:a-1, anthropic-beta:b-2");
+  });
+
+  test.each([
+    ["under strict", { "anthropic-beta": betas, "x-gapura-strict": "true" }],
+    ["without betas", {}],
+  ])("the refusal is the client's %s", async (_when, headers) => {
+    fake.next(refusing(unexpected));
+    const error = await refusal(callTo("messages", bodyOf("messages"), { headers }));
+    expect(error).toMatchObject({ code: "invalid_request", message: unexpected });
+    expect(fake.requests).toHaveLength(1);
+  });
+
+  test("are tried again in the next request", async () => {
+    fake.next(refusing(unexpected), hello, hello);
+    for (const _ of [1, 2])
+      await serve(callTo("messages", bodyOf("messages"), { headers: { "anthropic-beta": betas } }));
+    expect(toldBetas()).toEqual([betas, "claude-code-20250219", betas]);
   });
 });
 

@@ -10,13 +10,15 @@ import { Deadline } from "../lib/deadline.ts";
 import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
 import type { NextCall } from "../loop/next-request.ts";
 import { askAgain, refusedPart } from "./asking-again.ts";
+import { isStrict } from "./call.ts";
 import { costsPrompt } from "./broken-answer.ts";
 import { usualTokensOf } from "./estimate.ts";
 import { answerEvents } from "./loop-answer.ts";
 import { inputSizeOf, type LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
 import type { ToolServices } from "./serve-tools.ts";
-import { refusedOwn, servedWithout, proofLost, tellWithout } from "./unknown-fields.ts";
+import { leaveOutBetas, refusedBetas } from "./refused-betas.ts";
+import { betasToward, refusedOwn, servedWithout, proofLost, tellWithout } from "./unknown-fields.ts";
 
 export class Iterations {
   readonly #services: ToolServices;
@@ -63,12 +65,16 @@ export class Iterations {
 
   /** As `OutgoingRequest.leaveOut`. A loop's request has no system turns in the middle, and asks for no content of reasoning. */
   #leaveOut(refusal: unknown): boolean {
-    const { tiers } = this.#services;
+    const { tiers, call } = this.#services;
     const [upstream, written] = [this.#asked, this.#written];
     if (upstream === null || written === null) return false;
     const { own } = written;
-    const part = refusedPart(refusal, { converted: false, reasoningAsked: false, own });
-    if (part === "own fields") tellWithout(tiers, upstream, refusedOwn(refusal, own));
+    const betas = isStrict(call) ? null : betasToward(tiers, upstream);
+    const part = refusedPart(refusal, { converted: false, reasoningAsked: false, own, betas });
+    if (part === "betas") {
+      proofLost(tiers, upstream);
+      leaveOutBetas(tiers, upstream, refusedBetas(refusal, betas));
+    } else if (part === "own fields") tellWithout(tiers, upstream, refusedOwn(refusal, own));
     else if (part === "reasoning" && written.reasoning) {
       proofLost(tiers, upstream);
       this.#withoutReasoning = written.turns;

@@ -1,7 +1,6 @@
 /** A request as a route's candidates get it: relayed or converted, and what is left out of it when they refuse that. */
 import type { Route, Upstream } from "../config/schema.ts";
 import type { KeepItem, Sealer } from "../dialects/codecs.ts";
-import type { Dialect } from "../dialects/dialect.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { Outgoing, UpstreamRequest } from "../upstream/request.ts";
 import type { OwnField } from "../dialects/own-fields.ts";
@@ -15,7 +14,8 @@ import { keepItemOf } from "./item-references.ts";
 import { checkMedia, checkTextOnly } from "./refuse.ts";
 import type { RequestBody } from "./request-body.ts";
 import { tierPlan } from "./tier-plan.ts";
-import { planToward, refusedOwn, proofLost, tellWithout } from "./unknown-fields.ts";
+import { leaveOutBetas, refusedBetas } from "./refused-betas.ts";
+import { betasToward, planToward, refusedOwn, proofLost, tellWithout } from "./unknown-fields.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
 const DEFAULT_VERSION = "2023-06-01";
@@ -129,7 +129,7 @@ export class OutgoingRequest {
   #relayed(upstream: Upstream, { body, dropped, usageInjected, reasoningAsked, own }: RelayBody): Outgoing {
     const names = dropped.length === 0 ? null : dropped.join(", ");
     this.sent = { path: "relay", foreign: false, dropped: names, usageInjected, reasoningAsked, own };
-    return { body, headers: this.headers(upstream.dialect) };
+    return { body, headers: this.headers(upstream) };
   }
 
   #converted(upstream: Upstream, conversion: Converting): Outgoing | Promise<Outgoing> {
@@ -138,7 +138,7 @@ export class OutgoingRequest {
       const reasoningAsked = upstream.dialect === "responses" && asked;
       const foreign = upstream.dialect !== this.#call.dialect;
       this.sent = { path: "convert", foreign, dropped, usageInjected: false, reasoningAsked, own };
-      return { body, headers: this.headers(upstream.dialect) };
+      return { body, headers: this.headers(upstream) };
     };
     const written = conversion.write(upstream, asked);
     return written instanceof Promise ? written.then(told) : told(written);
@@ -158,7 +158,12 @@ export class OutgoingRequest {
     const { asked: upstream, tiers } = this;
     if (upstream === null) return false;
     const { path, reasoningAsked, own } = this.sent;
-    switch (refusedPart(refusal, { converted: path === "convert", reasoningAsked, own })) {
+    const betas = isStrict(this.#call) ? null : betasToward(this.tiers, upstream);
+    switch (refusedPart(refusal, { converted: path === "convert", reasoningAsked, own, betas })) {
+      case "betas":
+        proofLost(tiers, upstream);
+        leaveOutBetas(tiers, upstream, refusedBetas(refusal, betas));
+        return true;
       case "system turns":
         proofLost(tiers, upstream);
         return (await this.#read()).hoistSystemTurns();
@@ -188,10 +193,10 @@ export class OutgoingRequest {
   }
 
   /** Only these of the client's headers go upstream (design.md §4.1). */
-  headers(upstream: Dialect): Record<string, string> {
-    if (upstream !== "messages") return {};
+  headers(upstream: Upstream): Record<string, string> {
+    if (upstream.dialect !== "messages") return {};
     const { "anthropic-version": version } = this.#call.headers;
-    const { betas } = this.tiers;
+    const betas = betasToward(this.tiers, upstream);
     return {
       "anthropic-version": toldVersion(version),
       ...(betas === null ? {} : { "anthropic-beta": betas }),

@@ -180,7 +180,7 @@ class Serving {
       open: () => this.open(),
       heldOutput: (limit) => this.heldOutput(limit),
       tiers: this.outgoing.tiers,
-      headers: ({ dialect }) => this.outgoing.headers(dialect),
+      headers: (upstream) => this.outgoing.headers(upstream),
     };
   }
 

@@ -7,6 +7,7 @@ import { type OwnField, refusedFields } from "../dialects/own-fields.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
 import { refusalOf } from "../dialects/upstream-error.ts";
 import { steadyClock } from "../lib/clock.ts";
+import { withoutRefusedBetas } from "./refused-betas.ts";
 
 /** So long what one organization's request taught counts for all: an upstream may have been wrong, or learn the field. */
 const REFUSING_MS = 600_000;
@@ -28,12 +29,17 @@ function unknownTo(plan: TierPlan, upstream: Upstream, now: number): ReadonlySet
  * @param now milliseconds of `steadyClock`.
  */
 export function planToward(plan: TierPlan, upstream: Upstream, now = steadyClock.now()): TierPlan {
+  const taken = withoutRefusedBetas(plan, upstream);
   // Most upstreams refuse nothing.
-  if (!refusing.has(upstream) && !leftOut.has(plan)) return plan;
+  if (!refusing.has(upstream) && !leftOut.has(plan)) return taken;
   const unknown = unknownTo(plan, upstream, now);
-  if (unknown.size === 0) return plan;
-  return { ...plan, unknown: [...unknown], standard: unknown.has("service_tier") ? [] : plan.standard };
+  if (unknown.size === 0) return taken;
+  return { ...taken, unknown: [...unknown], standard: unknown.has("service_tier") ? [] : plan.standard };
 }
+
+/** The betas that this upstream is sent; null: none. */
+export const betasToward = (plan: TierPlan, upstream: Upstream): string | null =>
+  upstream.dialect === "messages" ? planToward(plan, upstream).betas : null;
 
 /** Of these fields those that an upstream may have refused. */
 export function refusedOwn(error: unknown, held: readonly OwnField[]): readonly OwnField[] {
