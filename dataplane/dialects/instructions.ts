@@ -11,6 +11,9 @@ import type {
 /** Claude Code's first block; it changes with each session and would break an upstream's prompt cache (rule 2.11). */
 const BILLING_HEADER = "x-anthropic-billing-header";
 
+/** Where the service's own instruction begins in a system prompt (service.md "Citations in Responses and Chat"). */
+export const INSTRUCTION_MARK = "[svc:servertools]";
+
 /** Undefined when there are none. */
 export function instructionsOf(request: MessagesRequest): string | undefined {
   const { system } = request;
@@ -18,6 +21,10 @@ export function instructionsOf(request: MessagesRequest): string | undefined {
   const kept = texts.filter((text) => text !== "" && !text.startsWith(BILLING_HEADER));
   return kept.length === 0 ? undefined : kept.join("\n");
 }
+
+/** Whether the client says anything in them itself: then they can stand for a conversation that has no turns. */
+export const hasOwnInstructions = (request: MessagesRequest): boolean =>
+  (instructionsOf(request)?.split(INSTRUCTION_MARK, 1)[0] ?? "").trim() !== "";
 
 /** The text of a system turn; blocks that change tools are in its tools (`allTools`). */
 export const systemTurnText = (content: string | readonly ContentBlockParam[]): string =>

@@ -2,7 +2,7 @@
 import { ApiError } from "../lib/api-error.ts";
 import type { Carry, DropListener } from "./codecs.ts";
 import type { Dialect } from "./dialect.ts";
-import { allTools, demandsCall } from "./instructions.ts";
+import { allTools, demandsCall, hasOwnInstructions } from "./instructions.ts";
 import type { FunctionTool, JsonObject, MessagesRequest } from "./messages/types.ts";
 
 const isFunctionTool = (tool: FunctionTool | JsonObject): tool is FunctionTool =>
@@ -50,13 +50,14 @@ interface Turn {
 /**
  * A turn of nothing cannot be written in every dialect. Without the user's last one the model would continue the answer before it
  * instead, and without any the upstream would refuse in words that name nothing.
- * @param written the turns that are left.
+ * @param written the turns that are left; without any, instructions of the client's own are what is said.
  * @throws ApiError that names the conversation.
  */
 export function refuseNothingSaid(request: MessagesRequest, carry: Carry, written: readonly Turn[]): void {
   const last = (turns: readonly Turn[]) =>
     turns.findLast(({ role }) => role !== "system" && role !== "developer")?.role;
-  if (written.length > 0 && !(last(request.messages) === "user" && last(written) === "assistant")) return;
+  const said = written.length > 0 || hasOwnInstructions(request);
+  if (said && !(last(request.messages) === "user" && last(written) === "assistant")) return;
   throw nothingSaid(carry.dialect);
 }
 

@@ -574,6 +574,13 @@ describe("a conversation whose last turn has nothing that the upstream takes", (
     ["an empty turn behind an answer", "responses", "messages", { input: [asked, answered, empty] }, "input"],
     ["an empty text", "responses", "messages", { input: [blank] }, "input"],
     ["blanks alone", "chat", "messages", { messages: [asked, answered, turn("user", " \n")] }, "messages"],
+    [
+      "an empty turn where JSON is asked for",
+      "chat",
+      "messages",
+      { messages: [empty], response_format: { type: "json_object" } },
+      "messages",
+    ],
     ["no content", "responses", "chat", { input: [turn("user", [])] }, "input"],
     ["no content", "messages", "chat", { messages: [turn("user", [])] }, "messages"],
     ["no content", "messages", "responses", { messages: [turn("user", [])] }, "messages"],

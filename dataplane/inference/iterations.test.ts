@@ -1,5 +1,5 @@
 import { pino } from "pino";
-import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
 import { callOf, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
 import { sealedSignature, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { typedFrame } from "../../test/fakes/upstream/render.ts";
@@ -254,3 +254,41 @@ test.each([false, true])(
     });
   },
 );
+
+describe("what the service itself tells the model to do", () => {
+  const withTools = (client: Dialect, upstream: Dialect, body: object) => {
+    const route = routeTo([upstreamOf(fake.url, upstream)], { toolPolicy: "test/default" });
+    const tools = {
+      messages: { tools: [{ type: "web_search_20250305", name: "web_search" }] },
+      chat: { web_search_options: {} },
+      responses: { tools: [{ type: "web_search" }] },
+    }[client];
+    const snapshot = snapshotOf([route], ["*"], {}, { "test/default": toolPolicy });
+    return callOf(client, snapshot, { model: "public-model", ...tools, ...body });
+  };
+
+  test.each<[Dialect, Dialect, object]>([
+    ["chat", "messages", { messages: [{ role: "user", content: "" }] }],
+    ["chat", "responses", { messages: [{ role: "user", content: [] }] }],
+    ["responses", "messages", { input: [{ role: "user", content: " " }] }],
+    ["responses", "chat", { input: [{ role: "user", content: [] }] }],
+    ["messages", "chat", { messages: [{ role: "user", content: [] }] }],
+    ["messages", "responses", { messages: [{ role: "user", content: [] }] }],
+  ])("does not stand for what a %s client did not say: %s", async (client, upstream, body) => {
+    await expect(serve(withTools(client, upstream, body))).rejects.toMatchObject({
+      kind: { status: 400 },
+      message: expect.stringContaining("the last turn has no content") as unknown,
+    });
+    expect(fake.requests).toEqual([]);
+  });
+
+  test("follows instructions of the client's that are all it says", async () => {
+    fake.next(text("Done."));
+    await serve(withTools("chat", "messages", { messages: [{ role: "system", content: "Greet." }] }));
+    expect(fake.requests[0]?.json()).toMatchObject({
+      messages: [
+        { role: "user", content: expect.stringMatching(/^Greet\.\s+\[svc:servertools\]/) as unknown },
+      ],
+    });
+  });
+});

@@ -1,8 +1,7 @@
 /** What the loop adds to a system prompt (service.md "Citations in Responses and Chat"). Pure. */
+import { INSTRUCTION_MARK } from "../dialects/instructions.ts";
 import type { MessagesRequest } from "../dialects/messages/types.ts";
 
-/** Marks where the instruction begins, so that it is added once. */
-export const INSTRUCTION_MARK = "[svc:servertools]";
 const INSTRUCTION =
   `${INSTRUCTION_MARK} When your answer uses something that a tool returned, cite it with a markdown link ` +
   "of the form [title](url), with the exact URL that the tool gave.";

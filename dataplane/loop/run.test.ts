@@ -2,6 +2,7 @@ import { describe, expect, test, vi } from "vitest";
 import { loopRules } from "../../test/fakes/loop-rules.ts";
 import type { Bill, FinalUsage, Micros, Observed } from "../billing/meter.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { INSTRUCTION_MARK } from "../dialects/instructions.ts";
 import { wholeBlock } from "../dialects/messages/events.ts";
 import type {
   ContentBlock,
@@ -15,7 +16,6 @@ import { CitedSources } from "../tools/links.ts";
 import type { LoopRules, ToolCall } from "./loop.ts";
 import { BrokenAnswer } from "./model-answer.ts";
 import type { ToolOutcome } from "./results.ts";
-import { INSTRUCTION_MARK } from "./instruction.ts";
 import { nextRequest } from "./next-request.ts";
 import { runLoop, type LoopInput } from "./run.ts";
 

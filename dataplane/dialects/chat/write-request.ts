@@ -3,6 +3,7 @@ import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabil
 import type { Carry, DropListener, Target } from "../codecs.ts";
 import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
+import { instructionsOf } from "../instructions.ts";
 import { asksLogprobs } from "../logprobs.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
 import { chatStops } from "../stop-sequences.ts";
@@ -22,7 +23,7 @@ export function writeChatRequest(
   refuseMedia(request, carry, target);
   refusePrefill(request, carry);
   const messages = writeMessages(request, carry, target);
-  refuseNothingSaid(request, carry, messages);
+  refuseNothingSaid(request, carry, instructionsOf(request) === undefined ? messages : messages.slice(1));
   const body: JsonObject = {
     model: target.upstreamModel,
     messages,

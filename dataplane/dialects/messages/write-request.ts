@@ -4,6 +4,7 @@ import { adaptiveThinking } from "../effort.ts";
 import { exactInput } from "../exact-inputs.ts";
 import { wantsJsonObject } from "../formats.ts";
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
+import { hasOwnInstructions } from "../instructions.ts";
 import { noteLosses } from "../losses.ts";
 import { fields as requestFields } from "../request-fields.ts";
 import { signatureFor } from "../reasoning.ts";
@@ -126,7 +127,7 @@ function writeConversation(
   const extra = wantsJsonObject(carry) ? [JSON_OBJECT_INSTRUCTION] : [];
   const system = [...(typeof request.system === "string" ? [request.system] : []), ...extra].join("\n");
   // Messages wants a user's turn: where there are only instructions, they are it.
-  if (kept.length === 0 && !isBlank(system))
+  if (kept.length === 0 && hasOwnInstructions(request))
     return { messages: [{ role: "user", content: system }], system: undefined };
   refuseNothingSaid(request, carry, kept);
   return { messages: kept, system: isBlank(system) ? undefined : system };

@@ -3,7 +3,7 @@ import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabil
 import type { Carry, DropListener, Target } from "../codecs.ts";
 import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
-import { instructionsOf } from "../instructions.ts";
+import { hasOwnInstructions, instructionsOf } from "../instructions.ts";
 import { LOGPROBS_INCLUDE, asksLogprobs } from "../logprobs.ts";
 import { copyCarried, noteLosses } from "../losses.ts";
 import { refuseNothingSaid, refusePrefill } from "../upstream-checks.ts";
@@ -51,7 +51,8 @@ function writeConversation(request: MessagesRequest, carry: Carry, target: Targe
   const instructions = instructionsOf(request);
   const input = writeInput(request, carry, target);
   // An input is mandatory: where there are only instructions, they are it.
-  if (input.length === 0 && instructions !== undefined) return { input: instructions };
+  if (input.length === 0 && instructions !== undefined && hasOwnInstructions(request))
+    return { input: instructions };
   refuseNothingSaid(request, carry, input);
   return { ...(instructions !== undefined && { instructions }), input };
 }
