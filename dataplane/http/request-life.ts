@@ -1,4 +1,5 @@
 /** What is observed of a request from beginning to end: its record, its ids, its line in the log, its metrics. */
+import type { IncomingHttpHeaders } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { logRequest } from "../telemetry/log.ts";
 import { countRequest } from "../telemetry/counts.ts";
@@ -19,13 +20,19 @@ export function begin(request: FastifyRequest, reply: FastifyReply, services: Ht
   const { headers } = request.raw;
   const { "vendor-version": version, "vendor-beta": beta } = headers;
   if (version !== undefined) headers["anthropic-version"] ??= version;
-  if (beta !== undefined) headers["anthropic-beta"] ??= beta;
+  if (beta !== undefined) headers["anthropic-beta"] = bothLists(headers["anthropic-beta"], beta);
   request.summary = newRequestSummary(startRequestSpan(spanName(request), headers, () => spanFacts(request)));
   // An inference answer brings its own: headers that were set before are written the slow way.
   if (request.dialect === undefined)
     reply.raw.setHeader("request-id", request.id).setHeader("x-request-id", request.id);
   reply.raw.on("close", () => finish(request, reply, services));
 }
+
+type HeaderValue = IncomingHttpHeaders[string];
+
+/** Of a list that came under both of its names neither part is lost. */
+const bothLists = (official: HeaderValue, neutral: HeaderValue): HeaderValue =>
+  [...new Set([official, neutral].flat())].filter(Boolean).join(", ");
 
 /** As HTTP's semantic conventions name it; the route has no ids in it. */
 const spanName = ({ method, routeOptions }: FastifyRequest): string =>

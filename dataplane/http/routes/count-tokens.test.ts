@@ -83,6 +83,25 @@ test("the upstream's own count is passed on; it sees its own model name and othe
   expect(empty.asked[0]?.headers).toEqual({ "anthropic-version": "2023-06-01" });
 });
 
+test.each<[string, Record<string, string>, Record<string, string>]>([
+  ["the neutral names", { "vendor-version": "v", "vendor-beta": "a,  b" }, { version: "v", beta: "a,  b" }],
+  [
+    "both names",
+    { "vendor-beta": "a, b", "anthropic-beta": "c" },
+    { version: "2023-06-01", beta: "c, a, b" },
+  ],
+  ["both names, alike", { "vendor-beta": "a", "anthropic-beta": "a" }, { version: "2023-06-01", beta: "a" }],
+  ["one of them empty", { "vendor-beta": "a", "anthropic-beta": "" }, { version: "2023-06-01", beta: "a" }],
+  [
+    "versions under both",
+    { "vendor-version": "v", "anthropic-version": "w", "vendor-beta": "a" },
+    { version: "w", beta: "a" },
+  ],
+])("the client's version and betas go on, whatever they are called: %s", async (_, headers, sent) => {
+  const { asked } = await count({ model: "alpha", ...hello }, 42, headers);
+  expect(asked[0]?.headers).toEqual({ "anthropic-version": sent["version"], "anthropic-beta": sent["beta"] });
+});
+
 describe("who is asked", () => {
   const second = sampleUpstream({ ...counting, name: "second", priority: 1 });
   const third = sampleUpstream({ ...counting, name: "third", countTokensUrl: null });
