@@ -54,8 +54,8 @@ async function begin(
   await pool.transaction(async (transaction) => {
     const cancelled = await transaction.maybeOneFirst(sql.type(z.object({ cancelled: z.boolean() }))`
       update batches set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, models = ${writer.models},
-        worker = null,
-        claim = null, in_progress_at = ${timestamp(clock.now())}
+        worker = null, claim = null,
+        in_progress_at = case when cancel_initiated_at is null then ${timestamp(clock.now())} end
       where id = ${id} and state = 'validating' and claim = ${claim}
       returning cancel_initiated_at is not null as cancelled
     `);

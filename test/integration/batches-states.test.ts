@@ -380,7 +380,7 @@ describe("batch, Chat/Responses form: status", () => {
     const ended = await plane.ended(path, 30_000, (batch) =>
       expect(["cancelling", "cancelled"]).toContain(batch["status"]),
     );
-    expect(ended).toMatchObject({ status: "cancelled", output_file_id: null });
+    expect(ended).toMatchObject({ status: "cancelled", output_file_id: null, in_progress_at: null });
     expect(upstream.requests).toHaveLength(0);
   });
 });
