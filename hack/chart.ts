@@ -14,7 +14,7 @@ interface Value {
   readonly group: boolean;
 }
 
-type Schema = { [key: string]: unknown; properties?: Record<string, Schema> };
+type Schema = { [key: string]: unknown; properties?: Record<string, Schema>; required?: string[] };
 
 /** Maps of strings that a user fills with keys of their own, by their last name: what each string is. */
 const MAPS: Readonly<Record<string, Schema>> = {
@@ -194,7 +194,10 @@ export function chartValues(text: string): Value[] {
   return found;
 }
 
-/** JSON schema of the values: unknown keys are refused, so that a misspelt value is not silently the default. */
+/**
+ * JSON schema of the values: unknown keys are refused, so that a misspelt value is not silently the default. Helm takes a
+ * value that is null, as a group with nothing below it is, out of the defaults: only a list or a map may be without.
+ */
 export function chartSchema(values: string): Schema {
   const root: Schema = {
     $schema: "http://json-schema.org/draft-07/schema#",
@@ -207,14 +210,21 @@ export function chartSchema(values: string): Schema {
     const last = steps.pop() ?? "";
     const parent = steps.reduce<Schema>((schema, step) => schema.properties?.[step] ?? schema, root);
     parent.properties ??= {};
-    parent.properties[last] = value.group
+    const schema = value.group
       ? { type: "object", additionalProperties: false, properties: {} }
       : { description: value.description, ...typeOf(value) };
+    parent.properties[last] = schema;
+    if (!mayBeNull(value, schema)) (parent.required ??= []).push(last);
   }
   const text = JSON.stringify(root);
   const used = new Set(Array.from(text.matchAll(/#\/definitions\/(\w+)/g), (match) => match[1] ?? ""));
   return used.size === 0 ? root : { ...root, definitions: kubeDefinitions([...used]) };
 }
+
+const mayBeNull = ({ group, preset }: Value, { type, minItems }: Schema): boolean => {
+  if (group || minItems !== undefined) return false;
+  return (Array.isArray(type) && type.includes("null")) || typeof preset === "object";
+};
 
 function typeOf({ path, preset }: Value): Schema {
   const special = SPECIAL[path];

@@ -148,6 +148,14 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/ingress/className", { ingress: { enabled: true, className: "NGINX" } }],
   ["/quickstart/storageClassName", { quickstart: { enabled: true, storageClassName: "Fast SSD" } }],
   ["/networkPolicy/allowTo/0", { networkPolicy: { enabled: true, allowTo: [{ ports: [{ port: 5432 }] }] } }],
+  // What is written without a value, as when all below it is a comment.
+  ["/", { retention: null }],
+  ["/dataPlane", { dataPlane: { autoscaling: null } }],
+  ["/dataPlane", { dataPlane: { drainTimeout: null } }],
+  ["/image", { image: { digest: null } }],
+  ["/quotas", { quotas: { objects: null } }],
+  ["/postgres", { postgres: { existingSecret: "pg", host: "db", port: null } }],
+  ["/networkPolicy", { networkPolicy: { enabled: true, apiServerPorts: null } }],
 ];
 
 describe("a mistake in the values is refused with its path", () => {
@@ -308,6 +316,20 @@ describe("what a schema cannot see is refused by a sentence", () => {
       prometheusRule: { enabled: true, interval },
     };
     expect(await refusal({ metrics })).toBe("");
+  });
+
+  test("a list or a map without anything in it is none", async () => {
+    const empty = {
+      commonLabels: null,
+      dataPlane: { extraEnv: null, podLabels: null, initContainers: null },
+      operator: { extraEnv: null, tolerations: null },
+      migrations: { extraEnv: null, annotations: null },
+      ownHosts: null,
+      watchNamespaces: null,
+    };
+    const ingress = { enabled: true };
+    const nothing = { ...stores, ...empty, ingress: { ...ingress, hosts: null, annotations: null } };
+    expect((await render(nothing)).objects).toEqual((await render({ ...stores, ingress })).objects);
   });
 
   test("capitals before the slash of an annotation are none", async () => {

@@ -50,7 +50,7 @@ The chart's own win: selectors and the operator find pods by them. */}}
 {{- $_ := set $own "app.kubernetes.io/managed-by" $root.Release.Service -}}
 {{- $_ := set $own "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version) -}}
 {{- $more := gt (len .) 2 | ternary (last .) (dict) -}}
-{{ toYaml (merge (dict) $own $more $root.Values.commonLabels) }}
+{{ toYaml (merge (dict) $own $more ($root.Values.commonLabels | default dict)) }}
 {{- end -}}
 
 {{/* What every pod of our image has, then where it runs: call with (list . VALUES), VALUES being those of the program. */}}
@@ -107,7 +107,7 @@ taken why. Of two entries with one name server-side apply refuses the object, an
 {{- $seen := dict -}}
 {{- range $own }}{{- $_ := set $seen .name (printf "set by the chart%s" (include "gapura.valueOf" .name)) }}{{- end -}}
 {{- include "gapura.unique" (list $seen "name" $path (index . 2)) -}}
-{{ toYaml (concat $own (index . 2)) }}
+{{ toYaml (concat $own (index . 2 | default list)) }}
 {{- end -}}
 
 {{/* The value by which a variable of the chart is set, where there is one. */}}
