@@ -38,16 +38,23 @@ export function readSpec(object: Declared): ReadSpec {
 }
 
 function judge(kind: Kind, given: unknown): ReadSpec {
+  const schema = kinds[kind].spec;
   let spec = given;
+  let unknown: readonly z.core.$ZodIssue[] = [];
   if (needsCare(given, 0)) {
     const forbidden = forbiddenKey(given, ["spec"]);
     if (forbidden !== null) return { ok: false, faults: [forbidden] };
     spec = withoutNulls(given);
+    // Only what is known may be null.
+    const issues = schema.safeParse(given).error?.issues ?? [];
+    unknown = issues.filter(({ code }) => code === "unrecognized_keys");
   }
-  const result = kinds[kind].spec.safeParse(spec, { reportInput: true });
+  const result = schema.safeParse(spec, { reportInput: true });
   // Mostly the schema adds and removes nothing: then one copy is enough.
-  if (result.success) return { ok: true, spec: isDeepStrictEqual(result.data, spec) ? spec : result.data };
-  const faults = result.error.issues.flatMap((issue) => faultsOf(issue, ["spec"]));
+  if (result.success && unknown.length === 0)
+    return { ok: true, spec: isDeepStrictEqual(result.data, spec) ? spec : result.data };
+  const issues = [...(result.error?.issues ?? []), ...unknown];
+  const faults = issues.flatMap((issue) => faultsOf(issue, ["spec"]));
   return { ok: false, faults: firstOfEachPath(faults).slice(0, MAX_FAULTS) };
 }
 

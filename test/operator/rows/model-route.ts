@@ -16,6 +16,14 @@ export const routeRows = ofKind("ModelRoute", [
     path: "spec.limits",
     says: /Required value/,
   },
+  { title: "null for an optional value", spec: route({ capabilities: { pdfInput: null } }), verdict: "good" },
+  {
+    title: "null for a field that there is not",
+    spec: route({ capabilities: { pdfsInput: null } }),
+    verdict: "refused",
+    path: "spec.capabilities.pdfsInput",
+    says: /unknown field "spec.capabilities.pdfsInput"/,
+  },
   { title: "the least a route needs", spec: route(), verdict: "good" },
   {
     title: "20 upstreams and 30 aliases",
