@@ -41,8 +41,8 @@ export interface Rule<T> {
   /** null: only the compiler can judge it. */
   readonly cel: string | null;
   readonly message: string;
-  /** A message that names what is wrong, for both readers, instead. */
-  readonly naming?: { readonly cel: string; readonly of: (value: T) => string };
+  /** A message that names what is wrong, for each reader that judges, instead. */
+  readonly naming?: { readonly cel?: string; readonly of: (value: T) => string };
   /** CEL's `fieldPath`, where the fault always lies at one field. */
   readonly fieldPath?: string;
   /** The path of the first fault, relative to the value; null when the rule holds. */
@@ -76,7 +76,9 @@ export function withRules<S extends z.ZodType>(
           {
             rule: rule.cel,
             message: rule.message,
-            ...("naming" in rule && rule.naming !== undefined ? { messageExpression: rule.naming.cel } : {}),
+            ...("naming" in rule && rule.naming?.cel !== undefined
+              ? { messageExpression: rule.naming.cel }
+              : {}),
             ...(rule.fieldPath === undefined ? {} : { fieldPath: rule.fieldPath }),
           },
         ],
