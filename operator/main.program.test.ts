@@ -1,6 +1,7 @@
 import { spawnSync } from "node:child_process";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { programEnvironment } from "../test/fakes/program-environment.ts";
 
 const program = join(import.meta.dirname, "main.ts");
 
@@ -20,4 +21,21 @@ test.each([
   expect(status).toBe(2);
   expect(stderr).toContain(`operator: ${reason}`);
   expect(stderr).toContain("usage: operator/main.ts");
+});
+
+test("namespaces that cannot be are refused before anything is asked: nothing there would ever be served", () => {
+  const { status, stderr } = spawnSync(process.execPath, [program], {
+    encoding: "utf8",
+    env: {
+      ...programEnvironment(),
+      POD_NAMESPACE: "gapura",
+      POD_NAME: "operator-1",
+      KUBECONFIG: "/nonexistent",
+      WATCH_NAMESPACES: "team-a team-b",
+    },
+  });
+  expect([status, stderr]).toEqual([
+    1,
+    expect.stringContaining('WATCH_NAMESPACES: "team-a team-b" is not the name of one'),
+  ]);
 });

@@ -6,14 +6,16 @@ import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { z } from "zod";
 import { runFolder } from "./folder/run.ts";
-import { readTenancy, TENANCY_USAGE, type Tenancy, tenancyFlags, tenancyOfFlags } from "./plan/tenancy.ts";
+import {
+  readNamespaces,
+  readTenancy,
+  TENANCY_USAGE,
+  type Tenancy,
+  tenancyFlags,
+  tenancyOfFlags,
+} from "./plan/tenancy.ts";
 
 const usage = `usage: operator/main.ts [--manifests DIR --out DIR --data DIR [--ack URL] ${TENANCY_USAGE}]`;
-
-const list = z
-  .string()
-  .default("")
-  .transform((text) => text.split(",").flatMap((name) => name.trim() || []));
 
 const environmentSchema = z.object({
   KUBECONFIG: z.string().default(""),
@@ -21,7 +23,6 @@ const environmentSchema = z.object({
   KUBERNETES_SERVICE_HOST: z.string().default(""),
   POD_NAMESPACE: z.string().min(1),
   POD_NAME: z.string().min(1),
-  WATCH_NAMESPACES: list,
   DATA_PLANE_SELECTOR: z
     .string()
     .min(1)
@@ -29,7 +30,8 @@ const environmentSchema = z.object({
   OPS_PORT: z.coerce.number().int().min(0).max(65_535).default(9091),
   SNAPSHOT_NAME: z.string().min(1).max(200).default("gapura"),
   SEAL_SECRET: z.string().default(""),
-  /** `readTenancy` judges these. */
+  /** `readNamespaces` and `readTenancy` judge these. */
+  WATCH_NAMESPACES: z.string().default(""),
   TENANCY: z.string().optional(),
   PLATFORM_NAMESPACES: z.string().optional(),
   QUOTA_OBJECTS: z.string().optional(),
@@ -69,6 +71,7 @@ async function runInCluster(): Promise<void> {
     },
     environment.POD_NAMESPACE,
   );
+  const watchNamespaces = readNamespaces("WATCH_NAMESPACES", environment.WATCH_NAMESPACES);
   // V8 lets several times as much garbage pile up as lives before it collects. Growing by half costs an edit among
   // 10,000 routes no time, and sets larger clusters no limit (docs/decisions/performance.md).
   setFlagsFromString("--heap-growing-percent=50");
@@ -87,7 +90,7 @@ async function runInCluster(): Promise<void> {
       readAccess: () => readAccess(file),
       namespace: environment.POD_NAMESPACE,
       podName: environment.POD_NAME,
-      watchNamespaces: environment.WATCH_NAMESPACES,
+      watchNamespaces,
       tenancy,
       dataPlaneSelector: environment.DATA_PLANE_SELECTOR,
       snapshotName: environment.SNAPSHOT_NAME,

@@ -209,6 +209,10 @@ export const NAME = {
   message:
     "must be a name of lower-case letters, digits, - and ., each part between dots with a letter or digit first and last",
 } as const;
+/** Of a namespace's name, a DNS-1123 label. */
+export const NAMESPACE_FORM = "lower-case letters, digits and -";
+export const isNamespaceName = (text: string): boolean =>
+  text.length <= 63 && /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(text);
 export const objectName = () => z.string().min(1).max(NAME.maxLength).regex(NAME.form, NAME.message);
 export const entryName = () =>
   z

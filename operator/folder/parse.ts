@@ -1,6 +1,6 @@
 /** One manifest file → what it declares. Pure: text in, documents and faults out. */
 import { type Alias, type Document, isMap, LineCounter, parseAllDocuments, visit } from "yaml";
-import { API_VERSION, GROUP, NAME } from "../api/fields.ts";
+import { API_VERSION, GROUP, isNamespaceName, NAME, NAMESPACE_FORM } from "../api/fields.ts";
 import { isKind, type Kind, KINDS } from "../api/kinds.ts";
 import { type Fault, pathText } from "../plan/objects.ts";
 
@@ -56,7 +56,6 @@ export interface ParsedFile {
   readonly faults: readonly FileFault[];
 }
 
-const NAMESPACE = /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/;
 const DEFAULT_NAMESPACE = "default";
 /** Aliases that one document may resolve to; more is a bomb. */
 const MAX_ALIASES = 100;
@@ -292,8 +291,8 @@ function readMetadata(value: unknown): Metadata {
   if (typeof name !== "string" || name.length > NAME.maxLength || !NAME.form.test(name))
     return bad("metadata.name", NAME.message);
   if (namespace !== undefined && namespace !== null && namespace !== "")
-    if (typeof namespace !== "string" || namespace.length > 63 || !NAMESPACE.test(namespace))
-      return bad("metadata.namespace", "must be a name of lower-case letters, digits and -");
+    if (typeof namespace !== "string" || !isNamespaceName(namespace))
+      return bad("metadata.namespace", `must be a name of ${NAMESPACE_FORM}`);
   const created = typeof creationTimestamp === "string" ? Date.parse(creationTimestamp) : Number.NaN;
   return {
     namespace: typeof namespace === "string" && namespace !== "" ? namespace : DEFAULT_NAMESPACE,

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { readTenancy } from "./tenancy.ts";
+import { readNamespaces, readTenancy } from "./tenancy.ts";
 
 describe("a tenancy is read", () => {
   test("with every namespace trusted where nothing is said, as charts leave variables empty", () => {
@@ -29,7 +29,21 @@ describe("a tenancy is read", () => {
     [{ tenancy: "namespaced" }, 'unknown tenancy "namespaced": it is one of Trusted, Namespaced'],
     [{ quotaObjects: "-1" }, 'the quota of objects is a whole number, with Ki, Mi or Gi behind it: not "-1"'],
     [{ quotaBytes: "1.5Mi" }, 'not "1.5Mi"'],
+    [{ platformNamespaces: "ml, Search" }, 'the platform\'s namespaces: "Search" is not the name of one'],
   ] as const)("and refused by name: %j", ([settings, message]) => {
     expect(() => readTenancy(settings, "gapura")).toThrow(message);
+  });
+});
+
+describe("a list of namespaces is read", () => {
+  test("each of them once", () => {
+    expect(readNamespaces("WATCH_NAMESPACES", " a, b-2 ,,a")).toEqual(["a", "b-2"]);
+    expect(readNamespaces("WATCH_NAMESPACES", "")).toEqual([]);
+  });
+
+  test.each(["a b", "team;b", "*", "a/b", "-a", "a".repeat(64)])("and refused for %j", (name) => {
+    expect(() => readNamespaces("WATCH_NAMESPACES", `c,${name}`)).toThrow(
+      `WATCH_NAMESPACES: "${name}" is not the name of one: lower-case letters, digits and -, with commas between names`,
+    );
   });
 });

@@ -3,6 +3,7 @@
  * platform's namespaces; what the others declare serves nobody but themselves, and opens nothing of the cluster.
  */
 import type { OrganizationEntry, Policy } from "../../dataplane/config/schema.ts";
+import { isNamespaceName, NAMESPACE_FORM } from "../api/fields.ts";
 import type { OrganizationSpec } from "../api/organization.ts";
 import type { ToolPolicySpec } from "../api/tool-policy.ts";
 import type { Declared, Fault } from "./objects.ts";
@@ -69,7 +70,7 @@ export function readTenancy(settings: TenancySettings, ownNamespace: string): Te
   const mode = TENANCIES.find((name) => name === (settings.tenancy || "Trusted"));
   if (mode === undefined)
     throw new Error(`unknown tenancy "${settings.tenancy}": it is one of ${TENANCIES.join(", ")}`);
-  const named = (settings.platformNamespaces ?? "").split(",").flatMap((name) => name.trim() || []);
+  const named = readNamespaces("the platform's namespaces", settings.platformNamespaces ?? "");
   return {
     mode,
     platformNamespaces: new Set(named.length === 0 ? [ownNamespace] : named),
@@ -78,6 +79,18 @@ export function readTenancy(settings: TenancySettings, ownNamespace: string): Te
       bytes: readCount("the quota of bytes", settings.quotaBytes, quotaDefaults.bytes),
     },
   };
+}
+
+/**
+ * The names of a comma list, each once. One that cannot be would be watched and trusted in vain.
+ * @throws Error that names the setting and the name.
+ */
+export function readNamespaces(what: string, text: string): readonly string[] {
+  const names = text.split(",").flatMap((name) => name.trim() || []);
+  const bad = names.find((name) => !isNamespaceName(name));
+  if (bad !== undefined)
+    throw new Error(`${what}: "${bad}" is not the name of one: ${NAMESPACE_FORM}, with commas between names`);
+  return [...new Set(names)];
 }
 
 const UNITS: Readonly<Record<string, number>> = { "": 1, Ki: 1024, Mi: 1024 * 1024, Gi: 1024 ** 3 };
