@@ -126,7 +126,7 @@ const upstream = withRules(
     ).optional(),
     dedicatedTo: field(
       organizationId(MADE_ORGANIZATION_ID_LENGTH),
-      "Id of the organization that alone uses this account. Its reasoning signatures and encrypted content pass as the provider wrote them, and no other organization's request goes there. Default: the account may be shared.",
+      "Id of the organization that alone uses this account. Its reasoning signatures and encrypted content pass as the provider wrote them, and no other organization's request goes there; the status says so while there is no such organization. Default: the account may be shared.",
       { example: "org_acme" },
     ).optional(),
     propagateTrace: field(

@@ -79,6 +79,52 @@ describe("size", () => {
   });
 });
 
+describe("an account that is one organization's alone", () => {
+  const dedicated = (namespace: string, dedicatedTo: string) =>
+    declare(
+      "ModelRoute",
+      "own",
+      {
+        model: "m",
+        limits,
+        upstreams: [{ name: "a", dialect: "Messages", baseURL: "https://a", dedicatedTo }],
+      },
+      { namespace },
+    );
+  const acme = declare("Organization", "acme", { id: "org_acme" });
+  const ours = declare("Organization", "ours", {}, { namespace: "team" });
+  const tenancy = readTenancy({ tenancy: "Namespaced" }, "default");
+  const notesOf = (route: Declared, organizations: readonly Declared[], more: object = {}) => {
+    const prices = { ...table(["m"]), namespace: route.namespace };
+    const { verdicts, routing } = compile({
+      objects: [route, prices, ...organizations],
+      secrets,
+      published: null,
+      ...more,
+    });
+    expect(routing.routes).toHaveLength(1);
+    return verdicts.find(({ object }) => object === route)?.notes;
+  };
+  const nobody = (whose: string) => [
+    `spec.upstreams[0].dedicatedTo: nothing goes to this upstream, as ${whose} has the id "org_acme"; declare the Organization, or correct the id`,
+  ];
+
+  test("is told of while there is no such organization", () => {
+    const route = dedicated("default", "org_acme");
+    expect(notesOf(route, [])).toEqual(nobody("no Organization"));
+    expect(notesOf(route, [acme])).toEqual([]);
+    expect(notesOf(route, [])).toEqual(nobody("no Organization"));
+  });
+
+  test("may be any namespace's, but for a route that serves only its own", () => {
+    expect(notesOf(dedicated("team", "org_acme"), [acme])).toEqual([]);
+    const another = notesOf(dedicated("team", "org_acme"), [acme], { tenancy });
+    expect(another).toEqual(nobody('no Organization of namespace "team"'));
+    expect(notesOf(dedicated("team", "org_team_ours"), [ours], { tenancy })).toEqual([]);
+    expect(notesOf(dedicated("default", "org_team_ours"), [ours], { tenancy })).toEqual([]);
+  });
+});
+
 describe("compiling again", () => {
   const world = () => [
     route(0),

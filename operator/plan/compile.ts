@@ -97,34 +97,6 @@ function compileOnce(
   const ofKind = (kind: Kind) => objects.filter((object) => object.kind === kind);
   const judge = judgeBy(tenancy, refusals);
 
-  const prices = new PriceTables(ofKind("PriceTable"), refusals);
-  const readPolicies = ofKind("ToolPolicy").map((object) => readPolicy(object, judge, prior, tenancy));
-  const policyKeys = new Map(
-    readPolicies.map((policy) => [reference(policy.object), policyIsUsable(policy)]),
-  );
-
-  const routes = compileRoutes(ofKind("ModelRoute"), {
-    prior,
-    tenancy,
-    judge,
-    prices,
-    credentials,
-    policies: policyKeys,
-  });
-  const models = new Map(
-    routes.flatMap(({ entry }) => (entry === null ? [] : [[reference(entry.source), entry.model] as const])),
-  );
-
-  const served = new Set(routes.flatMap(({ entry }) => (entry === null ? [] : [servedName(entry)])));
-  const policyContext = {
-    prior,
-    credentials,
-    servedModel: (name: string) => models.get(name),
-    isServed: (model: string, namespace: string) =>
-      served.has(servedName({ model, servesNamespace: scopeOf(tenancy, namespace) })),
-  };
-  const policies = readPolicies.map((policy) => compilePolicy(policy, policyContext));
-
   const wanted: WantedKey[] = [];
   const known = new Map(
     published?.routing.organizations.map(({ id, source }) => [id, source.namespace] as const),
@@ -142,6 +114,41 @@ function compileOnce(
     credentials,
     wanted,
   });
+  const organizationIds = new Map(
+    organizations.flatMap(({ entry }) =>
+      entry === null ? [] : [[entry.id, entry.source.namespace] as const],
+    ),
+  );
+
+  const prices = new PriceTables(ofKind("PriceTable"), refusals);
+  const readPolicies = ofKind("ToolPolicy").map((object) => readPolicy(object, judge, prior, tenancy));
+  const policyKeys = new Map(
+    readPolicies.map((policy) => [reference(policy.object), policyIsUsable(policy)]),
+  );
+
+  const routes = compileRoutes(ofKind("ModelRoute"), {
+    prior,
+    tenancy,
+    judge,
+    prices,
+    credentials,
+    policies: policyKeys,
+    isOrganization: (id, scope) =>
+      scope === undefined ? organizationIds.has(id) : organizationIds.get(id) === scope,
+  });
+  const models = new Map(
+    routes.flatMap(({ entry }) => (entry === null ? [] : [[reference(entry.source), entry.model] as const])),
+  );
+
+  const served = new Set(routes.flatMap(({ entry }) => (entry === null ? [] : [servedName(entry)])));
+  const policyContext = {
+    prior,
+    credentials,
+    servedModel: (name: string) => models.get(name),
+    isServed: (model: string, namespace: string) =>
+      served.has(servedName({ model, servesNamespace: scopeOf(tenancy, namespace) })),
+  };
+  const policies = readPolicies.map((policy) => compilePolicy(policy, policyContext));
 
   const entries = routes.flatMap(({ entry }) => entry ?? []);
   const verdicts = [

@@ -21,6 +21,8 @@ export interface RouteContext {
   readonly claims: NameClaims;
   /** `namespace/name` of each ToolPolicy: true when the snapshot holds an entry for it. */
   readonly policies: ReadonlyMap<string, boolean>;
+  /** Whether an organization of the id is served, of that namespace where one is given. */
+  readonly isOrganization: (id: string, namespace: string | undefined) => boolean;
 }
 
 export interface RouteOutcome {
@@ -33,7 +35,7 @@ interface Made {
   readonly prices: Prices;
   readonly toolPolicy: string | null;
   readonly scope: string | undefined;
-  /** What is said of aliases that are left out. */
+  /** What is said of aliases that are left out, and of upstreams that nobody gets to. */
   readonly note: string;
   readonly outcome: RouteOutcome;
 }
@@ -62,10 +64,14 @@ export function compileRoute(object: Declared, context: RouteContext): RouteOutc
     return keepLastGood(object, context, { accepted: [fault], facts });
   }
   const taken = wanted.filter((alias) => claims.isTaken(alias, object));
-  const notes = taken.map(
-    (alias) =>
-      `served without the alias "${alias}", which belongs to ${claims.describeHolder(alias, object)}; remove it, or choose another`,
-  );
+  const scope = scopeOf(context.tenancy, object.namespace);
+  const notes = [
+    ...taken.map(
+      (alias) =>
+        `served without the alias "${alias}", which belongs to ${claims.describeHolder(alias, object)}; remove it, or choose another`,
+    ),
+    ...dedicatedToNobody(spec, scope, context),
+  ];
   const aliases =
     taken.length === 0 ? wanted : wanted.filter((alias) => alias !== model && !taken.includes(alias));
   claims.take([model, ...aliases], object);
@@ -77,7 +83,6 @@ export function compileRoute(object: Declared, context: RouteContext): RouteOutc
   if (prices === null || credentials === null) return keepLastGood(object, context, { resolved, facts });
   // Without faults every credential is the one that the spec names.
   const last = resolved.length === 0 ? lastMade.get(object) : undefined;
-  const scope = scopeOf(context.tenancy, object.namespace);
   const note = notes.join("; ");
   const isSame = last?.prices === prices && last.toolPolicy === toolPolicy;
   if (isSame && last.scope === scope && last.note === note) return last.outcome;
@@ -91,6 +96,22 @@ export function compileRoute(object: Declared, context: RouteContext): RouteOutc
   };
   if (resolved.length === 0) lastMade.set(object, { prices, toolPolicy, scope, note, outcome });
   return outcome;
+}
+
+/** What is said of upstreams of one organization alone that there is not. */
+function dedicatedToNobody(
+  spec: ModelRouteSpec,
+  scope: string | undefined,
+  { isOrganization }: RouteContext,
+): string[] {
+  const nobody = scope === undefined ? "no Organization" : `no Organization of namespace "${scope}"`;
+  return spec.upstreams.flatMap(({ dedicatedTo }, index) =>
+    dedicatedTo === undefined || isOrganization(dedicatedTo, scope)
+      ? []
+      : [
+          `${pathText(["spec", "upstreams", index, "dedicatedTo"])}: nothing goes to this upstream, as ${nobody} has the id "${dedicatedTo}"; declare the Organization, or correct the id`,
+        ],
+  );
 }
 
 const nothing = (object: Declared, found: Partial<Verdict>): RouteOutcome => ({
