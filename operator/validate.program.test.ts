@@ -58,6 +58,20 @@ describe("npm run validate", { timeout: 60_000 }, () => {
     });
   });
 
+  test("what is left out of a good object is a note beside the faults, and no fault", () => {
+    const args = [golden("conflicts/step-2"), "--format", "json"];
+    const { notes } = JSON.parse(run(...args).stdout) as {
+      notes: readonly { name: string; message: string }[];
+    };
+    const note = expect.stringMatching(/^served without the alias "/);
+    expect(notes).toContainEqual(expect.objectContaining({ kind: "ModelRoute", message: note }));
+    const { status, stdout, stderr } = run(golden("every-field/input"));
+    expect([status, stdout]).toEqual([0, "4 objects in 5 files are valid\n"]);
+    expect(stderr).toMatch(
+      /^test\S+toolpolicy\.yaml:\d+ ToolPolicy\/default Note: names of fetched pages are /m,
+    );
+  });
+
   test("a folder is meant from where the user stands, and its files are told from there", () => {
     expect(runFrom(join(root, "hack", "demo"), ".").stdout).toBe("6 objects in 4 files are valid\n");
     expect(runFrom(join(root, golden("broken-file")), "step-3").stdout).toMatch(/^step-3\/all\.yaml:5 /);

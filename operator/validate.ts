@@ -1,6 +1,7 @@
 /**
  * `npm run validate -- DIR [--format json]` and the flags of a tenancy: everything that the operator would refuse or miss in a folder, for CI.
- * Exit 0: nothing; 1: one line per fault `file:line kind/name path: reason`; 2: it could not be done.
+ * Exit 0: nothing; 1: one line per fault `file:line kind/name path: reason`; 2: it could not be done. What statuses note of
+ * good objects, such as an alias that another route has, goes to stderr in the same form.
  */
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -26,6 +27,8 @@ export interface FoundFault {
 
 export interface Validation {
   readonly faults: readonly FoundFault[];
+  /** Of objects that are good all the same. */
+  readonly notes: readonly FoundFault[];
   readonly objects: number;
   readonly files: number;
 }
@@ -47,23 +50,29 @@ export async function validateFolder(folder: string, tenancy: Tenancy = TRUSTED)
       : compile({ objects, secrets: withKeys(secrets, first.wanted), published: null, tenancy });
 
   const found: FoundFault[] = faults.map(({ hidesObject: _, ...fault }) => fault);
+  const noted: FoundFault[] = [];
   const files = new Map<string, LineOf>();
-  for (const { object, accepted, resolved } of verdicts) {
+  for (const { object, accepted, resolved, notes } of verdicts) {
     const origin = origins.get(object);
     if (origin === undefined) continue;
-    for (const { path, reason, message } of [...accepted, ...resolved]) {
+    const place = async (path: string, reason: string, message: string): Promise<FoundFault> => {
       const lineOf = files.get(origin.file) ?? linesOf(await readFile(origin.file, "utf8"));
       files.set(origin.file, lineOf);
       const { kind, namespace, name } = object;
       const line = lineOf(origin.position, path);
-      found.push({ file: origin.file, line, kind, namespace, name, path, reason, message });
-    }
+      return { file: origin.file, line, kind, namespace, name, path, reason, message };
+    };
+    for (const { path, reason, message } of [...accepted, ...resolved])
+      found.push(await place(path, reason, message));
+    for (const message of notes) noted.push(await place("", "Note", message));
   }
-  found.sort((one, other) =>
-    one.file < other.file ? -1 : one.file > other.file ? 1 : one.line - other.line,
-  );
-  return { faults: found, objects: objects.length, files: source.fileCount };
+  found.sort(byPlace);
+  noted.sort(byPlace);
+  return { faults: found, notes: noted, objects: objects.length, files: source.fileCount };
 }
+
+const byPlace = (one: FoundFault, other: FoundFault): number =>
+  one.file < other.file ? -1 : one.file > other.file ? 1 : one.line - other.line;
 
 /** A key that is to be generated is no fault. */
 function withKeys(secrets: Secrets, wanted: readonly WantedKey[]): Secrets {
@@ -105,9 +114,12 @@ async function main(): Promise<number> {
     return 2;
   }
   if (!existsSync(folder)) throw new Error(`there is no ${folder}`);
-  const { faults, objects, files } = await validateFolder(folder, tenancyOfFlags(values));
-  if (values.format === "json") console.log(JSON.stringify({ objects, files, faults }, null, 2));
-  else for (const fault of faults) console.log(faultLine(fault));
+  const { faults, notes, objects, files } = await validateFolder(folder, tenancyOfFlags(values));
+  if (values.format === "json") console.log(JSON.stringify({ objects, files, faults, notes }, null, 2));
+  else {
+    for (const note of notes) console.error(faultLine(note));
+    for (const fault of faults) console.log(faultLine(fault));
+  }
   if (values.format === "text" && faults.length === 0)
     console.log(`${objects} objects in ${files} files are valid`);
   return faults.length === 0 ? 0 : 1;
