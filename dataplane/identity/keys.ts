@@ -13,6 +13,7 @@ import type { Reads } from "../store/reads.ts";
 import { bumpKeyEpoch } from "../billing/accounts.ts";
 import type { KeyDirectory } from "./directory.ts";
 import type { Holds } from "../billing/holds.ts";
+import { isPersonId } from "../billing/scopes.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
 import { keyPrefixes, limitsSchema, type Limits } from "../config/schema.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
@@ -130,13 +131,12 @@ export class Keys {
 
   /** As whoever it is sees itself; a person too. */
   async own({ organizationId, keyId }: Pick<Principal, "organizationId" | "keyId">): Promise<ApiKey | null> {
-    const read = () =>
-      this.#options.pool.maybeOne(sql.type(keySchema)`
-        select ${columns} from api_keys
-        where id = ${keyId} and organization_id = ${organizationId} and kind = 'inference' and deleted_at is null
-      `);
-    // A token of the same person for another role may have come since.
-    return (await read()) ?? ((await this.#options.directory.recheck(keyId)) === null ? null : await read());
+    // As the token says that came: another one of the same person, for another role or under another rule, may have come since.
+    if (isPersonId(keyId) && (await this.#options.directory.recheck(keyId)) === null) return null;
+    return await this.#options.pool.maybeOne(sql.type(keySchema)`
+      select ${columns} from api_keys
+      where id = ${keyId} and organization_id = ${organizationId} and kind = 'inference' and deleted_at is null
+    `);
   }
 
   /** One page, in the order asked for; null when the cursor names no key of the scope. */

@@ -298,6 +298,31 @@ describe("a person ends", () => {
       expect((await world.call(asMember, "GET", "/v1/organization/credits")).status).toBe(401);
     }
   });
+
+  test("under the rule of the token that comes, in what it is told of itself too, when another of theirs came since", async () => {
+    const limits = { credits: { amountMicros: "5000000", per: "month" } } as const;
+    await declare({
+      rules: [
+        { claims: { groups: "ml" }, role: "member", project: "default", limits },
+        { claims: { groups: "free" }, role: "member", project: "default" },
+        { claims: { groups: "watchers" }, role: "viewer" },
+      ],
+    });
+    const [limited, free, viewer] = ["ml", "free", "watchers"].map((group) =>
+      world.token(world.a, group, { sub: "judy" }),
+    );
+    const standing = [{ scope: "key", per: "month", amount: "5" }];
+    for (let times = 0; times < 2; times += 1) {
+      expect(await own(limited ?? "")).toMatchObject({ limits: { credits: { amount: "5" } }, standing });
+      expect(await own(free ?? "")).toMatchObject({ limits: null, standing: [] });
+    }
+    expect(await own(limited ?? "")).toMatchObject({ standing });
+    const me = await world.call(viewer ?? "", "GET", "/v1/organization/users/me");
+    expect(me.body).toMatchObject({ role: "viewer", project_id: null, limits: null, standing: [] });
+    expect(await own(limited ?? "")).toMatchObject({ standing });
+    const again = await world.call(viewer ?? "", "GET", "/v1/organization/users/me");
+    expect(again.body).toMatchObject({ role: "viewer", project_id: null, limits: null, standing: [] });
+  });
 });
 
 test("a member's request is their project's, though a token of theirs for another role came last and all is looked up anew", async () => {

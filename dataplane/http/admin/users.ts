@@ -66,17 +66,10 @@ export const userRoutes =
           "not_found",
           isMe ? "An admin key is nobody's; users came with a token." : "There is no such user.",
         );
-      const [user] = await shown(pool, organizationId, [isMe ? asTheyCame(person, caller) : person]);
-      return user;
+      const [user] = await shown(pool, organizationId, [person]);
+      return isMe ? { ...user, ...asTheyCame(caller) } : user;
     });
   };
-
-/** As this token of theirs says, and not another one that came since. */
-const asTheyCame = (person: KnownPerson, { kind, projectId }: Principal): KnownPerson => ({
-  ...person,
-  kind,
-  projectId,
-});
 
 const roles = { inference: "member", viewer: "viewer", admin: "admin" } as const;
 
@@ -89,4 +82,12 @@ const userObject = ({ id, kind, name, projectId, createdAt, lastUsedAt, limits }
   added_at: unixSeconds(createdAt),
   last_used_at: lastUsedAt === null ? null : unixSeconds(lastUsedAt),
   limits: limitsObject(limits),
+});
+
+/** As this token of theirs says, and not another one that came since. Whoever asks here infers nothing, so nothing limits them. */
+const asTheyCame = ({ kind, projectId }: Principal) => ({
+  role: roles[kind],
+  project_id: projectId,
+  limits: null,
+  standing: [],
 });
