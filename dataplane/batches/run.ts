@@ -9,6 +9,7 @@ import { dialectPath } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 import { type AnswerBytes, joinedBytes } from "../inference/answer-bytes.ts";
 import type { AnswerSink, BodyLease, InferenceCall } from "../inference/call.ts";
+import { rememberRefused } from "../inference/refused-call.ts";
 import type { Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { apiErrorOf } from "../store/store-away.ts";
@@ -67,6 +68,7 @@ export async function runItem(
   const sink = new KeptAnswer();
   const summary = newRequestSummary(startRequestSpan("batch item", {}));
   const log = services.log.child({ batch: item.batchId });
+  const headers = JSON.parse(item.headers) as InferenceCall["headers"];
   let error: ApiError | null = null;
   let endTools = (_isWell: boolean): void => {};
   const startedAt = performance.now();
@@ -84,7 +86,7 @@ export async function runItem(
       dialect: item.dialect,
       body,
       bodyLease,
-      headers: JSON.parse(item.headers) as InferenceCall["headers"],
+      headers,
       principal: {
         kind: "inference",
         keyId: item.keyId,
@@ -109,6 +111,7 @@ export async function runItem(
   } catch (fault) {
     if (!(fault instanceof ApiError))
       log.error({ request_id: item.requestId, err: fault }, "a batch item failed unexpectedly");
+    rememberRefused({ body, headers, summary });
     error = apiErrorOf(fault);
   } finally {
     clearTimeout(timer);

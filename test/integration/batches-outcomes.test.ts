@@ -292,6 +292,11 @@ describe.each(dialects)("%s", (dialect) => {
     },
   );
 
+  test("rule 14.1: the record of one whose body is refused has the model that it named", async () => {
+    const { id } = await run(dialect, { a: { model } });
+    expect(told).toMatchObject([{ batchId: id, status: 400, model }]);
+  });
+
   test("upstream fails after the first iteration", async () => {
     upstream.model(model, [search, { error: { status: 400, message: "acct_secret" } }]);
     const { id, seen } = await run(dialect, { a: withSearch[dialect]() });

@@ -73,7 +73,7 @@ test("every request is listed and found by its id: answered, failed, refused", a
     tries: [],
     credits: "0",
   });
-  expect(bad).toMatchObject({ status: 400 });
+  expect(bad).toMatchObject({ status: 400, model: "m-messages" });
   // What asks for no inference is found by its id alone.
   const models = await world.call(a.inference, "GET", "/v1/models");
   const id = models.headers.get("request-id") ?? "";
@@ -167,11 +167,41 @@ test("rule 14.1: a request that is refused before its route is looked for is fou
     headers: { "x-gapura-tags": "none" },
     raw: true,
   });
-  const found = await list(a, "?model=m-messages&status=400");
+  const found = await list(a, "?model=m-messages&status=400&limit=2");
   expect(found).toMatchObject([
     { id: headers.get("request-id"), error_code: "invalid_value", streamed: false },
     { id: stateful.id, error_code: "unsupported_parameter", streamed: true },
   ]);
+});
+
+test("rule 14.1: a request whose body is refused is found by the model that it named, as far as that can be read", async () => {
+  const { a } = world;
+  const ask = async (path: string, body: unknown, tags = "team=ml") => {
+    const headers = { "x-gapura-tags": tags };
+    const answer = await world.call(a.inference, "POST", path, { body, headers, raw: true });
+    expect(answer.status).toBe(400);
+    return answer.headers.get("request-id") ?? "";
+  };
+  const messages = [{ role: "user", content: "x" }];
+  const asked: (readonly [id: string, tags: Readonly<Record<string, string>>])[] = [];
+  for (const [path, body, tags] of [
+    ["/v1/messages", { model: "m-messages", max_tokens: 5 }],
+    ["/v1/messages", { model: "m-messages", max_tokens: "5", messages }],
+    ["/v1/messages", { messages, stream: "yes", model: "m-messages" }],
+    ["/v1/chat/completions", { model: "m-messages", messages: [], n: 0 }],
+    ["/v1/responses", { model: "m-messages" }, "none"],
+    ["/v1/messages", '{"model": "m-messages", "messages": ['],
+    ["/v1/messages", { model: "m-messages", max_tokens: 5, messages: [], system: "x".repeat(200_000) }],
+  ] as const)
+    asked.unshift([await ask(path, body, tags), tags === undefined ? { team: "ml" } : {}]);
+  const listed = await list(a, "?model=m-messages&status=400&limit=7");
+  expect(listed.map(({ id, tags }) => [id, tags])).toEqual(asked);
+  const count = await world.call(a.inference, "POST", "/v1/messages/count_tokens", {
+    body: { model: "m-messages" },
+  });
+  await world.plane.records.store();
+  const counted = await world.call(a.admin, "GET", `${listPath}/${count.headers.get("request-id")}`);
+  expect(counted.body).toMatchObject({ status: 400, model: "m-messages" });
 });
 
 test("rule 14.1: what a good key of the wrong kind asked for is found by its id, and is its organization's", async () => {

@@ -20,6 +20,7 @@ import type { WorkerPool } from "../../lib/worker-pool.ts";
 import type { CountUpstream } from "../../upstream/count-tokens.ts";
 import type { Upstreams } from "../../upstream/upstreams.ts";
 import { toldVersion } from "../../inference/outgoing-request.ts";
+import { rememberRefused } from "../../inference/refused-call.ts";
 import { limits } from "../limits.ts";
 import { clientGone } from "../body-errors.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
@@ -48,6 +49,7 @@ export const countTokensRoutes =
       try {
         return { input_tokens: await count(needs, services, request, bytes, closed) };
       } catch (error) {
+        rememberRefused({ body: bytes, headers: {}, summary: request.summary });
         throw closed.aborted ? clientGone() : error;
       }
     });

@@ -3,6 +3,7 @@ import type { IncomingHttpHeaders } from "node:http";
 import type { Meter } from "../../billing/meter.ts";
 import { dialectPath, dialects, type Dialect } from "../../dialects/dialect.ts";
 import type { InferenceCall } from "../../inference/call.ts";
+import { rememberRefused } from "../../inference/refused-call.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { metrics } from "../../telemetry/metrics.ts";
 import { HttpAnswerSink } from "../answer-sink.ts";
@@ -85,6 +86,7 @@ async function infer(
     try {
       await needs.serve(call);
     } catch (error) {
+      rememberRefused(call);
       if (!sink.started && !sink.closed.aborted) throw error;
       if (!sink.closed.aborted) {
         // By the contract of `InferenceCall` this cannot happen; cut, so that the client does not take the answer for complete.
