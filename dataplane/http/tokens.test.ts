@@ -218,6 +218,10 @@ const unsigned = (header: Header) => compose({ kid: "rsa", ...header }, issuer.c
 const pem = rsa.publicKey.export({ type: "spki", format: "pem" });
 const der = rsa.publicKey.export({ type: "spki", format: "der" });
 
+/** 86 characters of base64url have 4 bits more than 64 bytes. */
+const nextLast = (token: string) =>
+  token.slice(0, -1) + String.fromCharCode((token.at(-1) ?? "").charCodeAt(0) + 1);
+
 const ALGORITHM = "the token's algorithm is not one of RS256, PS256, ES256 and EdDSA";
 const MALFORMED = "the token is malformed";
 const KEY = "the token's key is none of its issuer's";
@@ -259,6 +263,11 @@ const refused: readonly (Case & { readonly words: string })[] = [
   {
     title: "ES256 with a signature of zeros (CVE-2022-21449)",
     token: () => compose({ alg: "ES256", kid: "ec" }, issuer.claims(), () => Buffer.alloc(64)),
+    words: SIGNATURE,
+  },
+  {
+    title: "a signature whose last character holds other bits that mean nothing",
+    token: () => nextLast(issuer.token(ec, {}, { alg: "ES256" })),
     words: SIGNATURE,
   },
   { title: "RS512", token: () => issuer.token(rsa, {}, { alg: "RS512" }), words: ALGORITHM },

@@ -69,6 +69,7 @@ async function verifyWith(
   key: IssuerKey,
   now: number,
 ): Promise<VerifiedToken | TokenFault> {
+  if (!isExact(token.slice(token.lastIndexOf(".") + 1))) return "signature";
   let claims: Claims;
   try {
     const { payload } = await jwtVerify(token, key.jwk, {
@@ -89,6 +90,10 @@ async function verifyWith(
   if (typeof sub !== "string") return "claims";
   return { claims, subject: sub, until: (Number(exp) + LEEWAY_SECONDS) * 1000, key };
 }
+
+/** Bits at the end of base64url may mean nothing: with others there a token would be another text, and as good. */
+const isExact = (signature: string): boolean =>
+  Buffer.from(signature, "base64url").toString("base64url") === signature;
 
 function faultOf(error: unknown): TokenFault {
   if (error instanceof errors.JWTExpired) return "expired";
