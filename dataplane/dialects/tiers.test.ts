@@ -71,6 +71,12 @@ test("betas of dearer prices stay by name, the others go", () => {
     "anthropic-beta:fast-mode-2026-02-01",
   ]);
   expect(plan({}, "context-1m-2025-08-07", nothing).betas).toBeNull();
+  const twice = "context-1m-2025-08-07,a,context-1m-2025-08-07,a";
+  expect(plan({}, twice, nothing)).toMatchObject({
+    dropped: ["anthropic-beta:context-1m-2025-08-07"],
+    betas: "a",
+  });
+  expect(plan({}, "a,a", nothing)).toMatchObject({ dropped: [], betas: "a,a" });
 });
 
 test("a beta's letter case makes it no cheaper", () => {

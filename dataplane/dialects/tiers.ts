@@ -128,7 +128,9 @@ export function planTiers({ fields, beta, client, upstreams }: TierRequest, offe
     if (isOffered && (name !== "mode" || offers.thinking)) asked[name] = value;
     else dropped.push(fieldNames[name]);
   }
-  const betas = beta === undefined || beta.trim() === "" ? [] : beta.split(",").map((name) => name.trim());
+  // A name may stand there twice: also where a client sends the header twice.
+  const betas =
+    beta === undefined || beta.trim() === "" ? [] : [...new Set(beta.split(",").map((name) => name.trim()))];
   const kept = betas.filter((name) => goes(name, offers));
   const isStandard =
     fields.service_tier !== undefined &&
