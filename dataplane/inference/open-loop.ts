@@ -17,7 +17,7 @@ import type {
   ServerToolName,
   ToolChoice,
 } from "../dialects/messages/types.ts";
-import { agreeOnCitations } from "../loop/citation-settings.ts";
+import { agreeOnCitations, hasCitedDocument } from "../loop/citation-settings.ts";
 import { nothingFound, restoreConversation } from "../loop/continuation.ts";
 import type { ToolCall } from "../loop/loop.ts";
 import { nextRequest, type NextCall } from "../loop/next-request.ts";
@@ -42,6 +42,8 @@ export interface LoopBeginning {
   readonly pending: readonly ToolCall[];
   /** Citations into pages were asked for, and the model makes them. */
   readonly citePages: boolean;
+  /** The model may cite documents: pages, or some that the client brought. */
+  readonly citeDocuments: boolean;
   /** The client has functions of its own. */
   readonly clientFunctions: boolean;
   readonly maxTokens: number | undefined;
@@ -118,6 +120,7 @@ export class OpenLoop implements LoopWork {
       tools: this.#conversion.carry.compacts ? { ...tools, forced: null } : tools,
       pending,
       citePages,
+      citeDocuments: citePages || hasCitedDocument(this.#first.messages),
       clientFunctions: ownTools.length > 0,
       maxTokens: request.max_tokens,
       toolChoice: request.tool_choice,

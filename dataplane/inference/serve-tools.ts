@@ -204,7 +204,7 @@ class ToolServing {
 
   #input(): LoopInput {
     const { call, look, route, policy, work } = this.#services;
-    const { tools, pending, citePages, clientFunctions, maxTokens } = work.beginning;
+    const { tools, pending, citePages, citeDocuments, clientFunctions, maxTokens } = work.beginning;
     const most = route.limits.maxOutputTokens;
     return {
       rules: {
@@ -226,6 +226,7 @@ class ToolServing {
       serverTools: new Set(declaredToolNames(tools)),
       parallelCalls: policy.parallelCalls,
       citePages,
+      citeDocuments,
       streamed: look.stream,
       sources: this.#sources,
     };

@@ -18,6 +18,15 @@ const isCited = (block: ContentBlockParam): block is Cited =>
   block.type === "document" || block.type === "search_result";
 const isEnabled = ({ citations }: Cited): boolean => citations?.enabled === true;
 
+/** Whether anything in the conversation lets the model cite documents. */
+export const hasCitedDocument = (messages: readonly MessageParam[]): boolean => {
+  const cites = (block: ContentBlockParam): boolean =>
+    block.type === "document"
+      ? isEnabled(block)
+      : block.type === "tool_result" && Array.isArray(block.content) && block.content.some(cites);
+  return messages.some(({ content }) => typeof content !== "string" && content.some(cites));
+};
+
 /** The conversation with pages and hits of `ours` set as the client's own documents and search results are. */
 export function agreeOnCitations(
   messages: readonly MessageParam[],

@@ -194,9 +194,12 @@ const documentCitations: ReadonlySet<string> = new Set<Citation["type"]>([
   "content_block_location",
 ]);
 
+/** A citation into a document, which only one that is to be cited brings. */
+export const isDocumentCitation = ({ type }: Citation): boolean => documentCitations.has(type);
+
 /** A model's own citation as a client may see it. An upstream may have left its text out, or the file. */
 export const shortCitation = (citation: Citation): Citation => ({
   ...citation,
   ...(typeof citation.cited_text === "string" && { cited_text: shortCited(citation.cited_text) }),
-  ...("file_id" in citation || !documentCitations.has(citation.type) ? {} : { file_id: null }),
+  ...("file_id" in citation || !isDocumentCitation(citation) ? {} : { file_id: null }),
 });

@@ -136,6 +136,7 @@ async function run(answers: readonly Scripted[], told: Told = {}) {
       serverTools: new Set(["web_search", "web_fetch", "x_search"]),
       parallelCalls: 4,
       citePages: false,
+      citeDocuments: false,
       streamed: true,
       sources: new CitedSources(),
       ...told.input,

@@ -31,7 +31,7 @@ import { BrokenAnswer, type ModelAnswer } from "./model-answer.ts";
 import { askFor, admitCalls, initialState, judgeIteration } from "./loop.ts";
 import type { JudgedCall, LoopRules, LoopState, ToolCall } from "./loop.ts";
 import { isInstructed, type AddedTurn, type NextCall } from "./next-request.ts";
-import { searchCitation, shortCitation, type ToolOutcome } from "./results.ts";
+import { isDocumentCitation, searchCitation, shortCitation, type ToolOutcome } from "./results.ts";
 import { IterationReader, type Citer } from "./iteration-reader.ts";
 import { runCalls } from "./run-calls.ts";
 import { MessageStream } from "./message-stream.ts";
@@ -50,6 +50,8 @@ export interface LoopInput {
   readonly parallelCalls: number;
   /** Page citations were asked for and the model makes them. */
   readonly citePages: boolean;
+  /** The model may cite documents: pages, or some that the client brought. */
+  readonly citeDocuments: boolean;
   /** The answer is streamed: after its first byte a failure is an in-band error, never a pause. */
   readonly streamed: boolean;
   /** Everything that tool results named so far; grows as the loop runs. The writers' annotations use it too. */
@@ -316,15 +318,17 @@ class Loop {
   }
 
   #citer(target: { readonly dialect: Dialect }): Citer {
-    const { rules, sources } = this.#input;
+    const { rules, sources, citeDocuments } = this.#input;
     const { sealer } = this.#deps;
     if (rules.dialect !== "messages") return { native: () => null, ofText: () => [] };
     return {
-      // The client's own search results are cited as the model does it.
-      native: (citation) =>
-        citation.type === "search_result_location" && sources.find(citation.source) !== undefined
+      native: (citation) => {
+        if (isDocumentCitation(citation)) return citeDocuments ? shortCitation(citation) : null;
+        // The client's own search results are cited as the model does it.
+        return citation.type === "search_result_location" && sources.find(citation.source) !== undefined
           ? searchCitation(citation.source, citation.title, citation.cited_text, sealer)
-          : shortCitation(citation),
+          : shortCitation(citation);
+      },
       ofText: (text) =>
         target.dialect === "messages"
           ? []

@@ -140,9 +140,9 @@ export interface WorldOptions {
 }
 
 /**
- * Models `m-messages`, `m-chat` and `m-responses`, named for the dialect that their upstream speaks; and, over Chat,
- * `m-off` without a ToolPolicy, `m-pages` with pages only (its search tools have no engine), and `m-deaf`, which
- * cannot call tools.
+ * Models `m-messages`, `m-chat` and `m-responses`, named for the dialect that their upstream speaks; `m-uncited` over
+ * Messages, which does not cite documents; and, over Chat, `m-off` without a ToolPolicy, `m-pages` with pages only (its
+ * search tools have no engine), and `m-deaf`, which cannot call tools.
  */
 export async function startToolsWorld(options: WorldOptions = {}): Promise<ToolsWorld> {
   const around = options.around ?? ((page) => page);
@@ -249,6 +249,7 @@ function snapshotOver(
     parallelCalls: 4,
     ...policy,
   };
+  const { capabilities } = sampleRoute("m");
   const routeTo = (dialect: Dialect, name: string = dialect, more: Partial<Route> = {}) =>
     sampleRoute(`m-${name}`, {
       upstreams: [
@@ -261,10 +262,10 @@ function snapshotOver(
       ],
       toolPolicy: "default/default",
       limits: { contextTokens: 200_000, maxOutputTokens: 2_000 },
+      capabilities: { ...capabilities, documentCitations: dialect === "messages" },
       ...route,
       ...more,
     });
-  const { capabilities } = sampleRoute("m");
   const pages: Policy = {
     ...tools,
     source: sampleSource("ToolPolicy", "pages"),
@@ -275,6 +276,7 @@ function snapshotOver(
     sampleRouting(1, {
       routes: [
         ...dialects.map((dialect) => routeTo(dialect)),
+        routeTo("messages", "uncited", { capabilities }),
         routeTo("chat", "off", { toolPolicy: null }),
         routeTo("chat", "pages", { toolPolicy: "default/pages" }),
         routeTo("chat", "deaf", { capabilities: { ...capabilities, toolCalling: false } }),

@@ -302,6 +302,50 @@ describe("cited_text of a model's own citation has at most 150 characters", () =
   });
 });
 
+describe("a model's citations into documents appear only where documents are to be cited", () => {
+  const enabled = { citations: { enabled: true } };
+  const own = (settings: object) => ({
+    type: "document",
+    source: { type: "text", media_type: "text/plain", data: "Mine." },
+    ...settings,
+  });
+  test.each<[string, object, object[], boolean, string?]>([
+    ["nobody asked", {}, [], false],
+    ["citations of web_fetch are off", { citations: { enabled: false } }, [], false],
+    ["the client's own document is not to be cited", {}, [own({})], false],
+    ["the client's own document is", {}, [own(enabled)], true],
+    ["citations of web_fetch are on", enabled, [], true],
+    ["the model does not make them", enabled, [], false, "m-uncited"],
+  ])("%s", async (_, settings, documents, shown, model = "m-messages") => {
+    const citation = {
+      type: "char_location",
+      cited_text: "So it says",
+      document_index: 0,
+      document_title: null,
+      start_char_index: 0,
+      end_char_index: 10,
+    };
+    for (const stream of [false, true]) {
+      world.upstream.next(toolCall("web_fetch", { url: `${world.pages}/page` }), {
+        answer: { parts: [{ type: "text", text: "Said.", citations: [citation] }] },
+      });
+      const response = await world.send("messages", {
+        model,
+        stream,
+        max_tokens: 500,
+        messages: [{ role: "user", content: [...documents, { type: "text", text: "Open PAGE" }] }],
+        tools: [{ type: "web_fetch_20250910", name: "web_fetch", ...settings }],
+      });
+      const body = await response.text();
+      expect([response.status, body.includes("Said."), body.includes("char_location")]).toEqual([
+        200,
+        true,
+        shown,
+      ]);
+    }
+  });
+});
+
 describe("what may be opened", () => {
   const tools: Anthropic.ToolUnion[] = [{ type: "web_fetch_20250910", name: "web_fetch" }];
   const ask = (messages: Anthropic.MessageParam[]) =>
