@@ -1,5 +1,6 @@
 /** One bounded HTTP call to a search engine. The address comes from the ToolPolicy, so it is not judged. */
 import { request, type Dispatcher } from "undici";
+import type { z } from "zod";
 import { unlessAborted } from "../lib/unless-aborted.ts";
 import { discardBody, readPageBody, type Body } from "./web-fetch/body.ts";
 
@@ -73,3 +74,16 @@ export function engineUrl(
   for (const [name, value] of Object.entries(query)) url.searchParams.set(name, value);
   return url.href;
 }
+
+/** More of a list than any search is asked for is not looked at. */
+const MAX_ENTRIES = 100;
+
+/** Those of an answer's list that are such entries; the others are skipped. */
+export const readableEntries = <Entry extends z.ZodType>(
+  entry: Entry,
+  list: readonly unknown[],
+): z.infer<Entry>[] =>
+  list.slice(0, MAX_ENTRIES).flatMap((item) => {
+    const parsed = entry.safeParse(item);
+    return parsed.success ? [parsed.data] : [];
+  });

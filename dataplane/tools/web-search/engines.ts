@@ -2,7 +2,7 @@
 import { z } from "zod";
 import type { UserLocation } from "../declaration-reader.ts";
 import type { DomainLists } from "../domains.ts";
-import { engineUrl, type EngineRequest } from "../engine-call.ts";
+import { engineUrl, readableEntries, type EngineRequest } from "../engine-call.ts";
 
 export interface SearchOptions {
   /** Results wanted, 1 to 10. */
@@ -37,19 +37,14 @@ export interface HttpEngine {
 
 const text = z.string().nullish().catch(null);
 
-/** Entries that are no results are skipped, a list that is no list is no answer. */
+/** A list that is no list is no answer. */
 function hitsOf<Entry extends z.ZodType>(
   entry: Entry,
   list: unknown,
   toHit: (entry: z.infer<Entry>) => RawHit,
 ): RawHit[] | null {
-  if (!Array.isArray(list)) return null;
-  return list.slice(0, MAX_ENTRIES).flatMap((item) => {
-    const parsed = entry.safeParse(item);
-    return parsed.success ? [toHit(parsed.data)] : [];
-  });
+  return Array.isArray(list) ? readableEntries(entry, list).map(toHit) : null;
 }
-const MAX_ENTRIES = 100;
 
 const member = (json: unknown, name: string): unknown =>
   typeof json === "object" && json !== null && Object.hasOwn(json, name)

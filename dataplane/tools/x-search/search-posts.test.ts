@@ -189,6 +189,32 @@ describe("x_search", () => {
     expect(outcome).toMatchObject({ kind: "error", code: "unavailable" });
   });
 
+  test("what is no post or no author is skipped, the others count", async () => {
+    const mixed = answer(
+      JSON.stringify({
+        data: [
+          null,
+          { id: "a/b", text: "no id" },
+          { id: "post_1-a", text: "one", author_id: 7, created_at: 7 },
+          { id: "2" },
+          { id: "3", text: "three", author_id: "u-tides" },
+        ],
+        includes: {
+          users: [{ id: "u-odd", username: "not a name" }, 5, { id: "u-tides", username: "Tides" }],
+        },
+      }),
+    );
+    expect(await search(await serve({ "/2/tweets/search/recent": mixed }))).toEqual({
+      kind: "hits",
+      posts: 2,
+      profiles: 1,
+      hits: [
+        { url: "https://x.com/i/status/post_1-a", title: "@unknown: one", text: "one", age: null },
+        { url: "https://x.com/Tides/status/3", title: "@Tides: three", text: "three", age: null },
+      ],
+    });
+  });
+
   test("a slow answer and a huge one are unavailable", async () => {
     const path = "/2/tweets/search/recent";
     expect(

@@ -2,7 +2,7 @@
 import type { Dispatcher } from "undici";
 import { z } from "zod";
 import { DAY_MS, type Clock } from "../../lib/clock.ts";
-import { callEngine, engineUrl } from "../engine-call.ts";
+import { callEngine, engineUrl, readableEntries } from "../engine-call.ts";
 import { failedSearch, NO_RESULT, type SearchHit, type SearchOutcome } from "../outcomes.ts";
 import { judgeQuery, postText, postTitle } from "../search-query.ts";
 
@@ -143,27 +143,23 @@ function timeSpan({ fromDate, toDate }: PostOptions, now: number): TimeSpan | "f
   };
 }
 
+const postSchema = z.object({
+  /** Stands in the post's address. */
+  id: z.string().regex(/^[\w-]{1,64}$/),
+  text: z.string(),
+  author_id: z.string().nullish().catch(null),
+  created_at: z.string().max(40).nullish().catch(null),
+  note_tweet: z.object({ text: z.string() }).nullish().catch(null),
+});
+
+const userSchema = z.object({ id: z.string(), username: z.string().regex(/^\w{1,30}$/) });
+
 const answerSchema = z.object({
-  data: z
-    .array(
-      z.object({
-        id: z.string().regex(/^\d{1,25}$/),
-        text: z.string(),
-        author_id: z.string().nullish(),
-        created_at: z.string().max(40).nullish(),
-        note_tweet: z.object({ text: z.string() }).nullish().catch(null),
-      }),
-    )
-    .optional(),
+  data: z.array(z.unknown()).optional(),
   /** Beside posts: of what belongs to them. Without any: of the search. */
   errors: z.array(z.unknown()).nullish().catch(null),
   includes: z
-    .object({
-      users: z
-        .array(z.object({ id: z.string(), username: z.string().regex(/^\w{1,30}$/) }))
-        .optional()
-        .catch([]),
-    })
+    .object({ users: z.array(z.unknown()).optional().catch([]) })
     .nullish()
     .catch(null),
 });
@@ -174,10 +170,10 @@ function readPosts(json: unknown, options: PostOptions): SearchOutcome | null {
   if (!parsed.success) return null;
   const { data, errors, includes } = parsed.data;
   if (data === undefined && (errors?.length ?? 0) > 0) return null;
-  const authors = new Map(includes?.users?.map((user) => [user.id, user]));
+  const authors = new Map(readableEntries(userSchema, includes?.users ?? []).map((user) => [user.id, user]));
   const seen = new Set<string>();
   const hits: SearchHit[] = [];
-  for (const post of (data ?? []).slice(0, MAX_POSTS)) {
+  for (const post of readableEntries(postSchema, data ?? []).slice(0, MAX_POSTS)) {
     const author = authors.get(post.author_id ?? "");
     if (!handleAllowed(author?.username ?? null, options)) continue;
     if (author !== undefined) seen.add(author.id);
