@@ -74,7 +74,7 @@ export function succeededLine(form: BatchForm, item: LineItem, answer: Buffer): 
           `{"id":"${lineId(item)}","custom_id":${item.customId},"response":{"status_code":200,"request_id":"${item.requestId}","body":`,
           '},"error":null}\n',
         ];
-  return Buffer.concat([Buffer.from(before), onOneLine(answer), Buffer.from(after)]);
+  return Buffer.concat([onOneLine(Buffer.from(before)), onOneLine(answer), Buffer.from(after)]);
 }
 
 export function erroredLine(form: BatchForm, item: LineItem, error: ApiError): Buffer {
@@ -124,20 +124,37 @@ export function neverRunLine(form: BatchForm, item: LineItem & { readonly state:
   );
 }
 
-const line = (item: LineItem, rest: string) => Buffer.from(`{"custom_id":${item.customId},${rest}}\n`);
+const line = (item: LineItem, rest: string) => wholeLine(`{"custom_id":${item.customId},${rest}}`);
 
 const openaiLine = (item: LineItem, response: object | null, error: object) =>
-  Buffer.from(
-    `{"id":"${lineId(item)}","custom_id":${item.customId},"response":${JSON.stringify(response)},"error":${JSON.stringify(error)}}\n`,
+  wholeLine(
+    `{"id":"${lineId(item)}","custom_id":${item.customId},"response":${JSON.stringify(response)},"error":${JSON.stringify(error)}}`,
   );
 
 /** `batch_req_…`, the same whenever the line is written. */
 const lineId = ({ requestId }: LineItem) => requestId.replace(/^req_/, "batch_req_");
 
+const wholeLine = (json: string) => Buffer.concat([onOneLine(Buffer.from(json)), LINE_FEED]);
+
+const LINE_FEED = Buffer.from("\n");
+/** Some readers of lines, Python's among them, take these for ends too. In JSON they stand only in texts. */
+const otherEnds = ["\u0085", "\u2028", "\u2029"].map((end) => Buffer.from(end));
+
 /** JSON holds line breaks only between its values, where blanks mean the same. */
 function onOneLine(json: Buffer): Buffer {
-  if (!json.includes(0x0a) && !json.includes(0x0d)) return json;
-  const line = Buffer.from(json);
+  const escaped = otherEnds.some((end) => json.includes(end)) ? escapeEnds(json) : json;
+  if (!escaped.includes(0x0a) && !escaped.includes(0x0d)) return escaped;
+  const line = Buffer.from(escaped);
   for (let at = 0; at < line.length; at += 1) if (line[at] === 0x0a || line[at] === 0x0d) line[at] = 0x20;
   return line;
 }
+
+/** By bytes, so that whatever else there is stays as it is. */
+const escapeEnds = (json: Buffer): Buffer =>
+  Buffer.from(
+    json.toString("latin1").replace(/\xc2\x85|\xe2\x80[\xa8\xa9]/g, (end) => {
+      const [unit = ""] = Buffer.from(end, "latin1").toString("utf8");
+      return `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
+    }),
+    "latin1",
+  );
