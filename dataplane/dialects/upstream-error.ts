@@ -311,8 +311,12 @@ export function inBandError(body: JsonObject): ApiError {
   if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", error.code);
   if (code === "rate_limited")
     return new ApiError(code, ownWords[code], { retryAfterSeconds: RETRY_AFTER_DEFAULT_S });
-  return ours(code, { type: error.type, code: error.code });
+  return ours(code, { inBand: { type: error.type, code: error.code } });
 }
+
+/** Whether it tells what an upstream said, by its status or inside an answer, and not what happened here. */
+export const isOfUpstream = ({ cause }: ApiError): boolean =>
+  typeof cause === "object" && cause !== null && ("upstreamStatus" in cause || "inBand" in cause);
 
 /** By `code` first, then by `type`; what is not listed (keys, quota, permissions, servers) is ours to mend: 502. */
 const inBandCodes: ReadonlyMap<string, OwnCode> = new Map<string, OwnCode>([

@@ -12,6 +12,7 @@ import { isNothing } from "../billing/token-usage.ts";
 import { aliasOfId } from "../dialects/alias.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { messageEnd } from "../dialects/messages/events.ts";
+import { isOfUpstream } from "../dialects/upstream-error.ts";
 import type {
   MessagesEvent,
   MessagesUsage,
@@ -242,7 +243,7 @@ class Loop {
       // A stream brings what resent calls found before it fails (rule 3.8).
       if (this.#input.streamed) await this.#message.begin();
       // The client's SDK must not repeat what has been billed, and must not see the provider's words.
-      const isOurs = told instanceof ApiError && told.code === "unavailable";
+      const isOurs = told instanceof ApiError && told.code === "unavailable" && !isOfUpstream(told);
       const [code, who] = isOurs
         ? (["unavailable", "the service could not go on"] as const)
         : (["upstream_error", "the upstream failed"] as const);

@@ -245,7 +245,8 @@ export const failureOfErrorBody = (data: Buffer, own: () => OwnSecrets): Attempt
 
 /** The same of an error that was read already (`inBandError`), such as a stream's first event. */
 export function failureOfError(error: ApiError): AttemptFailure {
-  const { type, code } = (error.cause ?? {}) as { type?: unknown; code?: unknown };
+  const { inBand } = (error.cause ?? {}) as { inBand?: { type?: unknown; code?: unknown } };
+  const { type, code } = inBand ?? {};
   const status = ACCOUNT_WORDS.get(String(code)) ?? ACCOUNT_WORDS.get(String(type)) ?? error.kind.status;
   const saying = typeof code === "string" && code !== "" ? code : type;
   const reason =

@@ -12,7 +12,7 @@ import { chatFaults } from "../grammar/chat.ts";
 import { messagesFaults } from "../grammar/messages.ts";
 import { responsesFaults } from "../grammar/responses.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
-import { text, toolCall } from "../fakes/upstream/script.ts";
+import { text, toolCall, type Step } from "../fakes/upstream/script.ts";
 import {
   bodies,
   final,
@@ -342,6 +342,46 @@ describe("a model's citations into documents appear only where documents are to 
         true,
         shown,
       ]);
+    }
+  });
+});
+
+describe("an upstream that fails after the first iteration is a 502 upstream_error, whatever it says", () => {
+  const overloaded = JSON.stringify({ error: { message: "Busy.", type: "server_error", code: "503" } });
+  const failures: Record<string, Step> = {
+    "400": { error: { status: 400 } },
+    "429": { error: { status: 429 } },
+    "500": { error: { status: 500 } },
+    "503": { error: { status: 503 } },
+    "529": { error: { status: 529 } },
+    "504": { error: { status: 504 } },
+    "an error with status 200": { raw: { body: overloaded } },
+  };
+  const cases = Object.keys(failures).flatMap((name) =>
+    (["responses", "chat"] as const).map((dialect) => ({ name, dialect })),
+  );
+  test.each(cases)("$name to $dialect", async ({ name, dialect }) => {
+    const asked =
+      dialect === "chat"
+        ? { messages: [{ role: "user", content: "What is new?" }], web_search_options: {} }
+        : { input: "What is new?", tools: [{ type: "web_search" }] };
+    for (const model of ["m-messages", "m-chat", "m-responses"]) {
+      const failing = () =>
+        world.upstream.next(
+          toolCall("web_search", { query: "gates" }),
+          ...Array.from({ length: 2 }, () => failures[name] ?? text("")),
+        );
+      failing();
+      const whole = await world.send(dialect, { ...asked, model });
+      const error = { type: "server_error", code: "upstream_error" };
+      expect(await whole.json()).toMatchObject({ error });
+      expect([whole.status, whole.headers.get("x-should-retry")]).toEqual([502, "false"]);
+      world.upstream.reset();
+      failing();
+      const streamed = await (await world.send(dialect, { ...asked, model, stream: true })).text();
+      const last = streamed.trimEnd().split("data: ").at(-1) ?? "";
+      expect(JSON.parse(last)).toMatchObject({ error });
+      world.upstream.reset();
     }
   });
 });
