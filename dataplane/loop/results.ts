@@ -14,6 +14,8 @@ import type {
   WebSearchErrorCode,
   WebSearchToolResultBlock,
 } from "../dialects/messages/types.ts";
+import { isObject } from "../lib/json-object.ts";
+import type { CitedSources } from "../tools/links.ts";
 import type { FetchedPage, SearchHit, SearchOutcome } from "../tools/outcomes.ts";
 import type { ToolCall } from "./loop.ts";
 
@@ -194,12 +196,47 @@ const documentCitations: ReadonlySet<string> = new Set<Citation["type"]>([
   "content_block_location",
 ]);
 
-/** A citation into a document, which only one that is to be cited brings. */
-export const isDocumentCitation = ({ type }: Citation): boolean => documentCitations.has(type);
+/** What a model may cite. */
+export interface Citable {
+  /** What was found. */
+  readonly sources: CitedSources;
+  /** Documents are to be cited. */
+  readonly documents: boolean;
+}
 
-/** A model's own citation as a client may see it. An upstream may have left its text out, or the file. */
-export const shortCitation = (citation: Citation): Citation => ({
+/**
+ * A model's own citation as a Messages client may see it; null: of nothing that it may cite. An upstream may have left out
+ * its text, its title or its file.
+ */
+export function citationForClient(
+  citation: Citation,
+  { sources, documents }: Citable,
+  sealer: Sealer,
+): Citation | null {
+  if (!isObject(citation) || typeof citation.type !== "string") return null;
+  if (documentCitations.has(citation.type))
+    return documents
+      ? { ...shortCitation(citation), ...("file_id" in citation ? {} : { file_id: null }) }
+      : null;
+  const url = addressOf(citation);
+  const source = url === null ? undefined : sources.find(url);
+  // The client's own search results are cited as the model does it; an index of others could not be resent.
+  if (url === null || source === undefined)
+    return citation.type === "web_search_result_location" ? null : shortCitation(citation);
+  const { title, cited_text: text } = citation as { title?: unknown; cited_text?: unknown };
+  const shown = typeof title === "string" ? title : source.title;
+  return searchCitation(url, shown, typeof text === "string" ? text : source.text, sealer);
+}
+
+function addressOf(citation: Citation): string | null {
+  const address =
+    citation.type === "search_result_location"
+      ? citation.source
+      : citation.type === "web_search_result_location" && citation.url;
+  return typeof address === "string" ? address : null;
+}
+
+const shortCitation = (citation: Citation): Citation => ({
   ...citation,
   ...(typeof citation.cited_text === "string" && { cited_text: shortCited(citation.cited_text) }),
-  ...("file_id" in citation || !isDocumentCitation(citation) ? {} : { file_id: null }),
 });

@@ -32,7 +32,7 @@ import { BrokenAnswer, type ModelAnswer } from "./model-answer.ts";
 import { askFor, admitCalls, initialState, judgeIteration } from "./loop.ts";
 import type { JudgedCall, LoopRules, LoopState, ToolCall } from "./loop.ts";
 import { isInstructed, type AddedTurn, type NextCall } from "./next-request.ts";
-import { isDocumentCitation, searchCitation, shortCitation, type ToolOutcome } from "./results.ts";
+import { citationForClient, searchCitation, type ToolOutcome } from "./results.ts";
 import { IterationReader, type Citer } from "./iteration-reader.ts";
 import { runCalls } from "./run-calls.ts";
 import { MessageStream } from "./message-stream.ts";
@@ -323,13 +323,7 @@ class Loop {
     const { sealer } = this.#deps;
     if (rules.dialect !== "messages") return { native: () => null, ofText: () => [] };
     return {
-      native: (citation) => {
-        if (isDocumentCitation(citation)) return citeDocuments ? shortCitation(citation) : null;
-        // The client's own search results are cited as the model does it.
-        return citation.type === "search_result_location" && sources.find(citation.source) !== undefined
-          ? searchCitation(citation.source, citation.title, citation.cited_text, sealer)
-          : shortCitation(citation);
-      },
+      native: (citation) => citationForClient(citation, { sources, documents: citeDocuments }, sealer),
       ofText: (text) =>
         target.dialect === "messages"
           ? []

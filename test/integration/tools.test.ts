@@ -346,6 +346,59 @@ describe("a model's citations into documents appear only where documents are to 
   });
 });
 
+describe("a model's own citation of a search result is told as ours, and may be resent", () => {
+  const place = { search_result_index: 0, start_block_index: 0, end_block_index: 1 };
+  const own = { type: "search_result_location", ...place };
+  const provider = { type: "web_search_result_location", encrypted_index: "theirs" };
+  test.each<[string, object | null, object | null]>([
+    [
+      "whole",
+      { ...own, source: hit.url, title: "Told", cited_text: "snip" },
+      { title: "Told", cited_text: "snip" },
+    ],
+    ["without text and title", { ...own, source: hit.url }, { title: hit.title, cited_text: hit.text }],
+    [
+      "in a provider's form",
+      { ...provider, url: hit.url, title: "Told", cited_text: "s" },
+      { title: "Told", cited_text: "s" },
+    ],
+    [
+      "of nothing that was found",
+      { ...provider, url: "https://b.example/", title: "B", cited_text: "b" },
+      null,
+    ],
+    ["that is none", null, null],
+  ])("%s", async (_, citation, shown) => {
+    const ask = (messages: object[], stream: boolean) =>
+      world.send("messages", {
+        model: "m-messages",
+        stream,
+        max_tokens: 500,
+        messages,
+        tools: [{ type: "web_search_20250305", name: "web_search" }],
+      });
+    const asked = { role: "user", content: "What is new?" };
+    const expected = shown === null ? [] : [{ type: "web_search_result_location", url: hit.url, ...shown }];
+    const script = [
+      toolCall("web_search", { query: "gates" }),
+      { answer: { parts: [{ type: "text", text: "Said.", citations: [citation as object] }] } },
+    ] as const;
+    world.upstream.next(...script);
+    const whole = (await (await ask([asked], false)).json()) as { content: { citations?: object[] }[] };
+    expect(whole.content.at(-1)).toMatchObject({ type: "text", text: "Said.", citations: expected });
+    world.upstream.next(...script);
+    const streamed = await (await ask([asked], true)).text();
+    const cited = Array.from(
+      streamed.matchAll(/^data: (.*"citations_delta".*)$/gm),
+      ([, data = ""]) => JSON.parse(data) as { delta: { citation: object } },
+    );
+    expect(cited.map(({ delta }) => delta.citation)).toMatchObject(expected);
+    expect(streamed).toContain("message_stop");
+    const turns = [asked, { role: "assistant", content: whole.content }, { role: "user", content: thanks }];
+    expect((await ask(turns, false)).status).toBe(200);
+  });
+});
+
 describe("an upstream that fails after the first iteration is a 502 upstream_error, whatever it says", () => {
   const overloaded = JSON.stringify({ error: { message: "Busy.", type: "server_error", code: "503" } });
   const failures: Record<string, Step> = {
