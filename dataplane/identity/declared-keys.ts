@@ -95,33 +95,58 @@ export function expiredKeys({ id, apiKeys }: OrganizationEntry, now: number): Ke
   );
 }
 
-/** Compares the declarations with what is stored. Names of tenants alone are used up. */
+/**
+ * Compares the declarations with what is stored. Names of tenants alone are used up: of theirs alone a key may be in another
+ * project than it declares.
+ */
 export async function keyNotes(
   pool: CommonQueryMethods,
   organizations: readonly OrganizationEntry[],
 ): Promise<KeyNote[]> {
-  const declared = organizations.flatMap(({ id, apiKeys, adminKeys }) => [
-    ...apiKeys.map(({ name, sha256 }, index) => [id, "inference", name, sha256, `spec.apiKeys[${index}]`]),
-    ...adminKeys.map(({ name, sha256 }, index) => [id, "admin", name, sha256, `spec.adminKeys[${index}]`]),
+  const declared = organizations.flatMap(({ id, apiKeys, adminKeys, isTenants }) => [
+    ...apiKeys.map(({ name, sha256, project }, index) => [
+      id,
+      "inference",
+      name,
+      sha256,
+      `spec.apiKeys[${index}]`,
+      isTenants === true ? project : null,
+    ]),
+    ...adminKeys.map(({ name, sha256 }, index) => [
+      id,
+      "admin",
+      name,
+      sha256,
+      `spec.adminKeys[${index}]`,
+      null,
+    ]),
   ]);
+  const rowSchema = z.object({
+    organizationId: z.string(),
+    path: z.string(),
+    served: z.boolean(),
+    taken: z.boolean(),
+  });
   const rows = await pool.any(
-    sql.type(z.object({ organizationId: z.string(), path: z.string(), taken: z.boolean() }))`
+    sql.type(rowSchema)`
       select declared.organization_id as "organizationId", declared.path,
+        key.sha256 is not distinct from declared.sha256 as served,
         exists (select from api_keys other where other.sha256 = declared.sha256) as taken
-      from ${sql.unnest(declared, ["text", "text", "text", "text", "text"])}
-        as declared (organization_id, kind, name, sha256, path)
+      from ${sql.unnest(declared, ["text", "text", "text", "text", "text", "text"])}
+        as declared (organization_id, kind, name, sha256, path, project)
       left join api_keys key on key.organization_id = declared.organization_id and key.kind = declared.kind
         and key.name = declared.name and key.source = 'declared'
-      where key.sha256 is distinct from declared.sha256
+      left join projects project on project.id = key.project_id
+      where key.sha256 is distinct from declared.sha256 or project.name <> declared.project
       order by declared.organization_id, declared.path
     `,
   );
   const tenants = new Set(organizations.filter(({ isTenants }) => isTenants === true).map(({ id }) => id));
-  return rows.map(({ organizationId, path, taken }) => ({
-    organizationId,
-    path,
-    reason: taken || !tenants.has(organizationId) ? "KeyConflicted" : "NamesUsedUp",
-  }));
+  return rows.map(({ organizationId, path, served, taken }): KeyNote => {
+    if (served) return { organizationId, path: `${path}.project`, reason: "NamesUsedUp" };
+    const isTaken = taken || !tenants.has(organizationId);
+    return { organizationId, path, reason: isTaken ? "KeyConflicted" : "NamesUsedUp" };
+  });
 }
 
 /** Which key each declared secret opens, by the secret's SHA-256; all that declare it, as any of them may have it. */

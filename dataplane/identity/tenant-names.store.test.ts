@@ -54,6 +54,12 @@ const rowsOf = async (namespace: string) =>
       + (select count(*) from api_keys where organization_id in (select id from own)) as rows
   `);
 
+const limitsOf = async (organizationId: string, project: string) =>
+  await world.pool.one(sql.type(z.object({ limits: z.unknown(), archived: z.boolean() }))`
+    select limits, archived_at is not null as archived from projects
+    where organization_id = ${organizationId} and name = ${project}
+  `);
+
 test("a namespace that has used up its names gets no new organization, and is told; nobody else is refused", async () => {
   const own = ofTenant("team", "org_own");
   await copy(own, ofTenant("team", "org_before"));
@@ -125,6 +131,30 @@ test("nor new projects and keys in an organization that is there; what changes o
     refused: [],
   });
   expect(await world.find("two")).not.toBe(null);
+});
+
+test("a key that moves to a new project goes on in its old one, which stays with its limits, and is told", async () => {
+  const limits = { requestsPerMinute: 7 };
+  const declared = (project: string, secret: string, more: Partial<OrganizationEntry> = {}) =>
+    ofTenant("mover", "org_mover", {
+      projects: ["default", project],
+      apiKeys: [declaredInferenceKey("one"), declaredInferenceKey("two", secret, project)],
+      ...more,
+    });
+  await copy(declared("old", "two", { projectLimits: { old: limits } }));
+  const before = await world.find("two");
+  await useUp("mover", MOST_UNDECLARED);
+  const moved = declared("fresh", "two anew");
+  const told = ['spec.projects[name="fresh"]: NamesUsedUp', "spec.apiKeys[1].project: NamesUsedUp"];
+  for (let pod = 0; pod < 2; pod += 1)
+    expect(await copy(moved)).toEqual({ held: [["org_mover", ...told]], refused: [] });
+  expect(await world.find("two"), "its secret changed").toBe(null);
+  const after = await world.find("two anew");
+  expect(after).toMatchObject({ keyId: before?.keyId, projectId: before?.projectId });
+  expect(await limitsOf("org_mover", "old")).toEqual({ limits, archived: false });
+  // Once it is declared no more, the project goes.
+  await copy(ofTenant("mover", "org_mover"));
+  expect(await limitsOf("org_mover", "old")).toMatchObject({ archived: true });
 });
 
 test("names of projects, of keys and of what a deleted organization had count alike, and are no more than declared at once", async () => {

@@ -4,7 +4,7 @@
  */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
-import type { NoteReason, OrganizationEntry } from "../config/schema.ts";
+import { limitsSchema, type Limits, type NoteReason, type OrganizationEntry } from "../config/schema.ts";
 
 /** Names of a tenant's namespace that it does not declare any more; beyond them it may use those again, and no new ones. */
 export const MOST_UNDECLARED = 10_000;
@@ -33,10 +33,14 @@ export async function withinNames(
   const refused = new Set(
     limited.filter(({ id }) => !known.has(nameOf("organization", id))).map(({ id }) => id),
   );
+  const places = await readPlaces(
+    transaction,
+    limited.map(({ id }) => id),
+  );
   return {
     entries: entries
       .filter(({ id }) => !refused.has(id))
-      .map((entry) => (limited.includes(entry) ? withKnown(entry, known) : entry)),
+      .map((entry) => (limited.includes(entry) ? withKnown(entry, known, places) : entry)),
     refused: [...refused],
   };
 }
@@ -50,16 +54,66 @@ const namesOf = ({ id, projects, apiKeys, adminKeys }: OrganizationEntry): strin
   ...adminKeys.map(({ name }) => nameOf("admin", id, name)),
 ];
 
-function withKnown(entry: OrganizationEntry, known: ReadonlySet<string>): OrganizationEntry {
-  const projects = entry.projects.filter((name) => known.has(nameOf("project", entry.id, name)));
+/** Where a live key is. */
+interface Place {
+  readonly project: string;
+  /** Of the project, as they were declared; null: none were. */
+  readonly limits: Limits | null;
+}
+
+/**
+ * Without its new names. A live key that moves to a new project goes on in its old one, which then stays as it is, though it be
+ * declared no more.
+ */
+function withKnown(
+  entry: OrganizationEntry,
+  known: ReadonlySet<string>,
+  places: ReadonlyMap<string, Place>,
+): OrganizationEntry {
+  const declared = new Set(entry.projects.filter((name) => known.has(nameOf("project", entry.id, name))));
+  const projects = new Set(declared);
+  const projectLimits = { ...entry.projectLimits };
+  const apiKeys = entry.apiKeys.flatMap((key) => {
+    const name = nameOf("inference", entry.id, key.name);
+    if (!known.has(name)) return [];
+    if (declared.has(key.project)) return [key];
+    const place = places.get(name);
+    if (place === undefined) return [];
+    if (!projects.has(place.project)) {
+      projects.add(place.project);
+      if (place.limits !== null) projectLimits[place.project] = place.limits;
+    }
+    return [{ ...key, project: place.project }];
+  });
   return {
     ...entry,
-    projects,
-    apiKeys: entry.apiKeys.filter(
-      ({ name, project }) => projects.includes(project) && known.has(nameOf("inference", entry.id, name)),
-    ),
+    projects: [...projects],
+    projectLimits,
+    apiKeys,
     adminKeys: entry.adminKeys.filter(({ name }) => known.has(nameOf("admin", entry.id, name))),
   };
+}
+
+/** Of the live declared keys of these organizations, by their names. */
+async function readPlaces(
+  transaction: DatabaseTransactionConnection,
+  ids: readonly string[],
+): Promise<ReadonlyMap<string, Place>> {
+  if (ids.length === 0) return new Map();
+  const rowSchema = z.object({
+    id: z.string(),
+    name: z.string(),
+    project: z.string(),
+    limits: limitsSchema.nullable(),
+  });
+  const rows = await transaction.any(sql.type(rowSchema)`
+    select key.organization_id as id, key.name, project.name as project,
+      case when project.limits_declared then project.limits end as limits
+    from api_keys key join projects project on project.id = key.project_id
+    where key.source = 'declared' and key.kind = 'inference' and key.status = 'active'
+      and project.archived_at is null and key.organization_id = any(${sql.array([...ids], "text")})
+  `);
+  return new Map(rows.map(({ id, name, ...place }) => [nameOf("inference", id, name), place]));
 }
 
 /** Their namespaces that have used up their names. By index, whatever others have: who declares again and again asks each time. */

@@ -91,7 +91,7 @@ export const NOTES: Readonly<Record<NoteReason, string>> = {
   KeyConflicted: "Another key has the same value; this one is not served. Give it one of its own.",
   KeyExpired: "The key has expired and answers 401.",
   NamesUsedUp:
-    "The namespace, under `tenancy: Namespaced`, has declared and taken away 10,000 organizations, projects and keys: a new one is not served, and its keys answer 401. Use a name again that was declared before.",
+    "The namespace, under `tenancy: Namespaced`, has declared and taken away 10,000 organizations, projects and keys: a new one is not served, and its keys answer 401; a key that moves to a new project goes on in its old one. Use a name again that was declared before.",
   DestinationRefused:
     "The receiver's name leads to an address that is not allowed: nothing is sent. See `allowCIDRs`.",
 };
