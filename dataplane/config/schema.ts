@@ -418,6 +418,7 @@ export type NoteReason =
   | "GrantRefused"
   | "KeyConflicted"
   | "KeyExpired"
+  | "NamesNearlyUsedUp"
   | "NamesUsedUp"
   | "DestinationRefused";
 

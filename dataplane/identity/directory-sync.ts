@@ -17,7 +17,7 @@ import type { Holds } from "../billing/holds.ts";
 import { type AskedIds, type Owned, readOwned } from "./owners.ts";
 import { refusedDestinations, type RefusedDestination } from "../notifications/deliveries.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
-import { type ProjectNote, projectNotes } from "./tenant-names.ts";
+import { type NameNote, nameNotes } from "./tenant-names.ts";
 
 const RETRY_MS = 1_000;
 /** Postgres may take later what it refuses now: a constraint changes, or what the row collides with goes. */
@@ -44,7 +44,7 @@ export class DirectorySync {
   /** Organization objects that were copied, as `uid/generation`, with what could not be done. */
   #notes = new Map<
     string,
-    { readonly entry: OrganizationEntry; readonly notes: readonly (GrantNote | KeyNote | ProjectNote)[] }
+    { readonly entry: OrganizationEntry; readonly notes: readonly (GrantNote | KeyNote | NameNote)[] }
   >();
   /** Organization objects that are not copied, as their namespace has used up its names. */
   #beyondNames: ReadonlySet<string> = new Set();
@@ -179,7 +179,7 @@ export class DirectorySync {
     // Read by every pod, whichever of them did the copy.
     const found = [
       ...(await grantNotes(pool, organizations)),
-      ...(await projectNotes(pool, organizations)),
+      ...(await nameNotes(pool, organizations)),
       ...(await keyNotes(pool, organizations)),
     ];
     const notes = Map.groupBy(found, ({ organizationId }) => organizationId);

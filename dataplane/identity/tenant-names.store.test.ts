@@ -10,7 +10,7 @@ import {
 } from "../../test/integration/directory-world.ts";
 import type { OrganizationEntry } from "../config/schema.ts";
 import { releaseOrganizationId } from "./owners.ts";
-import { MOST_UNDECLARED } from "./tenant-names.ts";
+import { MOST_UNDECLARED, WARNED_UNDECLARED } from "./tenant-names.ts";
 
 let world: DirectoryWorld;
 beforeAll(async () => {
@@ -41,6 +41,8 @@ async function copy(...organizations: OrganizationEntry[]) {
     refused: pod.refused(objects).map(({ name, reason }) => [name, reason]),
   };
 }
+/** What is said of each organization of a namespace that has used up its names. */
+const full = "metadata.namespace: NamesUsedUp";
 /** Uses up so many names: ids of organizations, as if each had been declared once. */
 const useUp = (namespace: string, ids: number) =>
   world.pool.query(sql.unsafe`
@@ -68,7 +70,7 @@ test("a namespace that has used up its names gets no new organization, and is to
   const others = [ofTenant("sister", "org_sister"), inNamespace("platform", "org_platform")];
   const suspended = { ...own, suspended: true };
   expect(await copy(suspended, fresh, ...others)).toEqual({
-    held: [["org_own"], ["org_sister"], ["org_platform"]],
+    held: [["org_own", full], ["org_sister"], ["org_platform"]],
     refused: [["org_fresh", "NamesUsedUp"]],
   });
   expect(await world.find("org_fresh first")).toBe(null);
@@ -76,7 +78,10 @@ test("a namespace that has used up its names gets no new organization, and is to
   expect(await world.find("org_sister first")).not.toBe(null);
   // What was declared once comes back, and goes again.
   expect(await copy(own, fresh, ofTenant("team", "org_before"))).toEqual({
-    held: [["org_own"], ["org_before"]],
+    held: [
+      ["org_own", full],
+      ["org_before", full],
+    ],
     refused: [["org_fresh", "NamesUsedUp"]],
   });
   expect(await world.find("org_own first")).not.toBe(null);
@@ -116,6 +121,7 @@ test("nor new projects and keys in an organization that is there; what changes o
     adminKeys: [declaredKey("root", "root of crew")],
   });
   const told = [
+    full,
     'spec.projects[name="fresh"]: NamesUsedUp',
     "spec.adminKeys[0]: NamesUsedUp",
     "spec.apiKeys[1]: NamesUsedUp",
@@ -127,7 +133,7 @@ test("nor new projects and keys in an organization that is there; what changes o
   expect(await world.find("two"), "it is taken away").toBe(null);
   for (const secret of ["three", "four", "root of crew"]) expect(await world.find(secret)).toBe(null);
   expect(await copy(keys(declaredInferenceKey("two", "two", "old")))).toEqual({
-    held: [["org_crew"]],
+    held: [["org_crew", full]],
     refused: [],
   });
   expect(await world.find("two")).not.toBe(null);
@@ -145,7 +151,7 @@ test("a key that moves to a new project goes on in its old one, which stays with
   const before = await world.find("two");
   await useUp("mover", MOST_UNDECLARED);
   const moved = declared("fresh", "two anew");
-  const told = ['spec.projects[name="fresh"]: NamesUsedUp', "spec.apiKeys[1].project: NamesUsedUp"];
+  const told = [full, 'spec.projects[name="fresh"]: NamesUsedUp', "spec.apiKeys[1].project: NamesUsedUp"];
   for (let pod = 0; pod < 2; pod += 1)
     expect(await copy(moved)).toEqual({ held: [["org_mover", ...told]], refused: [] });
   expect(await world.find("two"), "its secret changed").toBe(null);
@@ -155,6 +161,25 @@ test("a key that moves to a new project goes on in its old one, which stays with
   // Once it is declared no more, the project goes.
   await copy(ofTenant("mover", "org_mover"));
   expect(await limitsOf("org_mover", "old")).toMatchObject({ archived: true });
+});
+
+test("a namespace is warned from nine tenths of its names, in each of its organizations; nobody else is", async () => {
+  const [one, another] = [ofTenant("near", "org_near"), ofTenant("near", "org_near_too")];
+  const others = [ofTenant("far", "org_far"), inNamespace("near", "org_trusted")];
+  await useUp("near", WARNED_UNDECLARED - 1);
+  expect(await copy(one, another, ...others)).toEqual({
+    held: [["org_near"], ["org_near_too"], ["org_far"], ["org_trusted"]],
+    refused: [],
+  });
+  await useUp("near_too", 1);
+  await world.pool.query(
+    sql.unsafe`update organizations set namespace = 'near' where namespace = 'near_too'`,
+  );
+  const told = "metadata.namespace: NamesNearlyUsedUp";
+  expect(await copy(one, another, ...others)).toEqual({
+    held: [["org_near", told], ["org_near_too", told], ["org_far"], ["org_trusted"]],
+    refused: [],
+  });
 });
 
 test("names of projects, of keys and of what a deleted organization had count alike, and are no more than declared at once", async () => {

@@ -8,6 +8,8 @@ import { limitsSchema, type Limits, type NoteReason, type OrganizationEntry } fr
 
 /** Names of a tenant's namespace that it does not declare any more; beyond them it may use those again, and no new ones. */
 export const MOST_UNDECLARED = 10_000;
+/** From so many of them on its organizations say so. */
+export const WARNED_UNDECLARED = (MOST_UNDECLARED / 10) * 9;
 
 export interface WithinNames {
   /** Without the new projects and keys of namespaces that have used up their names. */
@@ -121,23 +123,37 @@ async function fullNamespaces(
   transaction: DatabaseTransactionConnection,
   entries: readonly OrganizationEntry[],
 ): Promise<ReadonlySet<string>> {
+  const used = await usedNames(transaction, entries, MOST_UNDECLARED);
+  return new Set(used.keys());
+}
+
+/** How many names their namespaces have used up that have used up so many. */
+async function usedNames(
+  database: CommonQueryMethods,
+  entries: readonly OrganizationEntry[],
+  atLeast: number,
+): Promise<ReadonlyMap<string, number>> {
   const namespaces = new Set(entries.map(({ source }) => source.namespace));
-  if (namespaces.size === 0) return namespaces;
-  const full = await transaction.anyFirst(sql.type(z.object({ namespace: z.string() }))`
-    select tenant.namespace from unnest(${sql.array([...namespaces], "text")}) as tenant (namespace)
-    cross join lateral (
-      select array_agg(id) filter (where deleted_at is not null) as gone,
-        array_agg(id) filter (where deleted_at is null) as declared
-      from organizations where organizations.namespace = tenant.namespace
-    ) own
-    where ${MOST_UNDECLARED} <= coalesce(cardinality(gone), 0)
-      + (select count(*) from projects where organization_id = any(gone))
-      + (select count(*) from projects where organization_id = any(declared) and archived_at is not null)
-      + (select count(*) from api_keys where organization_id = any(gone) and source = 'declared')
-      + (select count(*) from api_keys
-        where organization_id = any(declared) and source = 'declared' and status = 'inactive')
+  if (namespaces.size === 0) return new Map();
+  const rowSchema = z.object({ namespace: z.string(), names: z.bigint().transform(Number) });
+  const rows = await database.any(sql.type(rowSchema)`
+    select namespace, names from (
+      select tenant.namespace, coalesce(cardinality(gone), 0)
+        + (select count(*) from projects where organization_id = any(gone))
+        + (select count(*) from projects where organization_id = any(declared) and archived_at is not null)
+        + (select count(*) from api_keys where organization_id = any(gone) and source = 'declared')
+        + (select count(*) from api_keys
+          where organization_id = any(declared) and source = 'declared' and status = 'inactive') as names
+      from unnest(${sql.array([...namespaces], "text")}) as tenant (namespace)
+      cross join lateral (
+        select array_agg(id) filter (where deleted_at is not null) as gone,
+          array_agg(id) filter (where deleted_at is null) as declared
+        from organizations where organizations.namespace = tenant.namespace
+      ) own
+    ) used
+    where names >= ${atLeast}
   `);
-  return new Set(full);
+  return new Map(rows.map(({ namespace, names }) => [namespace, names]));
 }
 
 /** All names that were declared of these organizations. */
@@ -158,22 +174,41 @@ async function readNames(
   return new Set(rows.map(({ kind, id, name }) => nameOf(kind, id, ...(name === null ? [] : [name]))));
 }
 
-/** A declared project that is not there. */
-export interface ProjectNote {
+/** What names have to do with: a declared project that is not there, or a namespace that has few left. */
+export interface NameNote {
   readonly organizationId: string;
   /** In the Organization. */
   readonly path: string;
-  readonly reason: Extract<NoteReason, "NamesUsedUp">;
+  readonly reason: Extract<NoteReason, `Names${string}`>;
 }
 
-/** Compares what tenants declare with what is stored. */
-export async function projectNotes(
+/** Compares what tenants declare with what is stored, and their namespaces with what they may use up. */
+export async function nameNotes(
   pool: CommonQueryMethods,
   organizations: readonly OrganizationEntry[],
-): Promise<readonly ProjectNote[]> {
-  const declared = organizations
-    .filter(({ isTenants }) => isTenants === true)
-    .flatMap(({ id, projects }) => projects.map((name) => [id, name]));
+): Promise<readonly NameNote[]> {
+  const tenants = organizations.filter(({ isTenants }) => isTenants === true);
+  return [...(await warnings(pool, tenants)), ...(await missingProjects(pool, tenants))];
+}
+
+async function warnings(
+  pool: CommonQueryMethods,
+  tenants: readonly OrganizationEntry[],
+): Promise<readonly NameNote[]> {
+  const used = await usedNames(pool, tenants, WARNED_UNDECLARED);
+  return tenants.flatMap(({ id, source }) => {
+    const names = used.get(source.namespace);
+    if (names === undefined) return [];
+    const reason = names < MOST_UNDECLARED ? "NamesNearlyUsedUp" : "NamesUsedUp";
+    return [{ organizationId: id, path: "metadata.namespace", reason }];
+  });
+}
+
+async function missingProjects(
+  pool: CommonQueryMethods,
+  tenants: readonly OrganizationEntry[],
+): Promise<readonly NameNote[]> {
+  const declared = tenants.flatMap(({ id, projects }) => projects.map((name) => [id, name]));
   if (declared.length === 0) return [];
   const rows = await pool.any(sql.type(z.object({ organizationId: z.string(), name: z.string() }))`
     select declared.organization_id as "organizationId", declared.name

@@ -90,6 +90,8 @@ export const NOTES: Readonly<Record<NoteReason, string>> = {
     "The grant would take the balance out of its bounds. It is tried again with each change of the configuration.",
   KeyConflicted: "Another key has the same value; this one is not served. Give it one of its own.",
   KeyExpired: "The key has expired and answers 401.",
+  NamesNearlyUsedUp:
+    "The namespace, under `tenancy: Namespaced`, has declared and taken away 9,000 organizations, projects and keys; at 10,000 it gets no new ones (`NamesUsedUp`). Use names again that were declared before.",
   NamesUsedUp:
     "The namespace, under `tenancy: Namespaced`, has declared and taken away 10,000 organizations, projects and keys: a new one is not served, and its keys answer 401; a key that moves to a new project goes on in its old one. Use a name again that was declared before.",
   DestinationRefused:
