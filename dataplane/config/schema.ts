@@ -420,6 +420,7 @@ export type NoteReason =
   | "KeyExpired"
   | "NamesNearlyUsedUp"
   | "NamesUsedUp"
+  | "NotStored"
   | "DestinationRefused";
 
 /** The answer of `GET /config/status` on the ops port, which the operator reads to acknowledge. */
@@ -432,8 +433,8 @@ export const statusSchema = z.object({
   objects: z.array(
     sourceSchema.extend({ notes: z.array(z.object({ path: z.string(), reason: z.string() })) }),
   ),
-  /** Objects of the snapshot of which the pod serves nothing, and why; absent: none. */
-  refused: z.array(sourceSchema.extend({ reason: z.string() })).optional(),
+  /** Objects of the snapshot whose present generation the pod does not take, and why; absent: none. */
+  refused: z.array(sourceSchema.extend({ reason: z.string(), message: z.string().optional() })).optional(),
   /**
    * Organization ids that are not declared by the namespace they belong to: all that the snapshot names, and some others; absent:
    * not known yet.

@@ -363,6 +363,25 @@ test("design.md §2: an organization that Postgres refused is tried again, later
   await sync.stop();
 });
 
+test("why Postgres refuses an organization is told in its status, in Postgres' words and without what it compared", async () => {
+  await pool.query(sql.unsafe`alter table organizations add constraint odd check (display_name <> 'Odd')`);
+  const snapshot = world.snapshotOf([
+    declaredOrganization("org_odd", { displayName: "Odd" }),
+    declaredOrganization("org_nul", { displayName: "a\0b" }),
+    declaredOrganization("org_even"),
+  ]);
+  const pod = syncOf();
+  await pod.copy(snapshot);
+  await pod.stop();
+  const refused = pod.refused(snapshot.routing.objects);
+  expect(refused.map(({ name, reason, message }) => [name, reason, message])).toEqual([
+    ["org_odd", "NotStored", 'new row for relation "organizations" violates check constraint "odd"'],
+    ["org_nul", "NotStored", 'invalid byte sequence for encoding "UTF8": 0x00'],
+  ]);
+  expect(pod.acknowledged(snapshot.routing.objects).map(({ name }) => name)).toEqual(["org_even"]);
+  await pool.query(sql.unsafe`alter table organizations drop constraint odd`);
+});
+
 test("a key's secret may move from a deleted organization to one with another id, and back", async () => {
   const keys = {
     apiKeys: [declaredInferenceKey("ci", "moves")],

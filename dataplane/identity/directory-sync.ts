@@ -17,6 +17,7 @@ import type { Holds } from "../billing/holds.ts";
 import { type AskedIds, type Owned, readOwned } from "./owners.ts";
 import { refusedDestinations, type RefusedDestination } from "../notifications/deliveries.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
+import { dataRefusal } from "../store/postgres.ts";
 import { type NameNote, nameNotes } from "./tenant-names.ts";
 
 const RETRY_MS = 1_000;
@@ -36,6 +37,20 @@ export interface DirectorySyncOptions {
   readonly retryRefusedMs?: { readonly first: number; readonly most: number };
 }
 
+/** Why an organization is not copied. */
+interface Refusal {
+  readonly reason: Extract<NoteReason, "NamesUsedUp" | "NotStored">;
+  readonly message?: string;
+}
+
+/** Characters of Postgres' words in a status. */
+const MOST_SAID = 300;
+
+const notStored = (error: unknown): Refusal => {
+  const message = dataRefusal(error)?.slice(0, MOST_SAID).toWellFormed();
+  return { reason: "NotStored", ...(message === undefined ? {} : { message }) };
+};
+
 export class DirectorySync {
   readonly #options: DirectorySyncOptions;
   #wanted: Snapshot | null = null;
@@ -46,8 +61,8 @@ export class DirectorySync {
     string,
     { readonly entry: OrganizationEntry; readonly notes: readonly (GrantNote | KeyNote | NameNote)[] }
   >();
-  /** Organization objects that are not copied, as their namespace has used up its names. */
-  #beyondNames: ReadonlySet<string> = new Set();
+  /** Organization objects that are not copied, as `uid/generation`, and why. */
+  #refused: ReadonlyMap<string, Refusal> = new Map();
   /** What declared secrets opened when a snapshot was last copied whole. */
   #opened: ReturnType<typeof keysBySecret> = new Map();
   /** Of the snapshot copied last. */
@@ -116,9 +131,10 @@ export class DirectorySync {
 
   /** What `/config/status` lists of the snapshot that is served as refused. */
   refused(objects: readonly Source[]): NonNullable<ConfigStatus["refused"]> {
-    return objects
-      .filter((source) => this.#beyondNames.has(identity(source)))
-      .map((source) => ({ ...source, reason: "NamesUsedUp" satisfies NoteReason }));
+    return objects.flatMap((source) => {
+      const refusal = this.#refused.get(identity(source));
+      return refusal === undefined ? [] : [{ ...source, ...refusal }];
+    });
   }
 
   /** Who owns ids that are not declared by their owner in the snapshot of this serial; undefined: not known yet. */
@@ -186,10 +202,15 @@ export class DirectorySync {
     this.#notes = new Map(
       organizations.map((entry) => [identity(entry.source), { entry, notes: notes.get(entry.id) ?? [] }]),
     );
-    this.#beyondNames = new Set(
-      snapshot.routing.organizations
-        .filter(({ id }) => beyondNames.includes(id))
-        .map(({ source }) => identity(source)),
+    const refusals = new Map<string, Refusal>([
+      ...beyondNames.map((id) => [id, { reason: "NamesUsedUp" }] as const),
+      ...refused.map(({ organizationId, error }) => [organizationId, notStored(error)] as const),
+    ]);
+    this.#refused = new Map(
+      snapshot.routing.organizations.flatMap(({ id, source }) => {
+        const refusal = refusals.get(id);
+        return refusal === undefined ? [] : [[identity(source), refusal]];
+      }),
     );
     await this.#readDestinations();
     this.#asked = { foreign, remembered: Object.keys(snapshot.routing.owners ?? {}) };

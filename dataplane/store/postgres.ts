@@ -106,12 +106,15 @@ const dataClasses = new Set(["22", "23", "44", "54", "P0"]);
  * True when Postgres, or what turns our values into its own, does not take the data of a statement: trying it again
  * at once changes nothing. False for a server that is away, busy, of another schema or in a deadlock.
  */
-export function refusesData(error: unknown): boolean {
+export const refusesData = (error: unknown): boolean => dataRefusal(error) !== null;
+
+/** What it then says of the data; of other rows' values nothing. null: it is no such error. */
+export function dataRefusal(error: unknown): string | null {
   for (const cause of causesOf(error)) {
     // slonik keeps no cause of a value that it does not take.
-    if (cause instanceof RangeError || cause instanceof InvalidInputError) return true;
+    if (cause instanceof RangeError || cause instanceof InvalidInputError) return cause.message;
     const state = sqlStateOf(cause);
-    if (state !== null) return dataClasses.has(state.slice(0, 2));
+    if (state !== null) return dataClasses.has(state.slice(0, 2)) ? cause.message : null;
   }
-  return false;
+  return null;
 }

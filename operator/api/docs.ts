@@ -88,7 +88,7 @@ function statusSection(): string {
     "## Status",
     "Every object has the conditions `Accepted`, `ResolvedRefs`, `Programmed` and `Ready`; `Ready` repeats the first cause that stands in the way. `Stalled` is there, and `True`, when only a change by a person can help. In a folder the operator prints a status when its meaning changes.",
     ["| Condition | Reason | Meaning |", "|---|---|---|", ...rows].join("\n"),
-    "An Organization can be served and still hold something that is not as it is written: then the messages of `Programmed` and `Ready`, which stay `True`, name the field and one of these. With `Refused` nothing of it is served, and the message names one without a field.",
+    "An Organization can be served and still hold something that is not as it is written: then the messages of `Programmed` and `Ready`, which stay `True`, name the field and one of these. With `Refused` this generation is not served, and the message names one without a field.",
     [
       "| Note | Meaning |",
       "|---|---|",

@@ -15,9 +15,17 @@ const object: Declared = {
 };
 const source = { kind: "ModelRoute", namespace: "default", name: "m", uid: "u" } as const;
 const good: Verdict = { object, accepted: [], resolved: [], serves: 3, notes: [], facts: {} };
+const refusal = (message?: string) =>
+  message === undefined ? { reason: "NamesUsedUp" } : { reason: "NotStored", message };
 const pod = (
   generation: number | null,
-  more: { notes?: { path: string; reason: string }[]; rejected?: string; refused?: number } = {},
+  more: {
+    notes?: { path: string; reason: string }[];
+    rejected?: string;
+    refused?: number;
+    /** Why, in the pod's words. */
+    said?: string;
+  } = {},
 ) => {
   const report: PodReport = {
     pod: "p",
@@ -31,7 +39,7 @@ const pod = (
       objects: generation === null ? [] : [{ ...source, generation, notes: more.notes ?? [] }],
       ...(more.refused === undefined
         ? {}
-        : { refused: [{ ...source, generation: more.refused, reason: "NamesUsedUp" }] }),
+        : { refused: [{ ...source, generation: more.refused, ...refusal(more.said) }] }),
     },
   };
   return report;
@@ -97,6 +105,11 @@ const cases: readonly Case[] = [
     title: "pods refuse the object",
     delivery: asked(pod(null, { refused: 3 }), pod(null, { refused: 3 }), silent),
     programmed: "False Refused: refused by 2/3 pods: NamesUsedUp",
+  },
+  {
+    title: "pods refuse the object in words",
+    delivery: asked(pod(2, { refused: 3, said: "too odd" }), pod(2, { refused: 3, said: "too odd" })),
+    programmed: "False Refused: refused by 2/2 pods: NotStored: too odd",
   },
   {
     title: "pods refused it as it was before",

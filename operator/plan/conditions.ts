@@ -75,7 +75,8 @@ export const REASONS = {
     Pending: "Some pods do not serve this generation yet. Wait.",
     NoPods: "No data-plane pod is ready.",
     Rejected: "A pod refused the snapshot; the message has its words.",
-    Refused: "The data plane serves nothing of the object; the message names one of the notes below.",
+    Refused:
+      "The data plane does not take this generation, and keeps what it took of the object before; the message names one of the notes below.",
     NotServed: "This generation is not in the snapshot; the message says whether an older one still is.",
     PublishFailed: "The snapshot could not be written; it is tried again.",
     Unacknowledged: "Folder without --ack: the snapshot is published, and no data plane is asked.",
@@ -94,6 +95,8 @@ export const NOTES: Readonly<Record<NoteReason, string>> = {
     "The namespace, under `tenancy: Namespaced`, has declared and taken away 9,000 organizations, projects and keys; at 10,000 it gets no new ones (`NamesUsedUp`). Use names again that were declared before.",
   NamesUsedUp:
     "The namespace, under `tenancy: Namespaced`, has declared and taken away 10,000 organizations, projects and keys: a new one is not served, and its keys answer 401; a key that moves to a new project goes on in its old one. Use a name again that was declared before.",
+  NotStored:
+    "Postgres does not take what the object says; its words follow. It is tried again, in the end every five minutes.",
   DestinationRefused:
     "The receiver's name leads to an address that is not allowed: nothing is sent. See `allowCIDRs`.",
 };
@@ -161,7 +164,8 @@ export class Holdings {
     const refusals = this.#refusals.flatMap((pod) => pod.get(object.uid) ?? []);
     const refusing = refusals.filter(({ generation }) => generation === object.generation);
     if (refusing.length > 0) {
-      const reasons = [...new Set(refusing.map(({ reason }) => reason))].join(", ");
+      const told = refusing.map(({ reason, message: words }) => [reason, words ?? []].flat().join(": "));
+      const reasons = [...new Set(told)].join(", ");
       const message = `refused by ${refusing.length}/${this.#pods.length} pods: ${reasons}`;
       return { status: "False", reason: "Refused", message };
     }
