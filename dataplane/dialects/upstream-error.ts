@@ -6,6 +6,7 @@
 import { ApiError } from "../lib/api-error.ts";
 import type { ErrorCode } from "../lib/api-error.ts";
 import { closedJson } from "../lib/json-prefix.ts";
+import { type ClientPlaces, type PlacedField, placedFields } from "./client-places.ts";
 import type { Dialect } from "./dialect.ts";
 import { chatFields } from "./chat/request-fields.ts";
 import { objectOf, parseJson, stringOf } from "./fields.ts";
@@ -203,6 +204,41 @@ export function withoutForeignPaths(error: ApiError): ApiError {
     cause: error,
   });
 }
+
+/** Which places of the request that an upstream got its error may name to the client; `foreign`: it was of another dialect. */
+export type ToldPlaces = ClientPlaces | "all" | "foreign";
+
+/**
+ * The same error without places that are not the client's.
+ * @returns `error` itself when it is none of an upstream's, or names none of these.
+ */
+export function withToldPlaces(error: ApiError, told: ToldPlaces): ApiError {
+  if (told === "foreign") return withoutForeignPaths(error);
+  if (told === "all" || !(error instanceof UpstreamRefusal) || error.code !== "invalid_request") return error;
+  const isTold = (field: string, index: string) => Number(index) < (told[field as PlacedField] ?? 0);
+  const text = error.message.replaceAll(
+    placeInList,
+    (place: string, field: string, index: string, colon: string | undefined, at: number) => {
+      if (isTold(field, index)) return place;
+      return at === 0 && colon !== undefined ? "" : `a field${colon ?? ""}`;
+    },
+  );
+  const { param, reportedCode } = error;
+  const [, field, index] = [...(param ?? "").matchAll(placeInList)][0] ?? [];
+  const isParamTold = field === undefined || index === undefined || isTold(field, index);
+  if (text === error.message && isParamTold) return error;
+  return new ApiError("invalid_request", text, {
+    ...(param !== undefined && isParamTold ? { param } : {}),
+    ...(reportedCode === undefined ? {} : { reportedCode }),
+    cause: error,
+  });
+}
+
+/** `messages.1.content.0: `, `'input[3].content[0].text'` */
+const placeInList = new RegExp(
+  String.raw`['"\`]?\b(${placedFields.join("|")})[.[](\d+)\b(?:\]|\.\w+|\[\d+\])*['"\`]?(: )?`,
+  "g",
+);
 
 /** `messages.1.content.0: …`, `max_tokens: …` */
 const leadingPath = /^[a-z][a-z0-9_]*(?:\.\w+|\[\d+\])*: /;

@@ -4,6 +4,7 @@
  */
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Carry, CodecContext, KeepItem, Sealer } from "../dialects/codecs.ts";
+import { clientPlaces } from "../dialects/client-places.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { keepSchemas } from "../dialects/exact-schemas.ts";
@@ -13,6 +14,7 @@ import { asksLogprobs } from "../dialects/logprobs.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { type OwnField, withoutUnknown } from "../dialects/own-fields.ts";
 import { codecs } from "../dialects/registry.ts";
+import type { ToldPlaces } from "../dialects/upstream-error.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { systemClock } from "../lib/clock.ts";
 import { stopsCutHere } from "../dialects/stop-sequences.ts";
@@ -36,6 +38,8 @@ export interface Written {
   readonly dropped: string | null;
   /** Fields of own-fields.ts that it has: an upstream may be asked again without them. */
   readonly own: readonly OwnField[];
+  /** Which of its places an error may name to the client. */
+  readonly places: ToldPlaces;
 }
 
 /** What of a request and its route a conversion needs beside the body: plain data. */
@@ -137,6 +141,7 @@ export class Conversion implements Converting {
   readonly carry: Carry;
   readonly context: CodecContext;
   readonly #facts: ConversionFacts;
+  readonly #client: JsonObject;
   /** Fields of the client's that it lost as it was asked again. */
   readonly #lost: string[] = [];
 
@@ -158,6 +163,7 @@ export class Conversion implements Converting {
       ...(isRestored && { places: outsideOfTurns(carry.places) }),
     };
     this.#facts = facts;
+    this.#client = client;
   }
 
   write(upstream: Upstream, encryptedReasoning: boolean, request: MessagesRequest = this.request): Written {
@@ -182,7 +188,9 @@ export class Conversion implements Converting {
       body["service_tier"] = standardTier(upstream.dialect);
       own.push("service_tier");
     }
-    return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header(), own };
+    const isForeign = upstream.dialect !== this.#facts.dialect;
+    const places = isForeign ? "foreign" : clientPlaces(this.#client, body);
+    return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header(), own, places };
   }
 
   reading(upstream: Upstream, limit?: number): CodecContext {

@@ -3,7 +3,7 @@ import type { Span } from "@opentelemetry/api";
 import type { Upstream } from "../config/schema.ts";
 import type { CodecContext } from "../dialects/codecs.ts";
 import type { MessagesEvent } from "../dialects/messages/types.ts";
-import { isGarbage, withoutForeignPaths } from "../dialects/upstream-error.ts";
+import { isGarbage, type ToldPlaces, withToldPlaces } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
@@ -29,10 +29,10 @@ export class Iterations {
   /** The candidate that was asked last, and with what. */
   #asked: Upstream | null = null;
   #written: LoopWritten | null = null;
+  /** Which of its places an error may name to the client. */
+  #places: ToldPlaces = "all";
   /** What was added to the request for it. */
   #next: NextCall | null = null;
-  /** It speaks another dialect than the client. */
-  #foreign = false;
   /** So many messages of the conversation are sent without their reasoning: an upstream refused it. */
   #withoutReasoning = 0;
 
@@ -50,7 +50,7 @@ export class Iterations {
     } catch (error) {
       deadline.dispose();
       if (costsPrompt(error, call)) throw this.#unanswered(error);
-      throw error instanceof ApiError && this.#foreign ? withoutForeignPaths(error) : error;
+      throw error instanceof ApiError ? withToldPlaces(error, this.#places) : error;
     }
   }
 
@@ -95,9 +95,9 @@ export class Iterations {
         this.#next = asked;
         this.#written = null;
         this.#written = await work.write(upstream, asked, this.#withoutReasoning);
-        const { body, dropped } = this.#written;
+        const { body, dropped, places } = this.#written;
         this.dropped = dropped;
-        this.#foreign = upstream.dialect !== call.dialect;
+        this.#places = places;
         const answer = await attempts.send({ body, headers: headers(upstream) });
         const reading = withAdded(work.reading(upstream, asked.maxTokens), asked);
         const asking = { stream: look.stream, later: asked.added.length > 0 };

@@ -4,6 +4,7 @@ import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { Outgoing, UpstreamRequest } from "../upstream/request.ts";
 import type { OwnField } from "../dialects/own-fields.ts";
+import type { ToldPlaces } from "../dialects/upstream-error.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
 import { refusedPart } from "./asking-again.ts";
 import { isStrict, type InferenceCall } from "./call.ts";
@@ -27,8 +28,8 @@ export const toldVersion = (given: unknown): string =>
 /** What a candidate was sent. */
 export interface Sent {
   readonly path: ServingPath;
-  /** In another dialect than the client's. */
-  readonly foreign: boolean;
+  /** Which of its places an error may name to the client. */
+  readonly places: ToldPlaces;
   /** The value of `x-gapura-dropped`. */
   readonly dropped: string | null;
   /** Usage was asked for by us, not by the client (relay). */
@@ -64,7 +65,7 @@ export class OutgoingRequest {
   /** What the candidate that is being asked was sent. */
   sent: Sent = {
     path: "relay",
-    foreign: false,
+    places: "all",
     dropped: null,
     usageInjected: false,
     reasoningAsked: false,
@@ -128,16 +129,15 @@ export class OutgoingRequest {
 
   #relayed(upstream: Upstream, { body, dropped, usageInjected, reasoningAsked, own }: RelayBody): Outgoing {
     const names = dropped.length === 0 ? null : dropped.join(", ");
-    this.sent = { path: "relay", foreign: false, dropped: names, usageInjected, reasoningAsked, own };
+    this.sent = { path: "relay", places: "all", dropped: names, usageInjected, reasoningAsked, own };
     return { body, headers: this.headers(upstream) };
   }
 
   #converted(upstream: Upstream, conversion: Converting): Outgoing | Promise<Outgoing> {
     const asked = this.#encryptedReasoning;
-    const told = ({ body, dropped, own }: Written): Outgoing => {
+    const told = ({ body, dropped, own, places }: Written): Outgoing => {
       const reasoningAsked = upstream.dialect === "responses" && asked;
-      const foreign = upstream.dialect !== this.#call.dialect;
-      this.sent = { path: "convert", foreign, dropped, usageInjected: false, reasoningAsked, own };
+      this.sent = { path: "convert", places, dropped, usageInjected: false, reasoningAsked, own };
       return { body, headers: this.headers(upstream) };
     };
     const written = conversion.write(upstream, asked);

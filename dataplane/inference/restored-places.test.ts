@@ -75,3 +75,41 @@ for (const path of ["tools", "convert"] as const)
       expect([undefined, "messages.2.content.0"]).toContain(error.param);
     });
   }
+
+/** What the upstream says of the request that it got, and where. */
+const refusing = (message: string) => ({ error: { status: 400, message } });
+
+for (const path of ["tools", "convert"] as const)
+  test(`${path}, over a messages upstream: what it refuses has its place where that is the client's, else none`, async () => {
+    const way = { path, client: "messages", upstream: "messages", stream: false } as const;
+    const told = async (message: string, more = {}) => {
+      fake.reset();
+      fake.next(refusing(message));
+      const body = { messages: messages({ type: "text", text: "Go on" }), ...more };
+      return (await refusal(callOn(fake.url, way, { body }))).message;
+    };
+    expect(await told("messages.0.content: is odd")).toBe("messages.0.content: is odd");
+    expect(await told("max_tokens: is odd")).toBe("max_tokens: is odd");
+    expect(await told("messages.2.content.1: is odd")).toBe("is odd");
+    expect(await told("messages.1: is odd\nmessages.3.content: is odd")).toBe("is odd\na field: is odd");
+    const own = { name: "mine", input_schema: { type: "object" } };
+    const search_ = { type: "web_search_20250305", name: "web_search" };
+    if (path === "tools") {
+      expect(await told("tools.0.input_schema: is odd", { tools: [search_, own] })).toBe("is odd");
+      expect(await told("tools.0.input_schema: is odd", { tools: [own, search_] })).toBe(
+        "tools.0.input_schema: is odd",
+      );
+    }
+  });
+
+test("a conversation without blocks of server tools keeps its places", async () => {
+  const way = { path: "tools", client: "messages", upstream: "messages", stream: false } as const;
+  fake.next(refusing("messages.2.content.0.source: is odd"));
+  const turns = [
+    { role: "user", content: "Look" },
+    { role: "assistant", content: [{ type: "text", text: "Where?" }] },
+    { role: "user", content: [image("image/png")] },
+  ];
+  const error = await refusal(callOn(fake.url, way, { body: { messages: turns } }));
+  expect(error.message).toBe("messages.2.content.0.source: is odd");
+});

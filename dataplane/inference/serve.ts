@@ -10,7 +10,7 @@ import type { Policy, Route, Upstream } from "../config/schema.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { expectedTiers } from "../dialects/tiers.ts";
-import { withoutForeignPaths } from "../dialects/upstream-error.ts";
+import { withToldPlaces } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
@@ -307,7 +307,7 @@ class Serving {
     else await bill.release();
     // There is nobody left to tell.
     if (this.#call.sink.closed.aborted) return;
-    throw told instanceof ApiError && this.outgoing.sent.foreign ? withoutForeignPaths(told) : told;
+    throw told instanceof ApiError ? withToldPlaces(told, this.outgoing.sent.places) : told;
   }
 
   /** Passes an answer on in whatever way its path says. @throws AttemptFailure while nothing of it has reached the client. */
