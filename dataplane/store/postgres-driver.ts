@@ -5,6 +5,7 @@
  * us and cancelled.
  */
 import { connect } from "node:net";
+import type { Duplex } from "node:stream";
 import pg from "pg";
 import {
   BackendTerminatedError,
@@ -53,6 +54,7 @@ export const boundedDriver = ({ statementMs, idleInTransactionMs }: DriverLimits
         return {
           connect: async () => {
             await client.connect();
+            readInTurns(client.connection.stream);
           },
           end: () => client.end(),
           query: async (text, values) => {
@@ -77,6 +79,21 @@ export const boundedDriver = ({ statementMs, idleInTransactionMs }: DriverLimits
     };
   });
 };
+
+/** Of an answer so much is taken before others have their turn: a millisecond or two of rows. */
+const READ_AT_ONCE = 128 * 1024;
+
+/** Node takes megabytes of a socket that has them in one turn, and pg makes rows of them at once. */
+function readInTurns(stream: Duplex): void {
+  let read = 0;
+  stream.on("data", ({ length }: Buffer) => {
+    read += length;
+    if (read < READ_AT_ONCE) return;
+    read = 0;
+    stream.pause();
+    setImmediate(() => stream.resume());
+  });
+}
 
 /** Of the message that begins a transaction. */
 const emptyResult: pg.QueryResult = { command: "BEGIN", fields: [], rowCount: null, rows: [], oid: 0 };

@@ -2,6 +2,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
+import { leastOf, LoopTurns } from "../../test/fakes/loop-turns.ts";
 import { freshDatabase, freshPostgres, type TestDatabase } from "../../test/integration/stores.ts";
 import { isRefusal } from "./once-there.ts";
 import { oncePostgresIsThere, openPostgres } from "./postgres.ts";
@@ -37,6 +38,22 @@ test("a row that is not what the statement promises is an error", async () => {
 
 test("a statement that runs too long is ended", async () => {
   await expect(pool.query(sql.unsafe`select pg_sleep(5)`)).rejects.toThrow(/timeout/i);
+});
+
+test("a long answer is taken in turns with others", async () => {
+  const own = await openPostgres(database.url, { onError: () => {} });
+  const longest = await leastOf(20, async () => {
+    const turns = new LoopTurns();
+    const rows = await own.any(sql.type(z.unknown())`
+      select repeat('a', 40) as name, 'b' as kind, n, now() as at, jsonb_build_object('n', n) as limits
+      from generate_series(1, 40000) n
+    `);
+    expect(rows).toHaveLength(40_000);
+    await sleep(5);
+    return turns.stop();
+  });
+  expect(longest, "milliseconds").toBeLessThan(20);
+  await own.end();
 });
 
 test("Postgres going away breaks no process, and the pool works again when it is back", async () => {
