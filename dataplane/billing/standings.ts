@@ -6,6 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import type { Clock } from "../lib/clock.ts";
+import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 import { MOST_LOOKS, type AccountLoader } from "./account-loader.ts";
 import { readStanding } from "./accounts.ts";
 import type { Micros } from "./meter.ts";
@@ -13,6 +14,9 @@ import { readScopeSpend, type ScopeOf } from "./scope-spend.ts";
 import { beginsAnewAt, creditScopes, scopesText, type LimitedScope } from "./scopes.ts";
 import { operation, type Reply } from "./shard.ts";
 import { ASKED_AT_ONCE, UNSURE_LOOK_MS, UNSURE_LOOKS, type Shards } from "./shards.ts";
+
+/** Scopes whose spend is read at once: a millisecond or two. */
+const READ_AT_ONCE = 500;
 
 export interface StandingsOptions {
   readonly pool: DatabasePool;
@@ -83,7 +87,8 @@ export class Standings {
     keys: readonly (readonly LimitedScope[])[],
   ): Promise<readonly (readonly Standing[])[]> {
     const now = this.#options.clock.now();
-    const texts = keys.map((scopes) => scopesText(scopes, now, false));
+    const slices = new Slices(ANSWER_SLICE_MS);
+    const texts = await slices.map(keys, (scopes) => scopesText(scopes, now, false));
     let replies = await this.#askStandings(organizationId, texts);
     for (let look = 1; look < UNSURE_LOOKS && replies.some(([word]) => word === "moving"); look += 1) {
       await sleep(UNSURE_LOOK_MS);
@@ -91,22 +96,32 @@ export class Standings {
     }
     // Redis knows no spend of a scope that no request has come under: the ledger says what it was.
     const unknown = new Map<string, ScopeOf>();
-    for (const [index, text] of texts.entries())
-      for (const [place, scope] of creditScopes(text).entries())
+    const names = await slices.map(texts.keys(), (index) =>
+      creditScopes(texts[index] ?? "").map((scope, place) => {
         if ((replies[index]?.[1 + 2 * place] ?? "") === "")
           unknown.set(scope.name, { organizationId, scope });
-    const spends = await readScopeSpend(this.#options.pool, [...unknown.values()]);
-    const spent = new Map(spends.map((spend) => [spend.name, spend.spent]));
-    return keys.map((scopes, index) => {
-      const names = creditScopes(texts[index] ?? "");
-      return scopes
+        return scope.name;
+      }),
+    );
+    const spent = await this.#spends([...unknown.values()]);
+    return await slices.map(keys.entries(), ([index, scopes]) =>
+      scopes
         .filter(({ limits }) => limits.credits !== undefined)
         .map((scope, place) => {
           const [told = "", held = "0"] = (replies[index] ?? []).slice(1 + 2 * place);
-          const micros = told === "" ? (spent.get(names[place]?.name ?? "") ?? 0n) : BigInt(told);
+          const micros = told === "" ? (spent.get(names[index]?.[place] ?? "") ?? 0n) : BigInt(told);
           return { scope, spent: micros, held: BigInt(held), beginsAnewAt: anewOf(scope, now) };
-        });
-    });
+        }),
+    );
+  }
+
+  /** What the ledger says of scopes, by their names. */
+  async #spends(scopes: readonly ScopeOf[]): Promise<ReadonlyMap<string, Micros>> {
+    const spent = new Map<string, Micros>();
+    for (let at = 0; at < scopes.length; at += READ_AT_ONCE)
+      for (const spend of await readScopeSpend(this.#options.pool, scopes.slice(at, at + READ_AT_ONCE)))
+        spent.set(spend.name, spend.spent);
+    return spent;
   }
 
   async #askStandings(organizationId: string, texts: readonly string[]): Promise<readonly Reply[]> {

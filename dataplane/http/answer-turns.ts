@@ -9,7 +9,7 @@ import { REQUESTS_AT_ONCE } from "../billing/free-budget.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { FairPlaces, type NoPlace, type PlaceLimits, type Release } from "../lib/fair-places.ts";
 import { jsonInSlices } from "../lib/json-slices.ts";
-import { REPORT_SLICE_MS } from "../reports/sums.ts";
+import { ANSWER_SLICE_MS } from "../lib/slices.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { clientGone } from "./body-errors.ts";
 import { callerOf } from "./route.ts";
@@ -132,7 +132,7 @@ async function written(
 ): Promise<{ readonly pieces: Buffer[]; readonly bytes: number }> {
   const pieces: Buffer[] = [];
   let bytes = 0;
-  for await (const piece of jsonInSlices(made, REPORT_SLICE_MS)) {
+  for await (const piece of jsonInSlices(made, ANSWER_SLICE_MS)) {
     bytes += piece.length;
     if (bytes > SHORT_BYTES) lease.take(piece.length);
     else lease.count(piece.length);

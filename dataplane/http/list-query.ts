@@ -3,6 +3,7 @@
  * (service.md "Files"; dialects.md §A4; rules 4.15, 5.6).
  */
 import type { ApiError } from "../lib/api-error.ts";
+import { LazyList } from "../lib/json-slices.ts";
 import { invalidParameter, readGiven, readInteger, requireKnownNames } from "../lib/query.ts";
 
 export type Query = Readonly<Record<string, unknown>>;
@@ -68,16 +69,17 @@ export function readListQuery(query: Query, maxLimit?: number): ListQuery {
 export const unknownCursor = (parameter: string): ApiError =>
   invalidParameter(parameter, `${parameter} does not name an object of this list.`);
 
-/** The envelope of every list. Each item must have an `id`. */
-export function listEnvelope(
-  data: readonly { readonly id: string }[],
+/** The envelope of every list. `show`: what an item is shown as, made as the list is written. */
+export function listEnvelope<Item extends { readonly id: string }>(
+  items: readonly Item[],
   hasMore: boolean,
+  show?: (item: Item) => object,
 ): Record<string, unknown> {
-  const last = data.at(-1)?.id ?? null;
+  const last = items.at(-1)?.id ?? null;
   return {
     object: "list",
-    data,
-    first_id: data[0]?.id ?? null,
+    data: show === undefined ? items : LazyList.of(items, (item) => [show(item)]),
+    first_id: items[0]?.id ?? null,
     last_id: last,
     has_more: hasMore,
     next_page: hasMore && last !== null ? Buffer.from(last).toString("base64url") : null,

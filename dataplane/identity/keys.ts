@@ -9,6 +9,7 @@ import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import { newKeySecret, type NewId } from "../lib/ids.ts";
 import { pageFrom, type PageAsked } from "../store/list-page.ts";
+import { readRows } from "../store/read-rows.ts";
 import type { Reads } from "../store/reads.ts";
 import { bumpKeyEpoch } from "../billing/accounts.ts";
 import type { KeyDirectory } from "./directory.ts";
@@ -48,6 +49,8 @@ const keySchema = z.object({
   limits: limitsSchema.nullable(),
   lastUsedAt: z.number().nullable(),
 });
+/** With how many the page would have. */
+const listedSchema = keySchema.extend({ found: z.bigint().transform(Number) });
 /** Times are Unix milliseconds. */
 export type ApiKey = z.infer<typeof keySchema>;
 export type KeyStatus = ApiKey["status"];
@@ -157,9 +160,11 @@ export class Keys {
         ${page.beyond}
       ${page.walk}
     `;
-    const rows = await from.any(sql.type(keySchema.extend({ found: z.bigint().transform(Number) }))`
-      select ${columns}, found from ${page.within(found, sql.fragment`limits_bytes`)}
-    `);
+    const rows = await readRows(
+      from,
+      listedSchema,
+      sql.fragment`select ${columns}, found from ${page.within(found, sql.fragment`limits_bytes`)}`,
+    );
     const { items, hasMore } = page.show(rows, rows[0]?.found);
     return { keys: items, hasMore };
   }

@@ -2,6 +2,7 @@
 import { sql, type CommonQueryMethods, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
 import { limitsSchema, type Limits } from "../config/schema.ts";
+import { readRows } from "../store/read-rows.ts";
 import { effectiveScopes, NO_LIMITS, type LimitedScope } from "../billing/scopes.ts";
 
 /** Absent fields stay as they are, null takes one away. */
@@ -19,13 +20,18 @@ export function changedLimits(before: Limits | null, change: LimitsChange | null
 export const jsonb = (limits: Limits | null) =>
   limits === null ? sql.fragment`null::jsonb` : sql.jsonb(limits);
 
-const limitedSchema = z.object({
-  id: z.string(),
-  limits: limitsSchema,
-  defaults: limitsSchema,
-  projectId: z.string().nullable(),
-  projectLimits: limitsSchema,
-});
+const limitedSchema = z
+  .object({
+    id: z.string(),
+    limits: limitsSchema,
+    defaults: limitsSchema,
+    projectId: z.string().nullable(),
+    projectLimits: limitsSchema,
+  })
+  .transform(
+    ({ projectId, projectLimits, ...key }) =>
+      [key.id, effectiveScopes(key, { id: projectId, limits: projectLimits })] as const,
+  );
 
 /** Only what has a standing: lists of models may be long. */
 const creditsOf = (limits: FragmentSqlToken) =>
@@ -36,19 +42,18 @@ export async function scopesOfKeys(
   pool: CommonQueryMethods,
   keyIds: readonly string[],
 ): Promise<(keyId: string) => readonly LimitedScope[]> {
-  const rows = await pool.any(sql.type(limitedSchema)`
-    select key.id, ${creditsOf(sql.fragment`key.limits`)} as limits,
+  const rows = await readRows(
+    pool,
+    limitedSchema,
+    sql.fragment`
+      select key.id, ${creditsOf(sql.fragment`key.limits`)} as limits,
       ${creditsOf(sql.fragment`organization.key_limits`)} as defaults, project.id as "projectId",
       ${creditsOf(sql.fragment`project.limits`)} as "projectLimits"
     from api_keys key join organizations organization on organization.id = key.organization_id
     left join projects project on project.id = key.project_id
     where key.id = any(${sql.array([...keyIds], "text")}) and key.kind = 'inference'
-  `);
-  const scopes = new Map(
-    rows.map(({ projectId, projectLimits, ...key }) => [
-      key.id,
-      effectiveScopes(key, { id: projectId, limits: projectLimits }),
-    ]),
+    `,
   );
+  const scopes = new Map(rows);
   return (keyId) => scopes.get(keyId) ?? NO_LIMITS;
 }

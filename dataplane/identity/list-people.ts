@@ -2,6 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { limitsSchema } from "../config/schema.ts";
+import { readRows } from "../store/read-rows.ts";
 import { pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
 
 const shownSchema = z.object({
@@ -14,6 +15,8 @@ const shownSchema = z.object({
   lastUsedAt: z.number().nullable(),
   limits: limitsSchema.nullable(),
 });
+/** With how many the page would have. */
+const listedSchema = shownSchema.extend({ found: z.bigint().transform(Number) });
 /** As the newest token says. Times are Unix milliseconds. */
 export type KnownPerson = z.infer<typeof shownSchema>;
 
@@ -49,8 +52,10 @@ export async function listPeople(
   if (cursor !== null && position === null) return null;
   const page = pageFrom(asked, position);
   const found = sql.fragment`select * from api_keys where ${peopleOf(organizationId)} ${page.beyond} ${page.walk}`;
-  const rows = await pool.any(sql.type(shownSchema.extend({ found: z.bigint().transform(Number) }))`
-    select ${columns}, found from ${page.within(found, sql.fragment`limits_bytes`)}
-  `);
+  const rows = await readRows(
+    pool,
+    listedSchema,
+    sql.fragment`select ${columns}, found from ${page.within(found, sql.fragment`limits_bytes`)}`,
+  );
   return page.show(rows, rows[0]?.found);
 }

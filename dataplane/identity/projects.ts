@@ -2,6 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { limitsSchema } from "../config/schema.ts";
+import { readRows } from "../store/read-rows.ts";
 
 /** A resource says at most this many; the list is read whole. */
 const MOST_PROJECTS = 10_000;
@@ -33,10 +34,14 @@ export async function readProjects(
   pool: CommonQueryMethods,
   organizationId: string,
 ): Promise<readonly Project[]> {
-  return await pool.any(sql.type(projectSchema)`
-    select ${columns} from projects where organization_id = ${organizationId}
-    order by created_at desc, name limit ${MOST_PROJECTS}
-  `);
+  return await readRows(
+    pool,
+    projectSchema,
+    sql.fragment`
+      select ${columns} from projects where organization_id = ${organizationId}
+      order by created_at desc, name limit ${MOST_PROJECTS}
+    `,
+  );
 }
 
 /** What a filter by project means: an id, known or not, or the id of the project that `default` stands for (rule 5.1). */

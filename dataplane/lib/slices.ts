@@ -1,5 +1,7 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
+/** So long an answer is worked at before others have a turn: one of the longest takes some hundred milliseconds. */
+export const ANSWER_SLICE_MS = 5;
 /** Of a list that is sorted, so many are sorted at once: a millisecond or two. */
 const SORTED_AT_ONCE = 1_024;
 
@@ -25,7 +27,7 @@ export class Slices {
   }
 
   /** As `list.map(each)`. */
-  async map<From, To>(list: readonly From[], each: (one: From) => To): Promise<To[]> {
+  async map<From, To>(list: Iterable<From>, each: (one: From) => To): Promise<To[]> {
     const made: To[] = [];
     for (const one of list) {
       if (this.usedUp) await this.pause();

@@ -8,12 +8,12 @@ import { STANDARD } from "../billing/price.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import { LazyList } from "../lib/json-slices.ts";
-import { Slices } from "../lib/slices.ts";
+import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 import type { Tag } from "../lib/tags.ts";
 import type { Filters } from "./filters.ts";
 import { invalidParameter } from "../lib/query.ts";
 import type { BucketRange } from "./parameters.ts";
-import { readSums, REPORT_SLICE_MS, tooLong, type Sum, type SumColumn } from "./sums.ts";
+import { readSums, tooLong, type Sum, type SumColumn } from "./sums.ts";
 
 /** The longest range of a report of costs (rule 5.19). */
 export const MOST_DAYS = 366;
@@ -149,7 +149,7 @@ export async function readCharges(
     filters,
     columns: by.lines ? columns : ["cost_micros"],
   });
-  const slices = new Slices(REPORT_SLICE_MS);
+  const slices = new Slices(ANSWER_SLICE_MS);
   const groupsOf = (sum: Sum<SumColumn>) => (by.lines ? linesOf(sum) : [wholeOf(sum)]);
   let found = 0;
   const totals = new Map<string, Total>();

@@ -3,8 +3,8 @@ import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
 import type { ReportQuery } from "./parameters.ts";
 import { LazyList } from "../lib/json-slices.ts";
-import { Slices } from "../lib/slices.ts";
-import { buckets, REPORT_SLICE_MS, type Sum, type SumColumn } from "./sums.ts";
+import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
+import { buckets, type Sum, type SumColumn } from "./sums.ts";
 import { readUsage, type UsageFace } from "./usage.ts";
 import { unixTime, whole } from "./values.ts";
 
@@ -61,7 +61,7 @@ type UsageSum = Sum<(typeof face.columns)[number]>;
 
 /** The groups over all buckets of the page: who, or what, spends most. */
 async function dearestFirst(sums: readonly UsageSum[]): Promise<readonly UsageSum[]> {
-  const slices = new Slices(REPORT_SLICE_MS);
+  const slices = new Slices(ANSWER_SLICE_MS);
   const groups = new Map<string, UsageSum>();
   for (const sum of sums) {
     if (slices.usedUp) await slices.pause();

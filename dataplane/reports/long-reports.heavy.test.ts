@@ -13,8 +13,8 @@ import {
 } from "../../test/fakes/long-reports.ts";
 import { leastOf } from "../../test/fakes/loop-turns.ts";
 import { written } from "../../test/fakes/written-json.ts";
+import { ANSWER_SLICE_MS } from "../lib/slices.ts";
 import { costs } from "./costs.ts";
-import { REPORT_SLICE_MS } from "./sums.ts";
 
 const rows = longRows();
 const pool = poolOf(() => rows);
@@ -46,7 +46,7 @@ test.each(Object.entries(longReports))(
   async (_, report) => {
     let text = "";
     const whole = async () => {
-      text = await written(await report(pool), REPORT_SLICE_MS);
+      text = await written(await report(pool), ANSWER_SLICE_MS);
     };
     const longest = await leastOf(100, () => longestTurn(whole));
     const shown = JSON.parse(text) as { data: { results: unknown[] }[]; results?: { credits: string }[] };

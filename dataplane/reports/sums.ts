@@ -8,8 +8,9 @@ import { summedColumns } from "../billing/ledger.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import { LazyList } from "../lib/json-slices.ts";
-import { Slices } from "../lib/slices.ts";
+import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 import type { Tag } from "../lib/tags.ts";
+import { readRows } from "../store/read-rows.ts";
 import { timestamp } from "../store/timestamp.ts";
 import type { Filters } from "./filters.ts";
 import type { BucketRange } from "./parameters.ts";
@@ -48,8 +49,6 @@ export interface Sum<Column extends SumColumn> {
 
 /** One answer is built in memory; nobody reads more than this. */
 const MAX_SUMS = 100_000;
-/** So long an answer is worked at before others have a turn: one of the longest takes some hundred milliseconds. */
-export const REPORT_SLICE_MS = 5;
 
 const rowSchema = z.object({
   at: z.number(),
@@ -83,10 +82,13 @@ export async function readSums<Column extends SumColumn>(
   query: SumsQuery<Column>,
 ): Promise<readonly Sum<Column>[]> {
   if (query.range.from >= query.range.to) return [];
-  // Checked below: where rows are read they are all checked at once.
-  const rows = await pool.any(sql.type(z.unknown())`${statement(query)}`);
-  if (rows.length > MAX_SUMS) throw tooLong(MAX_SUMS, "results", "limit", "ask for fewer buckets or groups");
-  return await new Slices(REPORT_SLICE_MS).map(rows, (row) => sumOf(rowSchema.parse(row), query));
+  const sums = await readRows(
+    pool,
+    rowSchema.transform((row) => sumOf(row, query)),
+    statement(query),
+  );
+  if (sums.length > MAX_SUMS) throw tooLong(MAX_SUMS, "results", "limit", "ask for fewer buckets or groups");
+  return sums;
 }
 
 /** 400 of a report that would be too long, and what to do. */
@@ -225,7 +227,7 @@ export async function buckets<Item extends { readonly at: number }, Result, Buck
   resultsOf: (item: Item) => readonly Result[],
   bucket: (from: number, to: number, results: LazyList<Result>) => Bucket,
 ): Promise<Bucket[]> {
-  const slices = new Slices(REPORT_SLICE_MS);
+  const slices = new Slices(ANSWER_SLICE_MS);
   const byStart = new Map<number, Item[]>();
   for (const item of items) {
     if (slices.usedUp) await slices.pause();

@@ -99,7 +99,7 @@ export interface StandingNeeds {
   readonly holds: Pick<Holds, "standing">;
 }
 
-/** How the credit limits of keys stand, by key. */
+/** How the credit limits of keys stand, by key: as it is shown, made when it is asked for. */
 export async function standingsOfKeys(
   { pool, holds }: StandingNeeds,
   organizationId: string,
@@ -107,8 +107,8 @@ export async function standingsOfKeys(
 ): Promise<(keyId: string) => readonly ReturnType<typeof standingObject>[]> {
   const scopesOf = await scopesOfKeys(pool, keyIds);
   const standings = await holds.standing.limits(organizationId, keyIds.map(scopesOf));
-  const known = new Map(keyIds.map((id, index) => [id, (standings[index] ?? []).map(standingObject)]));
-  return (keyId) => known.get(keyId) ?? [];
+  const places = new Map(keyIds.map((id, index) => [id, index]));
+  return (keyId) => (standings[places.get(keyId) ?? -1] ?? []).map(standingObject);
 }
 
 /** What shows keys as `keyObject` makes them, and how their limits stand. */
@@ -116,15 +116,14 @@ export function showKeys<Shown extends object>(
   { pool, holds }: StandingNeeds,
   keyObject: (key: ApiKey, organizationId: string) => Shown,
 ) {
+  /** How each of these keys is shown. */
   const shown = async (organizationId: string, keys: readonly ApiKey[], from: CommonQueryMethods = pool) => {
     const ids = keys.map(({ id }) => id);
     const standings = await standingsOfKeys({ pool: from, holds }, organizationId, ids);
-    return keys.map((key) => ({ ...keyObject(key, organizationId), standing: standings(key.id) }));
+    return (key: ApiKey) => ({ ...keyObject(key, organizationId), standing: standings(key.id) });
   };
-  const shownOne = async (organizationId: string, key: ApiKey, from: CommonQueryMethods = pool) => {
-    const [one] = await shown(organizationId, [key], from);
-    return { ...keyObject(key, organizationId), ...one };
-  };
+  const shownOne = async (organizationId: string, key: ApiKey, from: CommonQueryMethods = pool) =>
+    (await shown(organizationId, [key], from))(key);
   return { shown, shownOne };
 }
 
@@ -138,5 +137,6 @@ export async function standingsOfProjects(
     limits === null ? [] : [{ kind: "project", id, limits }],
   );
   const standings = await holds.standing.limits(organizationId, scopes);
-  return standings.map((list) => list.map(standingObject));
+  const places = new Map(projects.map(({ id }, index) => [id, index]));
+  return (projectId: string) => (standings[places.get(projectId) ?? -1] ?? []).map(standingObject);
 }

@@ -80,7 +80,7 @@ export const organizationKeyRoutes =
         from,
       );
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
-      return listEnvelope(await shown(organizationId, page.keys, from), page.hasMore);
+      return listEnvelope(page.keys, page.hasMore, await shown(organizationId, page.keys, from));
     });
     app.get("/v1/organizations/api_keys", access, list);
 

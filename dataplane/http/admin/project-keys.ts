@@ -61,7 +61,7 @@ export const projectKeyRoutes =
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
       // Every owner has access (`projectKeyObject`).
       if (owners === "inactive") return listEnvelope([], false);
-      return listEnvelope(await shown(organizationId, page.keys, from), page.hasMore);
+      return listEnvelope(page.keys, page.hasMore, await shown(organizationId, page.keys, from));
     });
     app.get<OfProject>(path, access, listKeys);
 

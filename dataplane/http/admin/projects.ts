@@ -57,11 +57,11 @@ export const projectRoutes =
       // All of them unless a limit is asked for: the contract's list has no pages.
       const { data, hasMore } = pageOf(listed, query, MAX_LIMIT);
       const standings = await standingsOfProjects(holds, organizationId, data);
-      const objects = data.map((project, index) => ({
-        ...projectObject(project, organizationId, services.snapshot()),
-        standing: standings[index] ?? [],
+      const snapshot = services.snapshot();
+      return listEnvelope(data, hasMore, (project) => ({
+        ...projectObject(project, organizationId, snapshot),
+        standing: standings(project.id),
       }));
-      return listEnvelope(objects, hasMore);
     });
     app.get("/v1/organization/projects", access, listProjects);
 
@@ -81,8 +81,11 @@ export const projectRoutes =
           "invalid_request",
           `The limits of this project are declared in the Organization resource ${resourceOf(organizationId, services.snapshot())}; they can be changed only there.`,
         );
-      const [standing = []] = await standingsOfProjects(holds, organizationId, [changed]);
-      return { ...projectObject(changed, organizationId, services.snapshot()), standing };
+      const standings = await standingsOfProjects(holds, organizationId, [changed]);
+      return {
+        ...projectObject(changed, organizationId, services.snapshot()),
+        standing: standings(changed.id),
+      };
     });
   };
 

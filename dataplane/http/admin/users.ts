@@ -39,7 +39,7 @@ export const userRoutes =
     ) => {
       const ids = people.map(({ id }) => id);
       const standings = await standingsOfKeys({ pool, holds }, organizationId, ids);
-      return people.map((person) => ({ ...userObject(person), standing: standings(person.id) }));
+      return (person: KnownPerson) => ({ ...userObject(person), standing: standings(person.id) });
     };
 
     const list = turns.json(async (request) => {
@@ -49,7 +49,7 @@ export const userRoutes =
       const pool = await reads.of(organizationId);
       const page = await listPeople(pool, organizationId, { limit: limit ?? USUAL_LIMIT, order, cursor });
       if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
-      return listEnvelope(await shown(pool, organizationId, page.items), page.hasMore);
+      return listEnvelope(page.items, page.hasMore, await shown(pool, organizationId, page.items));
     });
     app.get("/v1/organization/users", access, list);
 
@@ -66,7 +66,7 @@ export const userRoutes =
           "not_found",
           isMe ? "An admin key is nobody's; users came with a token." : "There is no such user.",
         );
-      const [user] = await shown(pool, organizationId, [person]);
+      const user = (await shown(pool, organizationId, [person]))(person);
       return isMe ? { ...user, ...asTheyCame(caller) } : user;
     });
   };

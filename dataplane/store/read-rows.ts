@@ -1,0 +1,16 @@
+import { sql, type CommonQueryMethods, type FragmentSqlToken } from "slonik";
+import { z } from "zod";
+import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
+
+/**
+ * The rows of a statement that may have very many, checked while others have their turns: where rows are read they are checked
+ * all at once. @throws ZodError when a row is not what the schema says: a bug of ours.
+ */
+export async function readRows<Schema extends z.ZodType>(
+  from: Pick<CommonQueryMethods, "any">,
+  schema: Schema,
+  statement: FragmentSqlToken,
+): Promise<z.output<Schema>[]> {
+  const rows = await from.any(sql.type(z.unknown())`${statement}`);
+  return await new Slices(ANSWER_SLICE_MS).map(rows, (row) => schema.parse(row));
+}
