@@ -9,6 +9,7 @@ import type { ApiKey } from "../../identity/keys.ts";
 import { scopesOfKeys, type LimitsChange } from "../../identity/limits.ts";
 import type { CommonQueryMethods } from "slonik";
 import { ApiError } from "../../lib/api-error.ts";
+import { issueWords } from "./issue-words.ts";
 
 const count = z.int().min(1).max(1_000_000_000).nullable().optional();
 /** The body's form. */
@@ -45,14 +46,14 @@ export const limitsForm = z.strictObject({
 /** undefined: nothing is said; null: all are taken away. @throws ApiError 400 with the path of the field. */
 export function readLimits(value: unknown): LimitsChange | null | undefined {
   if (value === undefined || value === null) return value;
-  const read = limitsForm.safeParse(value);
+  const read = limitsForm.safeParse(value, { reportInput: true });
   if (!read.success) {
     const [issue] = read.error.issues;
     const unknown = issue?.code === "unrecognized_keys" ? issue.keys : [];
     const path = ["limits", ...(issue?.path ?? []).map(String), ...unknown.slice(0, 1)]
       .join(".")
       .slice(0, 200);
-    const why = unknown.length > 0 ? "is not a known field" : (issue?.message ?? "is not valid");
+    const why = issue === undefined ? "is not valid" : issueWords(issue);
     throw new ApiError("invalid_value", `${path}: ${why}.`, { param: path });
   }
   const { credits, models, requests_per_minute, tokens_per_minute, concurrent_requests } = read.data;
