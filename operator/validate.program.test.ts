@@ -1,4 +1,6 @@
 import { spawnSync } from "node:child_process";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
 import { faultLine, validateFolder } from "./validate.ts";
@@ -75,6 +77,21 @@ describe("npm run validate", { timeout: 60_000 }, () => {
   test("a folder is meant from where the user stands, and its files are told from there", () => {
     expect(runFrom(join(root, "hack", "demo"), ".").stdout).toBe("6 objects in 4 files are valid\n");
     expect(runFrom(join(root, golden("broken-file")), "step-3").stdout).toMatch(/^step-3\/all\.yaml:5 /);
+  });
+
+  test("a folder without manifests is told and exits with 2, as a mistyped one has nothing to judge", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
+    try {
+      await writeFile(join(folder, "README.md"), "# Nothing here\n");
+      for (const format of ["text", "json"])
+        expect(run(folder, "--format", format)).toMatchObject({
+          status: 2,
+          stdout: "",
+          stderr: `validate: there is no .yaml, .yml or .json file in ${folder}\n`,
+        });
+    } finally {
+      await rm(folder, { recursive: true });
+    }
   });
 
   test("a folder that is not there and a wrong option exit with 2", () => {

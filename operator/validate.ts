@@ -115,6 +115,8 @@ async function main(): Promise<number> {
   }
   if (!existsSync(folder)) throw new Error(`there is no ${folder}`);
   const { faults, notes, objects, files } = await validateFolder(folder, tenancyOfFlags(values));
+  if (files === 0 && faults.length === 0)
+    throw new Error(`there is no .yaml, .yml or .json file in ${folder}`);
   if (values.format === "json") console.log(JSON.stringify({ objects, files, faults, notes }, null, 2));
   else {
     for (const note of notes) console.error(faultLine(note));
