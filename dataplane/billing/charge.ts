@@ -39,10 +39,7 @@ export async function chargeRows(
   transaction: DatabaseTransactionConnection,
   rows: readonly UsageRow[],
 ): Promise<readonly Account[]> {
-  return await chargeAll(
-    transaction,
-    rows.map((row) => ({ organizationId: row.organizationId, cost: row.cost.total, text: encodeRow(row) })),
-  );
+  return await chargeAll(transaction, rows.map(chargeOf));
 }
 
 /**
@@ -53,24 +50,14 @@ export async function chargeOrSetAside(
   transaction: DatabaseTransactionConnection,
   rows: readonly UsageRow[],
 ): Promise<readonly Account[]> {
-  const touched = [
-    ...(await lockAccounts(
-      transaction,
-      rows.map(({ organizationId }) => organizationId),
-    )),
-  ];
-  for (const row of rows) {
-    try {
-      touched.push(...(await transaction.transaction((savepoint) => chargeRows(savepoint, [row]))));
-    } catch (error) {
-      if (isStoreAway(error)) throw error;
-      const { organizationId, cost } = row;
-      const charge = { organizationId, cost: cost.total, text: encodeRow(row), row };
-      touched.push(...(await refuseRow(transaction, charge, error)));
-    }
-  }
-  return newestOf(touched);
+  return await chargeDoubtful(transaction, rows.map(chargeOf), (error) => !isStoreAway(error));
 }
+
+const chargeOf = (row: UsageRow): Charge => ({
+  organizationId: row.organizationId,
+  cost: row.cost.total,
+  text: encodeRow(row),
+});
 
 /** As `chargeRows`, for rows as they stand in the stream: nothing of them is looked at unless one is refused. */
 export async function chargeAll(
@@ -88,7 +75,7 @@ export async function chargeAll(
   } catch (error) {
     if (!refusesData(error)) throw error;
   }
-  return await chargeDoubtful(transaction, charges);
+  return await chargeDoubtful(transaction, charges, refusesData);
 }
 
 /** Makes a dead letter a usage row, and returns whose that is. null: it is still refused, or still cannot be read. */
@@ -114,11 +101,12 @@ interface ReadCharge extends Charge {
 
 /**
  * At least one of these is refused: sets those aside that cannot be read, and finds the others that the ledger
- * refuses.
+ * refuses. `isRefused`: whether an error says so.
  */
 async function chargeDoubtful(
   transaction: DatabaseTransactionConnection,
   charges: readonly Charge[],
+  isRefused: (error: unknown) => boolean,
 ): Promise<readonly Account[]> {
   const readable: ReadCharge[] = [];
   const unreadable: [Charge, unknown][] = [];
@@ -136,7 +124,7 @@ async function chargeDoubtful(
       readable.map(({ row }) => row.organizationId),
     )),
   ];
-  touched.push(...(await chargeApart(transaction, readable)));
+  touched.push(...(await chargeApart(transaction, readable, isRefused)));
   for (const [charge, reason] of unreadable) touched.push(...(await refuseText(transaction, charge, reason)));
   return newestOf(touched);
 }
@@ -150,6 +138,7 @@ const newestOf = (accounts: readonly Account[]): readonly Account[] => [
 async function chargeApart(
   transaction: DatabaseTransactionConnection,
   charges: readonly ReadCharge[],
+  isRefused: (error: unknown) => boolean,
 ): Promise<readonly Account[]> {
   const [first] = charges;
   if (first === undefined) return [];
@@ -162,15 +151,15 @@ async function chargeApart(
       ),
     );
   } catch (error) {
-    if (!refusesData(error)) throw error;
+    if (!isRefused(error)) throw error;
     if (charges.length === 1) {
       // It may have been charged: nobody pays twice.
       if (isClosedMonth(error)) return await refuseForNobody(transaction, first, error);
       return await refuseRow(transaction, first, error);
     }
     const middle = Math.ceil(charges.length / 2);
-    const accounts = await chargeApart(transaction, charges.slice(0, middle));
-    return [...accounts, ...(await chargeApart(transaction, charges.slice(middle)))];
+    const accounts = await chargeApart(transaction, charges.slice(0, middle), isRefused);
+    return [...accounts, ...(await chargeApart(transaction, charges.slice(middle), isRefused))];
   }
 }
 
