@@ -93,6 +93,17 @@ export const unavailableRows: readonly FieldRow[] = [
   ["container", refused, refused, refused],
   ["mcp_servers", refused, refused, refused, { neutral: [[]] }],
 ];
+/** How Chat and Responses have their answers sampled. */
+export const openaiSamplingRows: readonly FieldRow[] = [
+  [
+    "temperature",
+    mapped,
+    mapped,
+    mapped,
+    { note: "at most 1 toward Messages; with thinking, below 1 dropped" },
+  ],
+  ["top_p", mapped, mapped, mapped, { note: "toward Messages with thinking, below 0.95 dropped" }],
+];
 /** How Chat and Responses have their answers kept and sent. */
 export const openaiAnswerRows: readonly FieldRow[] = [
   ["metadata", dropped, copiedTo("metadata"), copiedTo("metadata"), { neutral: [{}] }],

@@ -7,6 +7,7 @@ import {
   mapped,
   ofAggregators,
   openaiAnswerRows,
+  openaiSamplingRows,
   openaiUserRows,
   refused,
   unavailableRows,
@@ -49,14 +50,7 @@ export const chatFields = fieldTable([
   ["messages.content.prompt_cache_breakpoint", dropped, dropped, dropped],
   ["max_tokens", mapped, mapped, mapped],
   ["max_completion_tokens", mapped, mapped, mapped],
-  [
-    "temperature",
-    mapped,
-    mapped,
-    mapped,
-    { note: "at most 1 toward Messages; with thinking, below 1 dropped" },
-  ],
-  ["top_p", mapped, mapped, mapped, { note: "toward Messages with thinking, below 0.95 dropped" }],
+  ...openaiSamplingRows,
   ["n", refused, refused, refused, { neutral: [1] }],
   [
     "stop",

@@ -7,6 +7,7 @@ import {
   mapped,
   ofAggregators,
   openaiAnswerRows,
+  openaiSamplingRows,
   openaiUserRows,
   refused,
   serverToolParts,
@@ -111,14 +112,7 @@ export const responsesFields = fieldTable([
     { holds: ["type", "name", "namespace", "mode", "tools"], note: "`allowed_tools` filters the tools" },
   ],
   ["parallel_tool_calls", mapped, mapped, mapped],
-  [
-    "temperature",
-    mapped,
-    mapped,
-    mapped,
-    { note: "at most 1 toward Messages; with thinking, below 1 dropped" },
-  ],
-  ["top_p", mapped, mapped, mapped, { note: "toward Messages with thinking, below 0.95 dropped" }],
+  ...openaiSamplingRows,
   [
     "top_logprobs",
     dropped,
