@@ -4,6 +4,14 @@ import type { AdminWorld } from "./admin-world.ts";
 export const ORGANIZATION = "/v1/organizations/api_keys";
 export const PROJECT = "/v1/organization/projects/default/api_keys";
 
+/** A list, as both faces write it. */
+export interface Listed {
+  readonly data: readonly { readonly id: string; readonly name: string }[];
+  readonly has_more: boolean;
+  readonly first_id: string | null;
+  readonly last_id: string | null;
+}
+
 export function keyCalls(world: () => AdminWorld) {
   const admin = (method: string, path: string, body?: unknown, plane = 0) =>
     world().call(world().a.admin, method, path, { ...(body === undefined ? {} : { body }), plane });
@@ -20,7 +28,9 @@ export function keyCalls(world: () => AdminWorld) {
     (await Promise.all([0, 1].flatMap((plane) => [models(key, plane), ask(key, plane)]))).map(
       ({ status }) => status,
     );
+  const list = async (path: string, key = world().a.admin) =>
+    (await world().call(key, "GET", path)).body as unknown as Listed;
   /** What a key's holder is told of it. */
   const own = (key: string, plane = 0) => world().call(key, "GET", "/v1/key", { plane });
-  return { admin, make, ask, models, statuses, own };
+  return { admin, make, ask, models, statuses, list, own };
 }
