@@ -2,7 +2,15 @@
 import { createHash } from "node:crypto";
 import { computedMs } from "../test/fakes/computed.ts";
 import { declaredObject } from "../test/fakes/declared.ts";
-import { large, names, openWorld, organization, prices, type World } from "../test/fakes/snapshot-room.ts";
+import {
+  large,
+  names,
+  openWorld,
+  organization,
+  prices,
+  routeOf,
+  type World,
+} from "../test/fakes/snapshot-room.ts";
 import { beforeEach, describe, expect, test } from "vitest";
 import { conditionOf } from "./plan/conditions.ts";
 
@@ -81,15 +89,9 @@ describe("more than a snapshot holds", () => {
 
   test("costs nobody else a route where short credentials have long names", async () => {
     const wants = (namespace: string, name: string, upstreams: number) =>
-      declaredObject("ModelRoute", namespace, name, {
-        limits: { contextTokens: 1000, maxOutputTokens: 100 },
-        upstreams: Array.from({ length: upstreams }, (_, index) => ({
-          name: `u${index}`,
-          dialect: "Messages",
-          baseURL: "https://a.example",
-          credentials: { secretKeyRef: longNamed(namespace, `${namespace}/${name} ${index}`, "v") },
-        })),
-      });
+      routeOf(namespace, name, upstreams, (seed) => ({
+        credentials: { secretKeyRef: longNamed(namespace, seed, "v") },
+      }));
     const many = Array.from({ length: 180 }, (_, index) => `m${index}`);
     world.objects = [...world.objects, wants("good", "small", 1)];
     await world.reconciler.reconcile();

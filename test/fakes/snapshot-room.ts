@@ -18,17 +18,25 @@ function noise(seed: string, bytes: number): Record<string, string> {
   return headers;
 }
 
-/** A ModelRoute with so many upstreams of 32 headers of 4,000 characters: 40 KiB upstreams make megabytes. */
-export const large = (namespace: string, name: string, upstreams: number) =>
+/** A ModelRoute with so many upstreams, and what each holds beside its address; `seed`: its own. */
+export const routeOf = (
+  namespace: string,
+  name: string,
+  upstreams: number,
+  holding: (seed: string) => object,
+): Declared =>
   declaredObject("ModelRoute", namespace, name, {
     limits: { contextTokens: 1000, maxOutputTokens: 100 },
     upstreams: Array.from({ length: upstreams }, (_, index) => ({
       name: `u${index}`,
       dialect: "Messages",
       baseURL: "https://a.example",
-      headers: noise(`${namespace}/${name} ${index}`, 32 * 4000 - 1),
+      ...holding(`${namespace}/${name} ${index}`),
     })),
   });
+/** Its upstreams have 32 headers of 4,000 characters: ten make more than a megabyte. */
+export const large = (namespace: string, name: string, upstreams: number) =>
+  routeOf(namespace, name, upstreams, (seed) => ({ headers: noise(seed, 32 * 4000 - 1) }));
 export const prices = (namespace: string, models: readonly string[]) =>
   declaredObject("PriceTable", namespace, "default", {
     unit: "Credit",
