@@ -2,50 +2,18 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import type OpenAI from "openai";
-import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { processesOn } from "../fakes/processes-on.ts";
-import { sdkClients } from "../fakes/sdk-clients.ts";
 import { text } from "../fakes/upstream/script.ts";
-import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
-import {
-  printedAndLogged,
-  readKeys,
-  startProduct,
-  temporaryFolder,
-  writeManifests,
-  type Product,
-} from "../integration/product.ts";
+import { printedAndLogged } from "../integration/product.ts";
+import { SharedProduct } from "../integration/shared-product.ts";
 
-const folder = temporaryFolder();
-const manifests = join(folder.path, "manifests");
-const data = join(folder.path, "data");
-let upstream: FakeUpstream;
-let product: Product;
-let keys: ReturnType<typeof readKeys>;
-let openai: OpenAI;
-
-async function start(): Promise<void> {
-  product = await startProduct({ manifests, data });
-  keys = readKeys(data);
-  ({ openai } = sdkClients(product.url, keys.inference));
-}
-
-beforeAll(async () => {
-  upstream = await startUpstream();
-  writeManifests(manifests, upstream.url);
-  await start();
-});
-afterAll(async () => {
-  await product?.stop();
-  await upstream.close();
-  folder[Symbol.dispose]();
-});
-beforeEach(() => upstream.reset());
+const shared = new SharedProduct();
+const { data } = shared;
 
 const answer = "Hello from the other side, said slowly.";
-const ask = () => openai.responses.create({ model: "m-responses", input: "Hello" });
-const models = () => openai.models.list();
+const ask = () => shared.openai.responses.create({ model: "m-responses", input: "Hello" });
+const models = () => shared.openai.models.list();
 
 test.each([
   ["data plane", () => readRun().programs["dataplane/main.ts"]],
@@ -59,34 +27,34 @@ test.each([
 });
 
 test("a restart on the same data keeps the keys", async () => {
-  const before = keys;
-  await product.stop();
-  await start();
-  expect(keys).toEqual(before);
-  upstream.next(text(answer));
+  const before = shared.keys;
+  await shared.product.stop();
+  await shared.start();
+  expect(shared.keys).toEqual(before);
+  shared.upstream.next(text(answer));
   expect((await ask()).output_text).toBe(answer);
 });
 
 test("SIGKILL of npm leaves nothing that blocks the next start", async () => {
-  await product.stop("SIGKILL");
-  await start();
+  await shared.product.stop("SIGKILL");
+  await shared.start();
   expect((await models()).data).toHaveLength(3);
 });
 
 test("SIGINT to the whole group, twice, stops in order", async () => {
-  const group = -(product.process.pid ?? 0);
+  const group = -(shared.product.process.pid ?? 0);
   process.kill(group, "SIGINT");
   await sleep(20);
   process.kill(group, "SIGINT");
-  await product.stop("SIGINT");
+  await shared.product.stop("SIGINT");
   await expect.poll(() => processesOn(data), { timeout: 10_000 }).toEqual([]);
-  await start();
+  await shared.start();
   expect((await models()).data).toHaveLength(3);
 });
 
 test("no key was printed or logged in all of it, neither a client's nor a provider's", () => {
-  const everything = printedAndLogged(product, data);
-  for (const secret of [keys.inference, keys.admin, "provider-key-of-acme"])
+  const everything = printedAndLogged(shared.product, data);
+  for (const secret of [shared.keys.inference, shared.keys.admin, "provider-key-of-acme"])
     expect(everything).not.toContain(secret);
 });
 
