@@ -58,6 +58,31 @@ test.each(Object.entries(longReports))(
   },
 );
 
+test.each(Object.entries(longReports))(
+  "%s is read in portions of days",
+  { timeout: 60_000 },
+  async (_, report) => {
+    const counts: number[] = [];
+    await report(
+      poolOf(
+        () => rows,
+        (count) => counts.push(count),
+      ),
+    );
+    expect(counts).toEqual(Array(DAYS).fill(GROUPS / DAYS));
+  },
+);
+
+test("days with little in them are read together", async () => {
+  const counts: number[] = [];
+  const few = poolOf(
+    () => rows.slice(0, DAYS),
+    (count) => counts.push(count),
+  );
+  await costs(few, "org_a", { start_time: longAsked.start_time }, longNow);
+  expect(counts).toEqual([1, DAYS - 1]);
+});
+
 test.each(Object.keys(longReports))(
   "%s of 100,000 groups needs no more of the heap than its sums, beside its bytes",
   { timeout: 180_000 },

@@ -35,8 +35,22 @@ type Row = ReturnType<typeof rowOf>;
 
 export const longRows = (): Row[] => Array.from({ length: GROUPS }, (_, place) => rowOf(place));
 
-export const poolOf = (rows: () => readonly Row[]): CommonQueryMethods =>
-  ({ any: async () => rows(), oneFirst: async () => start }) as unknown as CommonQueryMethods;
+/** Answers a statement with the rows of its range. `told`: hears how many they are. */
+export const poolOf = (
+  rows: () => readonly Row[],
+  told: (count: number) => void = () => {},
+): CommonQueryMethods =>
+  ({
+    any: async ({ values }: { readonly values: readonly unknown[] }) => {
+      const [from = 0, to = 0] = values.flatMap((value) =>
+        typeof value === "string" && /^\d{4}-\d\d-\d\dT.*Z$/.test(value) ? [Date.parse(value)] : [],
+      );
+      const found = rows().filter(({ at }) => at >= from && at < to);
+      told(found.length);
+      return found;
+    },
+    oneFirst: async () => start,
+  }) as unknown as CommonQueryMethods;
 
 export const longAsked = { starting_at: "2026-03-01", start_time: "2026-03-01" };
 export const longNow = start + DAYS * DAY_MS;
