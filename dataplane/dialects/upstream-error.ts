@@ -25,7 +25,7 @@ export interface UpstreamFailure {
   readonly status: number;
   /** As it came; need not be JSON. */
   readonly body: string | Uint8Array;
-  /** Its `retry-after` header: seconds or an HTTP date; null without one. */
+  /** As its `retry-after` header has it: seconds or an HTTP date; null when it named no time. */
   readonly retryAfter: string | null;
   /** Unix milliseconds, to read a date in `retryAfter`. */
   readonly now: number;

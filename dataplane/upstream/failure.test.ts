@@ -50,6 +50,17 @@ describe("rule 1.14: what a status says of the upstream, and whether another one
     expect([429, 500, 503, 499, 400, 302].map(wait)).toEqual([7000, 7000, 7000, null, null, null]);
     expect(answered(503).retryAfterMs).toBeNull();
   });
+
+  test.each([
+    ["alone", { "retry-after-ms": "12400" }, 13],
+    ["before seconds, as the vendors' clients take it", { "retry-after-ms": "2000", "retry-after": "30" }, 2],
+    ["up to a minute", { "retry-after-ms": "9".repeat(15) }, 60],
+    ["from a second on", { "retry-after-ms": "0.5" }, 1],
+    ["unless it is no number", { "retry-after-ms": "soon", "retry-after": "30" }, 30],
+  ])("retry-after-ms counts %s", (_, headers, seconds) => {
+    const { retryAfterMs, error } = answered(429, headers);
+    expect([retryAfterMs, error.retryAfterSeconds]).toEqual([seconds * 1000, seconds]);
+  });
 });
 
 test("that nothing came of an answer is another failure than one that broke off, or was none", () => {

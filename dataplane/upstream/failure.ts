@@ -214,8 +214,8 @@ export function failureOfStatus(
   own: OwnSecrets,
   now: number,
 ): AttemptFailure {
-  const { status, headers } = head;
-  const [header = null] = [headers["retry-after"]].flat();
+  const { status } = head;
+  const header = retryAfterOf(head);
   const error = upstreamError({
     dialect: upstream.dialect,
     status,
@@ -237,6 +237,16 @@ export function failureOfStatus(
       retryAfterMs: isBusy && header !== null ? retryAfterSeconds(header, now) * 1000 : null,
     },
   );
+}
+
+/**
+ * When an answer's headers say to come again, as `retry-after` has it. OpenAI and Azure send `retry-after-ms`, beside it or
+ * alone, and the vendors' own clients obey that first.
+ */
+function retryAfterOf({ headers }: AnswerHead): string | null {
+  const [exact = ""] = [headers["retry-after-ms"]].flat();
+  const [header = null] = [headers["retry-after"]].flat();
+  return /^\d{1,15}(\.\d+)?$/.test(exact.trim()) ? String(Math.ceil(Number(exact) / 1000)) : header;
 }
 
 /** An error body told with status 200: as if it had been a status. */
