@@ -185,7 +185,8 @@ const blocksOf = (content: MessageParam["content"]): readonly ContentBlockParam[
 
 /**
  * The same check for a conversation that already is in Messages form, where neighbouring turns of one role count
- * as one and a system turn between a call and its results is neither.
+ * as one and a system turn between a call and its results is neither. Two calls that wait for results at once do not share
+ * an id.
  * @param owed ids of calls that may be without a result, one call each.
  * @throws ApiError naming the message.
  */
@@ -202,17 +203,26 @@ export function checkToolResults(messages: readonly MessageParam[], owed: Iterab
           throw unexpectedResult(`messages.${index}.content.${place}`, block.tool_use_id);
       return;
     }
-    const calls = blocks
-      .flatMap((block) => (block.type === "tool_use" ? [block.id] : []))
-      .filter((id) => !excused.delete(id));
     // Two assistant turns in a row are one; anything else has closed the calls before it.
     if (open.size > 0 && messages[index - 1]?.role !== "assistant")
       throw missingResults(`messages.${callsAt}`, [...open]);
-    for (const id of calls) open.add(id);
+    for (const [place, block] of blocks.entries()) {
+      if (block.type !== "tool_use" || excused.delete(block.id)) continue;
+      if (open.has(block.id)) throw usedTwice(`messages.${index}.content.${place}`, block.id);
+      open.add(block.id);
+    }
     callsAt = index;
   });
   if (open.size > 0) throw missingResults(`messages.${callsAt}`, [...open]);
 }
+
+const usedTwice = (path: string, id: string): ApiError =>
+  fieldError(
+    "messages",
+    path,
+    `\`tool_use\` ids must be unique: ${shown(id)} is used twice`,
+    "invalid_request",
+  );
 
 const unexpectedResult = (path: string, id: string): ApiError =>
   fieldError(
