@@ -39,3 +39,23 @@ test("namespaces that cannot be are refused before anything is asked: nothing th
     expect.stringContaining('WATCH_NAMESPACES: "team-a team-b" is not the name of one'),
   ]);
 });
+
+test.each([
+  ["SNAPSHOT_NAME", "Gapura_1", "must be a name of lower-case letters"],
+  ["SNAPSHOT_NAME", "a".repeat(64), "<=63 characters"],
+  ["SEAL_SECRET", "Seal Key", "must be a name of lower-case letters"],
+  ["DATA_PLANE_SELECTOR", "app=data plane", "must be a label selector"],
+])("%s=%s is refused at the start, as no API server would ever take it", (name, value, reason) => {
+  const { status, stderr } = spawnSync(process.execPath, [program], {
+    encoding: "utf8",
+    env: {
+      ...programEnvironment(),
+      POD_NAMESPACE: "gapura",
+      POD_NAME: "operator-1",
+      KUBECONFIG: "/nonexistent",
+      [name]: value,
+    },
+  });
+  expect([status, stderr]).toEqual([2, expect.stringContaining(`operator: ${name}: `)]);
+  expect(stderr).toContain(reason);
+});

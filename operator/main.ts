@@ -5,7 +5,9 @@
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { z } from "zod";
+import { objectName } from "./api/fields.ts";
 import { runFolder } from "./folder/run.ts";
+import { LABEL_MAX_LENGTH, labelSelector } from "./kube/label-selector.ts";
 import {
   readNamespaces,
   readTenancy,
@@ -23,13 +25,13 @@ const environmentSchema = z.object({
   KUBERNETES_SERVICE_HOST: z.string().default(""),
   POD_NAMESPACE: z.string().min(1),
   POD_NAME: z.string().min(1),
-  DATA_PLANE_SELECTOR: z
-    .string()
-    .min(1)
-    .default("app.kubernetes.io/name=gapura,app.kubernetes.io/component=data-plane"),
+  DATA_PLANE_SELECTOR: labelSelector().default(
+    "app.kubernetes.io/name=gapura,app.kubernetes.io/component=data-plane",
+  ),
   OPS_PORT: z.coerce.number().int().min(0).max(65_535).default(9091),
-  SNAPSHOT_NAME: z.string().min(1).max(200).default("gapura"),
-  SEAL_SECRET: z.string().default(""),
+  /** Begins names, and is the value of a label. */
+  SNAPSHOT_NAME: objectName().max(LABEL_MAX_LENGTH).default("gapura"),
+  SEAL_SECRET: z.literal("").or(objectName()).default(""),
   /** `readNamespaces` and `readTenancy` judge these. */
   WATCH_NAMESPACES: z.string().default(""),
   TENANCY: z.string().optional(),

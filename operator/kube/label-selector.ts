@@ -1,0 +1,24 @@
+/** The form of a label selector, so that one that no API server takes is refused where it is set. */
+import { z } from "zod";
+
+/** Of a label's value, and of its key without the prefix. */
+export const LABEL_MAX_LENGTH = 63;
+
+const name = "[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?";
+const key = `(?:[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?/)?${name}`;
+const value = `(?:${name})?`;
+const requirement = new RegExp(
+  `^(?:!\\s*${key}|${key}|${key}\\s*(?:==?|!=)\\s*${value}|${key}\\s+(?:not)?in\\s*\\(\\s*${value}\\s*(?:,\\s*${value}\\s*)*\\))$`,
+);
+
+/** A selector selects by something: an empty one would take every pod for ours. */
+export const labelSelector = () =>
+  z
+    .string()
+    .max(4_096)
+    .refine((text) => requirementsOf(text).every((one) => requirement.test(one)), {
+      error: 'must be a label selector, such as "app.kubernetes.io/name=gapura,tier in (a, b)"',
+    });
+
+/** Commas stand between requirements, and within the brackets of one. */
+const requirementsOf = (text: string): string[] => text.split(/,(?![^(]*\))/).map((one) => one.trim());
