@@ -223,9 +223,13 @@ const limits = withRules(
 
 export const modelRouteSpec = withRules(
   z.strictObject({
-    model: field(modelId(), "Id that clients send. Default: metadata.name.", {
-      example: "claude-sonnet-5-5",
-    }).optional(),
+    model: field(
+      modelId(),
+      "Id that clients send; required where metadata.name has more than 128 characters. Default: metadata.name.",
+      {
+        example: "claude-sonnet-5-5",
+      },
+    ).optional(),
     aliases: field(set(modelId(), 64), "Ids that are accepted too; not listed by /v1/models.", {
       example: ["claude-sonnet-latest"],
     }).optional(),

@@ -336,6 +336,27 @@ describe("what is published", () => {
   });
 });
 
+test("a route called by a name that is too long for a model id is asked for one", () => {
+  const spec = { limits, upstreams: [upstream] };
+  const faults = (length: number, more: object = {}) => {
+    const object = declare("ModelRoute", "m".repeat(length), { ...spec, ...more });
+    const { verdicts } = compile({
+      objects: [object, table(["m".repeat(128), "short"])],
+      secrets,
+      published: null,
+    });
+    return verdicts.find((verdict) => verdict.object === object)?.accepted;
+  };
+  expect([faults(128), faults(129, { model: "short" })]).toEqual([[], []]);
+  expect(faults(129)).toEqual([
+    {
+      reason: "Invalid",
+      path: "spec.model",
+      message: "is required, as metadata.name is no model id (at most 128 characters)",
+    },
+  ]);
+});
+
 describe("a credential", () => {
   const priced = table(["model-0", "model-1"]);
   const keyed = (name: string) => ({ credentials: { secretKeyRef: { name, key: "k" } } });

@@ -1,4 +1,6 @@
 /** Whether an object is compiled at all, and whether what it served before may stand in for it. */
+import { modelId } from "../api/fields.ts";
+import type { ModelRouteSpec } from "../api/model-route.ts";
 import type { Declared, Fault } from "./objects.ts";
 import { readSpec } from "./read-spec.ts";
 import { notPermitted, type Tenancy } from "./tenancy.ts";
@@ -24,6 +26,22 @@ export const judgeBy =
     if (refusal !== undefined) return { ok: false, faults: [refusal.fault], keepsLast: refusal.keepsLast };
     const read = readSpec(object);
     if (!read.ok) return { ...read, keepsLast: true };
-    const faults = notPermitted(object, read.spec, tenancy);
+    const faults = [...withoutModel(object, read.spec), ...notPermitted(object, read.spec, tenancy)];
     return faults.length === 0 ? read : { ok: false, faults, keepsLast: true };
   };
+
+const asModel = modelId();
+
+/** Of a route that is called by metadata.name, which may be longer than a model id, so that no price can name it. */
+function withoutModel({ kind, name }: Declared, spec: unknown): readonly Fault[] {
+  if (kind !== "ModelRoute" || (spec as ModelRouteSpec).model !== undefined) return [];
+  const { error } = asModel.safeParse(name);
+  if (error === undefined) return [];
+  return [
+    {
+      reason: "Invalid",
+      path: "spec.model",
+      message: "is required, as metadata.name is no model id (at most 128 characters)",
+    },
+  ];
+}
