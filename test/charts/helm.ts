@@ -91,11 +91,14 @@ export function render(values: unknown, release = "gapura", namespace = "gw"): P
   return known;
 }
 
-async function template(values: unknown, release: string, namespace: string): Promise<Rendered> {
-  const { status, out, err } = await helm(
-    ["template", release, "charts/gapura", "--namespace", namespace],
-    values,
-  );
+/** The same of any chart, by its folder. */
+export async function template(
+  values: unknown,
+  release: string,
+  namespace: string,
+  chart = "charts/gapura",
+): Promise<Rendered> {
+  const { status, out, err } = await helm(["template", release, chart, "--namespace", namespace], values);
   if (status !== 0) throw new Error(err);
   const objects = parseAllDocuments(out)
     .map((document) => document.toJSON() as KubeObject | null)

@@ -34,10 +34,16 @@ gapura:{{ .Release.Namespace }}:{{ include "gapura.fullname" . }}
 {{ (ne $image.digest "") | ternary (printf "%s@%s" $image.repository $image.digest) (printf "%s:%s" $image.repository ($image.tag | default .Chart.AppVersion)) }}
 {{- end -}}
 
-{{/* Labels that select one release's pods of one component: call with (list . "data-plane"). */}}
+{{/* Labels that select what one install has. Of two in one release, which a chart of somebody's own has under aliases, the
+alias is the chart's name. */}}
+{{- define "gapura.install" -}}
+app.kubernetes.io/name: {{ include "gapura.short" .Chart.Name | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
+{{- end -}}
+
+{{/* Labels that select one install's pods of one component: call with (list . "data-plane"). */}}
 {{- define "gapura.selector" -}}
-app.kubernetes.io/name: gapura
-app.kubernetes.io/instance: {{ (index . 0).Release.Name | quote }}
+{{ include "gapura.install" (index . 0) }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
