@@ -1,5 +1,5 @@
 /** Images and documents between their forms: base64 sources in the hub, data URLs in Chat and Responses. */
-import type { Cursor } from "./cursor.ts";
+import { type Cursor, fieldError } from "./cursor.ts";
 import type { DocumentBlock, DocumentSource, ImageBlock, ImageSource } from "./messages/types.ts";
 
 /** What every dialect takes as an image (dialects.md §D1). */
@@ -52,11 +52,9 @@ export function readFileData(file: Cursor, filename: string | undefined): Docume
   const { mediaType, data } = parsed;
   if (mediaType === "application/pdf") return { type: "base64", media_type: mediaType, data };
   if (isTextType(mediaType)) return { type: "text", media_type: "text/plain", data: decoded(data) };
-  return file.fail(
-    "file_data",
-    `files of type ${mediaType || "unknown"} cannot be read`,
-    "unsupported_content",
-  );
+  // Its content may stand here in the place of a `file_id`: what holds either is named.
+  const problem = `files of type ${mediaType || "unknown"} cannot be read`;
+  throw fieldError(file.style, file.path, problem, "unsupported_content");
 }
 
 /** The text of what stands in `file_data`; null where that is no text. */
