@@ -92,7 +92,7 @@ output \`image\` where it has \`imageOutput\`, from Chat clients to Chat upstrea
 400 elsewhere, as are outputs of other kinds.
 **account**: names an account of the provider, or what it shall serve and be paid for; never goes, in whichever dialect. The beta \`context-1m-…\` goes where the table has \`tiers\`,
 \`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`, as is one that an upstream refuses, which is asked again without it
-(under strict the client gets the refusal). What is charged: [billing.md](billing.md).
+(under strict, or where \`speed\` asks for its tier, the client gets the refusal). What is charged: [billing.md](billing.md).
 
 This page is generated (\`npm run generate\`) from \`request-fields.ts\` of each dialect (\`dataplane/dialects/\`).`;
 

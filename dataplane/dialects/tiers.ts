@@ -128,9 +128,7 @@ export function planTiers({ fields, beta, client, upstreams }: TierRequest, offe
     if (isOffered && (name !== "mode" || offers.thinking)) asked[name] = value;
     else dropped.push(fieldNames[name]);
   }
-  // A name may stand there twice: also where a client sends the header twice.
-  const betas =
-    beta === undefined || beta.trim() === "" ? [] : [...new Set(beta.split(",").map((name) => name.trim()))];
+  const betas = betaNames(beta);
   const kept = betas.filter((name) => goes(name, offers));
   const isStandard =
     fields.service_tier !== undefined &&
@@ -140,10 +138,7 @@ export function planTiers({ fields, beta, client, upstreams }: TierRequest, offe
   const isRegionless = client === "messages" && fields.inference_geo === "global";
   const standard = dialects.filter((dialect) => isStandard || choosable(dialect, offered).length === 0);
   return {
-    dropped: [
-      ...dropped,
-      ...betas.filter((name) => !kept.includes(name)).map((name) => `anthropic-beta:${name}`),
-    ],
+    dropped: [...dropped, ...betas.filter((name) => !kept.includes(name)).map(droppedBeta)],
     // Unchanged, unless one of them stays (service.md "Versioning").
     betas: kept.length === 0 ? null : kept.length === betas.length ? (beta ?? null) : kept.join(","),
     standard,
@@ -236,14 +231,29 @@ export function servedTiers(
   return { tiers: isStandard ? null : { charged, doubtful }, isPriced };
 }
 
-/** A provider may read names in any letter case. */
-function goes(beta: string, { tiers, longPrompts }: Offers): boolean {
+/** The names in the header `anthropic-beta`, each once: a client may send one twice, or the header. */
+export const betaNames = (header: string | null | undefined): string[] => [
+  ...new Set((header ?? "").split(",").flatMap((name) => name.trim() || [])),
+];
+
+/** How `x-gapura-dropped` names a beta that stays here. */
+export const droppedBeta = (name: string): string => `anthropic-beta:${name}`;
+
+/** The tier that a beta needs, null: any price of long prompts; undefined: it costs nothing. */
+function tierOfBeta(beta: string): string | null | undefined {
+  // A provider may read names in any letter case.
   const name = beta.toLowerCase();
-  const priced = pricedBetas.find(([beginning]) => name.startsWith(beginning));
-  if (priced === undefined) return true;
-  const [, tier] = priced;
-  return tier === null ? longPrompts : tiers.includes(tier);
+  return pricedBetas.find(([beginning]) => name.startsWith(beginning))?.[1];
 }
+
+function goes(beta: string, { tiers, longPrompts }: Offers): boolean {
+  const tier = tierOfBeta(beta);
+  return tier === undefined || (tier === null ? longPrompts : tiers.includes(tier));
+}
+
+/** Whether a beta belongs to a tier that the request asks for, by which it is charged. */
+export const isBetaOfTier = (beta: string, asked: TierFields): boolean =>
+  Object.values(asked).includes(tierOfBeta(beta));
 
 /** A parsed request without what stays here. */
 export function withoutDropped(body: JsonObject, { dropped }: TierPlan): JsonObject {

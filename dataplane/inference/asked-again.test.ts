@@ -144,6 +144,26 @@ describe("betas that an upstream refuses", () => {
   });
 
   test.each([
+    ["a-1,a-1-b", "The beta header a-1-b is unknown.", "a-1", "anthropic-beta:a-1-b"],
+    ["a-1, ,b-2,", "Unknown beta value: a-1.", "b-2", "anthropic-beta:a-1"],
+    ["a-1,,b-2", "invalid beta flag", undefined, "anthropic-beta:a-1, anthropic-beta:b-2"],
+  ])("are told apart: %s, %s", async (sent, message, left, dropped) => {
+    fake.next(refusing(message), hello);
+    const call = callTo("messages", bodyOf("messages"), { headers: { "anthropic-beta": sent } });
+    await serve(call);
+    expect(toldBetas()).toEqual([sent, left]);
+    expect(call.sink.headers["x-gapura-dropped"]).toBe(dropped);
+  });
+
+  test("cost no reasoning under strict, whatever words their names hold", async () => {
+    fake.next(refusing(unexpected), hello);
+    const headers = { "anthropic-beta": betas, "x-gapura-strict": "true" };
+    const error = await refusal(callTo("messages", bodyOf("messages", withReasoning.messages), { headers }));
+    expect(error).toMatchObject({ code: "invalid_request", message: unexpected });
+    expect(fake.requests).toHaveLength(1);
+  });
+
+  test.each([
     ["under strict", { "anthropic-beta": betas, "x-gapura-strict": "true" }],
     ["without betas", {}],
   ])("the refusal is the client's %s", async (_when, headers) => {

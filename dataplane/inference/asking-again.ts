@@ -1,6 +1,6 @@
 /** What an upstream refuses of a request that can do without it: it is left out, or put in another way, and asked for again. */
 import type { OwnField } from "../dialects/own-fields.ts";
-import { refusedBetas } from "./refused-betas.ts";
+import { refusedBetas, type SentBetas } from "./refused-betas.ts";
 import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
 import { rejectsSystemTurns } from "./rejected-system-turns.ts";
 import { refusedOwn } from "./unknown-fields.ts";
@@ -12,8 +12,7 @@ export interface RefusedRequest {
   readonly reasoningAsked: boolean;
   /** Fields of own-fields.ts that it has: an upstream may be asked again without them. */
   readonly own: readonly OwnField[];
-  /** Those that it may be asked again without; null: none. */
-  readonly betas: string | null;
+  readonly betas: SentBetas;
 }
 
 /** `reasoning`: of earlier turns, which another account made (rule 2.17). */
@@ -23,7 +22,8 @@ type RefusedPart = "betas" | "system turns" | "own fields" | "reasoning's conten
 export function refusedPart(error: unknown, refused: RefusedRequest): RefusedPart | null {
   const { converted, reasoningAsked, own, betas } = refused;
   // First, because a beta's name may hold the others' words.
-  if (refusedBetas(error, betas).length > 0) return "betas";
+  const names = refusedBetas(error, betas);
+  if (names !== null) return names.length > 0 ? "betas" : null;
   if (converted && rejectsSystemTurns(error)) return "system turns";
   if (refusedOwn(error, own).length > 0) return "own fields";
   if (reasoningAsked && cannotSealReasoning(error)) return "reasoning's content";

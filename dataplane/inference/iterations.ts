@@ -17,8 +17,8 @@ import { answerEvents } from "./loop-answer.ts";
 import { inputSizeOf, type LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
 import type { ToolServices } from "./serve-tools.ts";
-import { leaveOutBetas, refusedBetas } from "./refused-betas.ts";
-import { betasToward, refusedOwn, servedWithout, proofLost, tellWithout } from "./unknown-fields.ts";
+import { leaveOutBetas, refusedBetas, sentBetas } from "./refused-betas.ts";
+import { refusedOwn, servedWithout, proofLost, tellWithout } from "./unknown-fields.ts";
 
 export class Iterations {
   readonly #services: ToolServices;
@@ -69,11 +69,11 @@ export class Iterations {
     const [upstream, written] = [this.#asked, this.#written];
     if (upstream === null || written === null) return false;
     const { own } = written;
-    const betas = isStrict(call) ? null : betasToward(tiers, upstream);
+    const betas = sentBetas(tiers, upstream, isStrict(call));
     const part = refusedPart(refusal, { converted: false, reasoningAsked: false, own, betas });
     if (part === "betas") {
       proofLost(tiers, upstream);
-      leaveOutBetas(tiers, upstream, refusedBetas(refusal, betas));
+      leaveOutBetas(tiers, upstream, refusedBetas(refusal, betas) ?? []);
     } else if (part === "own fields") tellWithout(tiers, upstream, refusedOwn(refusal, own));
     else if (part === "reasoning" && written.reasoning) {
       proofLost(tiers, upstream);

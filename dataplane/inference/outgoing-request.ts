@@ -15,8 +15,8 @@ import { keepItemOf } from "./item-references.ts";
 import { checkMedia, checkTextOnly } from "./refuse.ts";
 import type { RequestBody } from "./request-body.ts";
 import { tierPlan } from "./tier-plan.ts";
-import { leaveOutBetas, refusedBetas } from "./refused-betas.ts";
-import { betasToward, planToward, refusedOwn, proofLost, tellWithout } from "./unknown-fields.ts";
+import { betasToward, leaveOutBetas, refusedBetas, sentBetas } from "./refused-betas.ts";
+import { planToward, refusedOwn, proofLost, tellWithout } from "./unknown-fields.ts";
 
 /** What a Messages client without a version is taken to speak (service.md "Headers"). */
 const DEFAULT_VERSION = "2023-06-01";
@@ -158,11 +158,11 @@ export class OutgoingRequest {
     const { asked: upstream, tiers } = this;
     if (upstream === null) return false;
     const { path, reasoningAsked, own } = this.sent;
-    const betas = isStrict(this.#call) ? null : betasToward(this.tiers, upstream);
+    const betas = sentBetas(tiers, upstream, isStrict(this.#call));
     switch (refusedPart(refusal, { converted: path === "convert", reasoningAsked, own, betas })) {
       case "betas":
         proofLost(tiers, upstream);
-        leaveOutBetas(tiers, upstream, refusedBetas(refusal, betas));
+        leaveOutBetas(tiers, upstream, refusedBetas(refusal, betas) ?? []);
         return true;
       case "system turns":
         proofLost(tiers, upstream);

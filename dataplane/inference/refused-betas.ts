@@ -3,7 +3,7 @@
  * server of the Messages dialect knows them.
  */
 import type { Upstream } from "../config/schema.ts";
-import type { TierPlan } from "../dialects/tiers.ts";
+import { betaNames, droppedBeta, isBetaOfTier, type TierPlan } from "../dialects/tiers.ts";
 import { refusalOf } from "../dialects/upstream-error.ts";
 
 /** How upstreams name the header or its values: Anthropic and Vertex AI, then Bedrock. */
@@ -12,15 +12,29 @@ const rejection = /anthropic[-_]beta|\bbeta (?:flag|header|value)/i;
 /** What requests, known by their plans, leave out toward which upstreams. */
 const leftOut = new WeakMap<TierPlan, Map<Upstream, ReadonlySet<string>>>();
 
-const namesIn = (betas: string): string[] => betas.split(",").map((name) => name.trim());
+/** The betas that an upstream was sent. */
+export interface SentBetas {
+  readonly names: readonly string[];
+  /** Those that stay in the request, whatever the upstream says. */
+  readonly needed: readonly string[];
+}
 
-/** Of the betas that an upstream was sent those that it refuses: the ones that it names, or all. */
-export function refusedBetas(error: unknown, sent: string | null): readonly string[] {
+/** Under strict nothing is left out; and the beta of a tier that is asked for is not, as the tier would be charged. */
+export function sentBetas(plan: TierPlan, upstream: Upstream, strict: boolean): SentBetas {
+  const names = betaNames(betasToward(plan, upstream));
+  return { names, needed: strict ? names : names.filter((name) => isBetaOfTier(name, plan.asked)) };
+}
+
+/**
+ * Of the betas that an upstream was sent those that it refuses, and the request can do without: the ones that it names, or
+ * all. null: the refusal is about something else.
+ */
+export function refusedBetas(error: unknown, { names, needed }: SentBetas): readonly string[] | null {
   const refusal = refusalOf(error);
-  if (sent === null || refusal === null || !rejection.test(refusal.message)) return [];
-  const names = namesIn(sent);
-  const named = names.filter((name) => refusal.message.includes(name));
-  return named.length > 0 ? named : names;
+  if (names.length === 0 || refusal === null || !rejection.test(refusal.message)) return null;
+  const words = new Set(refusal.message.split(/[^\w.-]|\.(?!\w)/));
+  const named = names.filter((name) => words.has(name));
+  return (named.length > 0 ? named : names).filter((name) => !needed.includes(name));
 }
 
 /** From now on the request goes to this upstream without these betas. */
@@ -32,11 +46,15 @@ export function leaveOutBetas(plan: TierPlan, upstream: Upstream, names: readonl
 /** The plan as this upstream takes it: what stays here is named like any other beta that does. */
 export function withoutRefusedBetas(plan: TierPlan, upstream: Upstream): TierPlan {
   const refused = leftOut.get(plan)?.get(upstream);
-  if (refused === undefined || plan.betas === null) return plan;
-  const kept = namesIn(plan.betas).filter((name) => !refused.has(name));
+  if (refused === undefined) return plan;
+  const kept = betaNames(plan.betas).filter((name) => !refused.has(name));
   return {
     ...plan,
     betas: kept.length === 0 ? null : kept.join(","),
-    dropped: [...plan.dropped, ...Array.from(refused, (name) => `anthropic-beta:${name}`)],
+    dropped: [...plan.dropped, ...Array.from(refused, droppedBeta)],
   };
 }
+
+/** The header's value for this upstream; null: none. */
+export const betasToward = (plan: TierPlan, upstream: Upstream): string | null =>
+  upstream.dialect === "messages" ? withoutRefusedBetas(plan, upstream).betas : null;

@@ -228,6 +228,32 @@ describe.each(ways)("service_tier, %s", (way) => {
   });
 });
 
+describe.each(ways)("the beta of a tier that is asked for, %s", (way) => {
+  const fast = "fast-mode-2026-02-01";
+  const refused = (message: string): Step => ({ error: { status: 400, message } });
+  const named = `Unexpected value(s) \`${fast}\` for the \`anthropic-beta\` header.`;
+  const toldBetas = () => fake.requests.map(({ headers }) => headers["anthropic-beta"]);
+
+  test("is not left out where its upstream refuses it: the tier would be charged and not served", async () => {
+    for (const message of [named, "invalid beta flag"]) {
+      fake.reset();
+      fake.next(refused(message), refused(message), hello());
+      const headers = { "anthropic-beta": `${fast},other-1` };
+      const call = asked("messages", "messages", way, { speed: "fast" }, headers);
+      expect(await refusal(call)).toMatchObject({ code: "invalid_request", message });
+      expect(toldBetas()).toEqual(message === named ? [`${fast},other-1`] : [`${fast},other-1`, fast]);
+    }
+  });
+
+  test("is where the request does not ask for the tier", async () => {
+    fake.next(refused(named), hello());
+    const call = asked("messages", "messages", way, {}, { "anthropic-beta": `${fast},other-1` });
+    await serve(call);
+    expect(toldBetas()).toEqual([`${fast},other-1`, "other-1"]);
+    expect(chargeOf(call)).toMatchObject({ total: standardCost, serviceTier: "standard" });
+  });
+});
+
 test.each(["whole", "streamed"] as const)("each call of a tool loop by its own tier, %s", async (way) => {
   fake.next(
     {

@@ -37,10 +37,6 @@ export function planToward(plan: TierPlan, upstream: Upstream, now = steadyClock
   return { ...taken, unknown: [...unknown], standard: unknown.has("service_tier") ? [] : plan.standard };
 }
 
-/** The betas that this upstream is sent; null: none. */
-export const betasToward = (plan: TierPlan, upstream: Upstream): string | null =>
-  upstream.dialect === "messages" ? planToward(plan, upstream).betas : null;
-
 /** Of these fields those that an upstream may have refused. */
 export function refusedOwn(error: unknown, held: readonly OwnField[]): readonly OwnField[] {
   const refusal = refusalOf(error);
