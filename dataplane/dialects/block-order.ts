@@ -186,7 +186,8 @@ export class BlockOrder {
       index: this.#nextIndex,
       content_block: emptyBlock(piece),
     });
-    if (piece.held !== "") this.#events.push(this.#delta(piece, piece.held, piece.heldLogprobs));
+    if (piece.held !== "" || piece.heldLogprobs.length > 0)
+      this.#events.push(this.#delta(piece, piece.held, piece.heldLogprobs));
     piece.held = "";
     piece.heldLogprobs = [];
     return true;

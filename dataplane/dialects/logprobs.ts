@@ -84,4 +84,9 @@ export class WaitingLogprobs {
     }
     return this.#waiting.splice(0, count);
   }
+
+  /** All that wait still, at the end of the text. */
+  rest(): Logprob[] {
+    return this.#waiting.splice(0);
+  }
 }

@@ -9,7 +9,7 @@ import type { Cursor } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
 import { messageEnd } from "./messages/events.ts";
 import { WaitingLogprobs } from "./logprobs.ts";
-import type { MessagesEvent, MessagesResponse, MessagesUsage, TextBlock } from "./messages/types.ts";
+import type { Logprob, MessagesEvent, MessagesResponse, MessagesUsage, TextBlock } from "./messages/types.ts";
 
 /** A client's stop sequences. Chat takes one as it is, too. @throws ApiError when they are no texts, or too long. */
 export function readStops(root: Cursor, field: string): readonly string[] {
@@ -172,7 +172,8 @@ export class StopCutter {
     if (event.type === "content_block_delta") this.#begin(said);
     if (event.type === "content_block_stop" && this.#open !== null) {
       this.#begin(said);
-      this.#say(this.#open.matcher.end(), said);
+      const { matcher, logprobs } = this.#open;
+      this.#say(matcher.end(), logprobs.rest(), said);
       this.#open = null;
     }
     said.push(event);
@@ -180,8 +181,9 @@ export class StopCutter {
 
   #text(piece: string, said: MessagesEvent[], usage: () => MessagesUsage): void {
     if (this.#open === null) return;
-    const { text, stop } = this.#open.matcher.push(piece);
-    this.#say(text, said);
+    const { matcher, logprobs } = this.#open;
+    const { text, stop } = matcher.push(piece);
+    this.#say(text, text === "" ? [] : logprobs.take(text), said);
     if (stop === null) return;
     const { start, index } = this.#open;
     this.isCut = true;
@@ -189,10 +191,9 @@ export class StopCutter {
     said.push(...messageEnd(endedBy(stop, this.#calls), usage()));
   }
 
-  #say(text: string, said: MessagesEvent[]): void {
-    if (text === "" || this.#open === null) return;
+  #say(text: string, logprobs: readonly Logprob[], said: MessagesEvent[]): void {
+    if (this.#open === null || (text === "" && logprobs.length === 0)) return;
     this.#begin(said);
-    const logprobs = this.#open.logprobs.take(text);
     said.push({
       type: "content_block_delta",
       index: this.#open.index,

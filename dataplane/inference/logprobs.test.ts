@@ -173,11 +173,35 @@ describe.each(cells)("a %s client of a %s upstream", (client, upstream) => {
 });
 
 test("text that only the end of a Responses stream tells has its tokens too", async () => {
-  const { chat, responses } = streams;
-  expect(chat.length).toBeGreaterThan(0);
-  const [created, added, , , , done, ...rest] = responses as [string, string, string, string, string, string];
-  const { wire } = await answer("chat", "responses", wishes.chat, [created, added, done, ...rest]);
+  const script = streams.responses.filter((one) => !one.startsWith("event: response.output_text.delta"));
+  const { wire } = await answer("chat", "responses", wishes.chat, script);
   expect(told("chat", wire)).toEqual(tokens);
+});
+
+test("so has text whose tokens only its end tells, with a stop sequence that does not come", async () => {
+  const script = streams.responses.map((one) =>
+    one.startsWith("event: response.output_text.delta")
+      ? one.replace(/"logprobs":.*\}/, '"logprobs":[]}')
+      : one,
+  );
+  for (const stop of [{}, { stop: "###" }, { stop: "!!" }]) {
+    fake.reset();
+    const { wire } = await answer("chat", "responses", { ...wishes.chat, ...stop }, script);
+    expect(told("chat", wire)).toEqual(tokens);
+  }
+});
+
+test("tokens of a call are not told as the text's before it", async () => {
+  const call = { index: 0, id: "call_1", type: "function", function: { name: "f", arguments: "{}" } };
+  const script = [
+    ...streams.chat.slice(0, -2),
+    chunk({ delta: { tool_calls: [call] }, logprobs: { content: [logprobOf("<call>", -3)], refusal: null } }),
+    chunk({ delta: {}, finish_reason: "tool_calls", logprobs: null }),
+    "data: [DONE]\n\n",
+  ];
+  const tools = [{ type: "function", name: "f", parameters: { type: "object" } }];
+  const { wire } = await answer("responses", "chat", { ...wishes.responses, tools }, script);
+  expect(told("responses", wire)).toEqual(tokens);
 });
 
 test("an answer that is cut at a stop sequence keeps the tokens of what is left", async () => {

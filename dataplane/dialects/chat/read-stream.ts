@@ -109,14 +109,15 @@ export class ChatStreamReader implements StreamReader {
   #delta(delta: JsonObject, logprobs: readonly Logprob[]): void {
     const { text, thinking, refusal } = saidIn(delta);
     if (thinking !== "") this.#say("thinking", thinking);
-    // Servers may tell those of calls as well.
-    if (text !== "" || (logprobs.length > 0 && this.#blocks.last()?.kind === "text"))
-      this.#say("text", text, logprobs);
+    const calls = callsIn(delta);
+    // Without a text they may be a call's, as some servers tell those too.
+    const areOfText = logprobs.length > 0 && calls.length === 0 && this.#blocks.last()?.kind === "text";
+    if (text !== "" || areOfText) this.#say("text", text, logprobs);
     if (refusal !== "") {
       this.#refused = true;
       this.#say("text", refusal);
     }
-    for (const call of callsIn(delta)) this.#call(objectOf(call));
+    for (const call of calls) this.#call(objectOf(call));
   }
 
   #say(kind: Exclude<PieceKind, "tool_use">, text: string, logprobs?: readonly Logprob[]): void {
