@@ -3,6 +3,7 @@
  * 4.3, 4.4, 4.8). Pure.
  */
 import { RESERVED_LIMIT } from "../billing/rate-limits.ts";
+import { upstreamStatus } from "../dialects/upstream-error.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { NoAnswer } from "../upstream/failure.ts";
 import { NOT_BEGUN } from "./item-lease.ts";
@@ -133,11 +134,6 @@ const isAway = (error: ApiError): boolean =>
 
 /** An upstream said no to this request, and answers others. */
 export const isUpstreamRefusal = (error: ApiError): boolean => (upstreamStatus(error) ?? 500) < 500;
-
-function upstreamStatus({ cause }: ApiError): number | null {
-  const { upstreamStatus: status } = (cause ?? {}) as { upstreamStatus?: unknown };
-  return typeof status === "number" ? status : null;
-}
 
 /** 0.5 s, 1 s, 2 s … 60 s, each up to half as long again. */
 export function backOff(faults: number, random: number): number {

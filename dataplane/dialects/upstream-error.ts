@@ -5,6 +5,7 @@
  */
 import { ApiError } from "../lib/api-error.ts";
 import type { ErrorCode } from "../lib/api-error.ts";
+import { isObject } from "../lib/json-object.ts";
 import { closedJson } from "../lib/json-prefix.ts";
 import { type ClientPlaces, type PlacedField, placedFields } from "./client-places.ts";
 import type { Dialect } from "./dialect.ts";
@@ -350,9 +351,23 @@ export function inBandError(body: JsonObject): ApiError {
   return ours(code, { inBand: { type: error.type, code: error.code } });
 }
 
+/** The status by which an upstream refused or failed; null: the error is of something else. */
+export function upstreamStatus({ cause }: ApiError): number | null {
+  const { upstreamStatus: status } = (cause ?? {}) as { upstreamStatus?: unknown };
+  return typeof status === "number" ? status : null;
+}
+
 /** Whether it tells what an upstream said, by its status or inside an answer, and not what happened here. */
-export const isOfUpstream = ({ cause }: ApiError): boolean =>
-  typeof cause === "object" && cause !== null && ("upstreamStatus" in cause || "inBand" in cause);
+export const isOfUpstream = (error: ApiError): boolean =>
+  upstreamStatus(error) !== null || inBandSaying(error) !== null;
+
+/** What an upstream's error inside an answer called itself; null: it is none, or the client is told in its words. */
+export function inBandSaying({
+  cause,
+}: ApiError): { readonly type?: unknown; readonly code?: unknown } | null {
+  const { inBand } = (cause ?? {}) as { inBand?: unknown };
+  return isObject(inBand) ? inBand : null;
+}
 
 /** By `code` first, then by `type`; what is not listed (keys, quota, permissions, servers) is ours to mend: 502. */
 const inBandCodes: ReadonlyMap<string, OwnCode> = new Map<string, OwnCode>([

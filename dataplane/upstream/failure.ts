@@ -10,6 +10,7 @@ import {
   type OwnSecrets,
   retryAfterSeconds,
   sayingOf,
+  inBandSaying,
   upstreamError,
   withoutOwn,
   withoutSecrets,
@@ -255,8 +256,7 @@ export const failureOfErrorBody = (data: Buffer, own: () => OwnSecrets): Attempt
 
 /** The same of an error that was read already (`inBandError`), such as a stream's first event. */
 export function failureOfError(error: ApiError): AttemptFailure {
-  const { inBand } = (error.cause ?? {}) as { inBand?: { type?: unknown; code?: unknown } };
-  const { type, code } = inBand ?? {};
+  const { type, code } = inBandSaying(error) ?? {};
   const status = ACCOUNT_WORDS.get(String(code)) ?? ACCOUNT_WORDS.get(String(type)) ?? error.kind.status;
   const saying = typeof code === "string" && code !== "" ? code : type;
   const reason =
