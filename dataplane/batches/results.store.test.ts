@@ -45,3 +45,21 @@ test("one that is taken away in its middle breaks off", async () => {
   await pool.query(sql.unsafe`delete from batch_items where batch_id = ${id} and number = 1`);
   await expect(read.next()).rejects.toThrow("taken away");
 });
+
+test("those of items that never ran are not read all at once, however long their custom_ids are", async () => {
+  const count = 100;
+  const cancelled = await insertBatch(pool, count);
+  await pool.query(sql.unsafe`
+    update batch_items set state = 'canceled', custom_id = ${JSON.stringify("\u2028".repeat(21_000))} where batch_id = ${cancelled}
+  `);
+  const pieces: Buffer[] = [];
+  for await (const piece of resultLines(
+    pool,
+    { id: cancelled, form: "openai", total: count, succeeded: 0 },
+    "errors",
+  ))
+    pieces.push(piece);
+  expect(Buffer.concat(pieces).toString().split("\n")).toHaveLength(count + 1);
+  // Escaped each has twice as many bytes as in its row.
+  expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThanOrEqual(4 * MiB + 100_000);
+});

@@ -37,13 +37,14 @@ export async function* resultLines(
   }[which];
   let missing = { all: total, output: succeeded, errors: total - succeeded }[which];
   for (let after = -1; ;) {
-    // The first row always, further ones as long as they are small: one row may be as large as an answer.
+    // The first row always, further ones as long as they are small: one row may be as large as an answer, and the line of an
+    // item that never ran is little more than its custom_id, which may have 64 KiB.
     const rows = await db.any(sql.type(lineSchema)`
       select number, custom_id as "customId", request_id as "requestId", state, "lineBytes",
         case when "lineBytes" <= ${BYTES_AT_ONCE} then line end as line
       from (
         select *, coalesce(octet_length(line), 0) as "lineBytes",
-          sum(coalesce(octet_length(line), 0)) over (order by number) as bytes,
+          sum(coalesce(octet_length(line), 0) + octet_length(custom_id)) over (order by number) as bytes,
           row_number() over (order by number) as place
         from (
           select * from batch_items
