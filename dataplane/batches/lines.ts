@@ -149,12 +149,40 @@ function onOneLine(json: Buffer): Buffer {
   return line;
 }
 
-/** By bytes, so that whatever else there is stays as it is. */
-const escapeEnds = (json: Buffer): Buffer =>
-  Buffer.from(
-    json.toString("latin1").replace(/\xc2\x85|\xe2\x80[\xa8\xa9]/g, (end) => {
-      const [unit = ""] = Buffer.from(end, "latin1").toString("utf8");
-      return `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`;
-    }),
-    "latin1",
-  );
+/**
+ * By bytes, so that whatever else there is stays as it is; without a call for each end, as a text may hold nothing else and
+ * everybody waits meanwhile.
+ */
+function escapeEnds(json: Buffer): Buffer {
+  let ends = 0;
+  for (let at = 0; at < json.length; at += 1) if (otherEndAt(json, at) >= 0) ends += 1;
+  const escaped = Buffer.allocUnsafe(json.length + ends * LONGER_BY);
+  let length = 0;
+  for (let at = 0; at < json.length; at += 1) {
+    const end = otherEndAt(json, at);
+    if (end < 0) {
+      escaped[length] = json[at] as number;
+      length += 1;
+    } else {
+      const escape = escapes[end] as Buffer;
+      for (let index = 0; index < escape.length; index += 1)
+        escaped[length + index] = escape[index] as number;
+      length += escape.length;
+      at += end === 0 ? 1 : 2;
+    }
+  }
+  return escaped.subarray(0, length);
+}
+
+const escapes = ["\\u0085", "\\u2028", "\\u2029"].map((escape) => Buffer.from(escape));
+/** At most so many bytes more than what it stands for has an escape. */
+const LONGER_BY = 4;
+
+/** Which of `otherEnds` begins there; -1: none. */
+function otherEndAt(json: Buffer, at: number): number {
+  const byte = json[at];
+  if (byte === 0xc2) return json[at + 1] === 0x85 ? 0 : -1;
+  if (byte !== 0xe2 || json[at + 1] !== 0x80) return -1;
+  const last = json[at + 2];
+  return last === 0xa8 ? 1 : last === 0xa9 ? 2 : -1;
+}
