@@ -196,7 +196,8 @@ export function chartValues(text: string): Value[] {
 
 /**
  * JSON schema of the values: unknown keys are refused, so that a misspelt value is not silently the default. Helm takes a
- * value that is null, as a group with nothing below it is, out of the defaults: only a list or a map may be without.
+ * value that is null, as a group with nothing below it is, out of the defaults: only a list or a map may be without, and
+ * none that keeps pods restricted.
  */
 export function chartSchema(values: string): Schema {
   const root: Schema = {
@@ -221,8 +222,11 @@ export function chartSchema(values: string): Schema {
   return used.size === 0 ? root : { ...root, definitions: kubeDefinitions([...used]) };
 }
 
-const mayBeNull = ({ group, preset }: Value, { type, minItems }: Schema): boolean => {
-  if (group || minItems !== undefined) return false;
+/** What keeps pods restricted: without these maps they might run as root. */
+const RESTRICTIONS: readonly string[] = ["podSecurityContext", "containerSecurityContext"];
+
+const mayBeNull = ({ path, group, preset }: Value, { type, minItems }: Schema): boolean => {
+  if (group || minItems !== undefined || RESTRICTIONS.includes(path)) return false;
   return (Array.isArray(type) && type.includes("null")) || typeof preset === "object";
 };
 

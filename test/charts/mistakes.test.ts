@@ -156,6 +156,8 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/quotas", { quotas: { objects: null } }],
   ["/postgres", { postgres: { existingSecret: "pg", host: "db", port: null } }],
   ["/networkPolicy", { networkPolicy: { enabled: true, apiServerPorts: null } }],
+  ["/", { podSecurityContext: null }],
+  ["/", { containerSecurityContext: null }],
 ];
 
 describe("a mistake in the values is refused with its path", () => {
@@ -330,6 +332,12 @@ describe("what a schema cannot see is refused by a sentence", () => {
     const ingress = { enabled: true };
     const nothing = { ...stores, ...empty, ingress: { ...ingress, hosts: null, annotations: null } };
     expect((await render(nothing)).objects).toEqual((await render({ ...stores, ingress })).objects);
+  });
+
+  test("no volumes of the data plane are none beside those of the migrations that it runs", async () => {
+    const migrating = { quickstart: { enabled: true }, migrations: { extraVolumes: [{ name: "ca" }] } };
+    const nothing = { ...migrating, dataPlane: { extraVolumes: null } };
+    expect((await render(nothing)).objects).toEqual((await render(migrating)).objects);
   });
 
   test("capitals before the slash of an annotation are none", async () => {
