@@ -55,7 +55,10 @@ function overlap(one: Network, other: Network): boolean {
   return one.value >> shift === other.value >> shift;
 }
 
-const forbidden = [...NEVER_REACHABLE, ...EMBEDDING_IPV4].map((text) => ({ text, network: parseCidr(text) }));
+const forbidden = [...NEVER_REACHABLE, ...EMBEDDING_IPV4].flatMap((text) => {
+  const network = parseCidr(text);
+  return network === null ? [] : [{ text, network }];
+});
 
 /** Why the network may not be allowed; null: it may. */
 export function cidrFault(text: string): string | null {
@@ -63,6 +66,7 @@ export function cidrFault(text: string): string | null {
   if (network === null) return "is not a network";
   // The loopback address lies among the IPv4-compatible ones, and is none.
   if (network.bits === 128 && network.prefix === 128 && network.value === 1n) return null;
-  const hit = forbidden.find((entry) => entry.network !== null && overlap(network, entry.network));
-  return hit === undefined ? null : `holds ${hit.text}`;
+  const hit = forbidden.find((entry) => overlap(network, entry.network));
+  if (hit === undefined) return null;
+  return `${network.prefix > hit.network.prefix ? "lies in" : "holds"} ${hit.text}`;
 }

@@ -12,6 +12,14 @@ test.each([
   expect(refusal(entry)).toContain(` it holds ${held}`);
 });
 
+test.each([
+  ["169.254.169.254/32", "169.254.0.0/16"],
+  ["224.0.0.0/24", "224.0.0.0/4"],
+  ["64:ff9b::a00:1/128", "64:ff9b::/96"],
+])("of %s it is told that it lies in %s", (entry, around) => {
+  expect(refusal(entry)).toContain(` it lies in ${around}`);
+});
+
 test.each(["10.0.0.0", "example.com"])(
   "the networks that the refusal of %j gives as examples may be named",
   (entry) => {
