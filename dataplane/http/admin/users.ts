@@ -66,8 +66,8 @@ export const userRoutes =
           "not_found",
           isMe ? "An admin key is nobody's; users came with a token." : "There is no such user.",
         );
-      const user = (await shown(pool, organizationId, [person]))(person);
-      return isMe ? { ...user, ...asTheyCame(caller) } : user;
+      if (isMe) return { ...userObject(person), ...asTheyCame(caller) };
+      return (await shown(pool, organizationId, [person]))(person);
     });
   };
 
