@@ -101,19 +101,25 @@ describe("rule 4.5: a tool loop ends within the route's request time-out from th
   });
 });
 
+const unserved: RunServices = {
+  // As serving does when it knows nobody of that name.
+  serve: () => Promise.reject(modelNotFound("alpha")),
+  meterFor: () => ({ open: () => Promise.reject(new Error("nobody is charged")) }),
+  snapshot: () => sampleSnapshot(sampleRouting(1, { organizations: [] })),
+  limitsOf: () => Promise.resolve({ limits: [], keyEpoch: 1 }),
+  toolRoom: new ToolRoom({ admit: () => Promise.resolve(true) }),
+  log: pino({ level: "silent" }),
+  clock: { now: () => 0 },
+  random: () => 0,
+  succeededSince: () => false,
+};
+
 test("rule 4.5: an item whose organization has just left the snapshot, or is not back in it yet, waits", async () => {
-  const services: RunServices = {
-    // As serving does when it knows nobody of that name.
-    serve: () => Promise.reject(modelNotFound("alpha")),
-    meterFor: () => ({ open: () => Promise.reject(new Error("nobody is charged")) }),
-    snapshot: () => sampleSnapshot(sampleRouting(1, { organizations: [] })),
-    limitsOf: () => Promise.resolve({ limits: [], keyEpoch: 1 }),
-    toolRoom: new ToolRoom({ admit: () => Promise.resolve(true) }),
-    log: pino({ level: "silent" }),
-    clock: { now: () => 0 },
-    random: () => 0,
-    succeededSince: () => false,
-  };
-  const end = await runItem(services, item, Buffer.from("{}"), { take: () => {} });
+  const end = await runItem(unserved, item, Buffer.from("{}"), { take: () => {} });
   expect(end).toEqual({ kind: "again", waitMs: 1_000, because: "stores" });
+});
+
+test("headers that cannot be read are a fault of the run, which throws nothing", async () => {
+  const end = await runItem(unserved, { ...item, headers: "{" }, Buffer.from("{}"), { take: () => {} });
+  expect(end).toMatchObject({ kind: "fault" });
 });

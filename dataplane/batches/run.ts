@@ -68,13 +68,14 @@ export async function runItem(
   const sink = new KeptAnswer();
   const summary = newRequestSummary(startRequestSpan("batch item", {}));
   const log = services.log.child({ batch: item.batchId });
-  const headers = JSON.parse(item.headers) as InferenceCall["headers"];
+  let headers: InferenceCall["headers"] = {};
   let error: ApiError | null = null;
   let endTools = (_isWell: boolean): void => {};
   const startedAt = performance.now();
   const waitedFor = new Shutdown();
   let timer: NodeJS.Timeout | undefined;
   try {
+    headers = JSON.parse(item.headers) as InferenceCall["headers"];
     const snapshot = services.snapshot();
     // It was taken from the snapshot a moment before Postgres knew, or is back in Postgres before it is here: it waits (rule 4.5).
     if (snapshot.organization(item.organizationId) === undefined) throw organizationGone();
