@@ -54,9 +54,16 @@ function judge(kind: Kind, given: unknown): ReadSpec {
   if (result.success && unknown.length === 0)
     return { ok: true, spec: isDeepStrictEqual(result.data, spec) ? spec : result.data };
   const issues = [...(result.error?.issues ?? []), ...unknown];
-  const faults = issues.flatMap((issue) => faultsOf(issue, ["spec"]));
+  // Bounds of all integers that are exact come last: a field's own say what it may be.
+  const sorted = issues.toSorted(
+    (one, other) => Number(isOfAllIntegers(one)) - Number(isOfAllIntegers(other)),
+  );
+  const faults = sorted.flatMap((issue) => faultsOf(issue, ["spec"]));
   return { ok: false, faults: firstOfEachPath(faults).slice(0, MAX_FAULTS) };
 }
+
+const isOfAllIntegers = (issue: z.core.$ZodIssue): boolean =>
+  (issue.code === "too_small" || issue.code === "too_big") && issue.origin === "int";
 
 /** Whether the value holds null, `__proto__` or too much depth: seldom, and looking is quicker than copying. */
 function needsCare(value: unknown, depth: number): boolean {
@@ -126,9 +133,9 @@ function wording(issue: z.core.$ZodIssue): string {
     case "invalid_value":
       return `must be ${issue.values.length === 1 ? "" : "one of "}${issue.values.map(String).join(", ")}`;
     case "too_small":
-      return `must ${bound(issue.origin, "least")} ${String(issue.minimum)}${unit(issue.origin)}`;
+      return `must ${bound(issue.origin, "least", issue.minimum)}`;
     case "too_big":
-      return `must ${bound(issue.origin, "most")} ${String(issue.maximum)}${unit(issue.origin)}`;
+      return `must ${bound(issue.origin, "most", issue.maximum)}`;
     case "invalid_format":
       // Every pattern says in words what it wants.
       return issue.message;
@@ -148,6 +155,9 @@ function writtenOtherwise({ expected, input }: z.core.$ZodIssueInvalidType): str
     : "";
 }
 
-const bound = (origin: string, side: "least" | "most") =>
-  origin === "string" || origin === "array" ? `have at ${side}` : `be at ${side}`;
-const unit = (origin: string) => (origin === "string" ? " characters" : origin === "array" ? " entries" : "");
+function bound(origin: string, side: "least" | "most", value: number | bigint): string {
+  const count = `at ${side} ${value}`;
+  if (origin === "string") return `have ${count} character${value === 1 ? "" : "s"}`;
+  if (origin === "array") return `have ${count} ${value === 1 ? "entry" : "entries"}`;
+  return `be ${count}`;
+}

@@ -9,6 +9,14 @@ const forms: Readonly<Record<string, string>> = {
   object: "an object",
 };
 
+/** Bounds of all integers that are exact, which are not ours: a field's own stand behind them and say what it may be. */
+const isOfAllIntegers = (issue: z.core.$ZodIssue): boolean =>
+  (issue.code === "too_small" || issue.code === "too_big") && issue.origin === "int";
+
+/** The first of a body's issues that says what is wanted. */
+export const firstIssue = (issues: readonly z.core.$ZodIssue[]): z.core.$ZodIssue | undefined =>
+  issues.find((issue) => !isOfAllIntegers(issue)) ?? issues[0];
+
 /**
  * What is wrong with a field of a body, in our own words, to stand behind its path; never its value. To be parsed with
  * `reportInput`.

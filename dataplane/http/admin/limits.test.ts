@@ -17,6 +17,8 @@ test.for<[given: unknown, message: string]>([
   [{ models: [5] }, "limits.models.0: must be a string."],
   [{ models: ["a".repeat(130)] }, "limits.models.0: must have at most 129 characters."],
   [{ requests_per_minute: 0 }, "limits.requests_per_minute: must be at least 1."],
+  [{ requests_per_minute: -1e300 }, "limits.requests_per_minute: must be at least 1."],
+  [{ requests_per_minute: 1e300 }, "limits.requests_per_minute: must be at most 1000000000."],
   [{ requests_per_minute: 1.5 }, "limits.requests_per_minute: must be an integer."],
   [{ tokens_per_minute: 2e9 }, "limits.tokens_per_minute: must be at most 1000000000."],
   [{ concurrent_requests: "many" }, "limits.concurrent_requests: must be a number."],

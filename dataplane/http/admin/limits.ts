@@ -9,7 +9,7 @@ import type { ApiKey } from "../../identity/keys.ts";
 import { scopesOfKeys, type LimitsChange } from "../../identity/limits.ts";
 import type { CommonQueryMethods } from "slonik";
 import { ApiError } from "../../lib/api-error.ts";
-import { issueWords } from "./issue-words.ts";
+import { firstIssue, issueWords } from "./issue-words.ts";
 
 const count = z.int().min(1).max(1_000_000_000).nullable().optional();
 /** The body's form. */
@@ -48,7 +48,7 @@ export function readLimits(value: unknown): LimitsChange | null | undefined {
   if (value === undefined || value === null) return value;
   const read = limitsForm.safeParse(value, { reportInput: true });
   if (!read.success) {
-    const [issue] = read.error.issues;
+    const issue = firstIssue(read.error.issues);
     const unknown = issue?.code === "unrecognized_keys" ? issue.keys : [];
     const path = ["limits", ...(issue?.path ?? []).map(String), ...unknown.slice(0, 1)]
       .join(".")
