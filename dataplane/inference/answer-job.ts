@@ -5,6 +5,7 @@ import { noTools, tokensOf } from "../billing/token-usage.ts";
 import type { KeepItem, UsageContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
+import type { ToldPlaces } from "../dialects/upstream-error.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { countImplausible } from "../telemetry/counts.ts";
 import type { AnswerSink, InferenceCall } from "./call.ts";
@@ -47,6 +48,8 @@ export const answerJob = (
 
 export interface ConvertJob extends AnswerJob {
   readonly conversion: Reading;
+  /** Which places of the request that was sent an error may name to the client. */
+  readonly places: ToldPlaces;
 }
 
 export interface RelayJob extends AnswerJob {

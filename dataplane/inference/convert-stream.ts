@@ -1,6 +1,6 @@
 /** Convert: an upstream's stream becomes the client's through Messages form (design.md §4.4). */
 import { codecs } from "../dialects/registry.ts";
-import { withoutForeignPaths } from "../dialects/upstream-error.ts";
+import { withToldPlaces } from "../dialects/upstream-error.ts";
 import { writeEvents } from "../dialects/write-events.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
 import type { ConvertJob } from "./answer-job.ts";
@@ -16,9 +16,8 @@ export function convertStream(job: ConvertJob, answer: UpstreamAnswer): Promise<
   const { upstream } = answer;
   const { carry, context } = job.conversion;
   const writer = codecs[carry.dialect].writeStream(carry, context);
-  const isForeign = upstream.dialect !== carry.dialect;
   const client = new ClientStream(job, upstream.name, (error) =>
-    writer.fail(isForeign ? withoutForeignPaths(error) : error),
+    writer.fail(withToldPlaces(error, job.places)),
   );
   return new ResponseStream(
     answer,

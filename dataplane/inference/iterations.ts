@@ -100,7 +100,7 @@ export class Iterations {
         this.#places = places;
         const answer = await attempts.send({ body, headers: headers(upstream) });
         const reading = withAdded(work.reading(upstream, asked.maxTokens), asked);
-        const asking = { stream: look.stream, later: asked.added.length > 0 };
+        const asking = { stream: look.stream, later: asked.added.length > 0, places };
         const read = answerEvents(answer, call.dialect, reading, asking);
         const first = await read.events.next();
         answer.accepted();

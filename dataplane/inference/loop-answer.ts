@@ -6,6 +6,7 @@ import type { CodecContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { messageEnd, messageStart, wholeBlock } from "../dialects/messages/events.ts";
 import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
+import { type ToldPlaces, withToldPlaces } from "../dialects/upstream-error.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { GatheredPieces } from "../lib/small-pieces.ts";
 import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
@@ -29,6 +30,8 @@ interface Asking {
   readonly stream: boolean;
   /** It goes on: what tools found has come to what the client sent. */
   readonly later: boolean;
+  /** Which of its places an error may name to the client. */
+  readonly places: ToldPlaces;
 }
 
 /**
@@ -39,9 +42,11 @@ export function answerEvents(
   answer: UpstreamAnswer,
   client: Dialect,
   context: CodecContext,
-  { stream, later }: Asking,
+  asking: Asking,
 ): AnswerEvents {
-  return stream ? streamedEvents(answer, client, context, later) : wholeEvents(answer, client, context);
+  return asking.stream
+    ? streamedEvents(answer, client, context, asking)
+    : wholeEvents(answer, client, context);
 }
 
 /** Those of a whole answer. @throws AttemptFailure when it is an error, BrokenAnswer when it costs nevertheless. */
@@ -60,10 +65,10 @@ function streamedEvents(
   answer: UpstreamAnswer,
   client: Dialect,
   context: CodecContext,
-  later: boolean,
+  { later, places }: Asking,
 ): AnswerEvents {
   const { upstream, call } = answer;
-  const queue = new EventQueue(client, upstream.name);
+  const queue = new EventQueue(client, upstream.name, places);
   const stream = new IterationStream(
     answer,
     queue,
@@ -143,15 +148,17 @@ class IterationStream extends ResponseStream<readonly MessagesEvent[]> {
 class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
   readonly dialect: Dialect;
   readonly #upstream: string;
+  readonly #places: ToldPlaces;
   readonly #waiting: (readonly MessagesEvent[])[] = [];
   #failure: unknown = null;
   #over = false;
   #came = Promise.withResolvers<void>();
   #emptied = Promise.withResolvers<void>();
 
-  constructor(dialect: Dialect, upstream: string) {
+  constructor(dialect: Dialect, upstream: string, places: ToldPlaces) {
     this.dialect = dialect;
     this.#upstream = upstream;
+    this.#places = places;
   }
 
   /** The next events; null at the end. */
@@ -198,7 +205,8 @@ class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
 
   async abandon(error: ApiError, fault: CallFault, usage: MessagesUsage | null): Promise<void> {
     const corrupt = fault === "garbage" || fault === "too_large";
-    this.fail(usage === null ? error : new BrokenAnswer(error, { upstream: this.#upstream, usage, corrupt }));
+    const told = withToldPlaces(error, this.#places);
+    this.fail(usage === null ? told : new BrokenAnswer(told, { upstream: this.#upstream, usage, corrupt }));
   }
 
   /** The loop charges what the stream says was used, and logs what is no error of an upstream's. */

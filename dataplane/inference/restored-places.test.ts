@@ -1,12 +1,13 @@
 /** Resent blocks of server tools become turns of their own: an error about another turn names it as the client has it. */
 import { expect, test } from "vitest";
-import { serveOneUpstream, sealerOf } from "../../test/fakes/one-upstream.ts";
+import { hello, serveOneUpstream, sealerOf } from "../../test/fakes/one-upstream.ts";
 import { routeTo } from "../../test/fakes/inference.ts";
+import { withFaults } from "../../test/fakes/upstream/server.ts";
 import { callOn } from "../../test/fakes/ways.ts";
 import { dialects } from "../dialects/dialect.ts";
 import { resultForClient } from "../loop/results.ts";
 
-const { fake, refusal } = await serveOneUpstream();
+const { fake, refusal, serve } = await serveOneUpstream();
 
 const search = { id: "srvtoolu_1", name: "web_search", input: { query: "gates" } } as const;
 const hit = { url: "https://a.example/", title: "A", text: "about gates", age: null };
@@ -113,3 +114,21 @@ test("a conversation without blocks of server tools keeps its places", async () 
   const error = await refusal(callOn(fake.url, way, { body: { messages: turns } }));
   expect(error.message).toBe("messages.2.content.0.source: is odd");
 });
+
+for (const path of ["tools", "convert"] as const)
+  for (const upstream of dialects)
+    test(`${path}, over a ${upstream} upstream: a refusal in the middle of its stream has no place that is not the client's`, async () => {
+      const way = { path, client: "messages", upstream, stream: true } as const;
+      const ending = async (message: string) => {
+        fake.reset();
+        const errorAtEvent = { event: 4, type: "invalid_request_error", message };
+        fake.next(withFaults(hello, { errorAtEvent }));
+        const call = callOn(fake.url, way, { body: { messages: messages({ type: "text", text: "Go on" }) } });
+        await serve(call);
+        expect(call.summary.errorCode).toBe("invalid_request");
+        return call.sink.text.slice(call.sink.text.indexOf("event: error"));
+      };
+      expect(await ending("messages.3.content: is odd")).toContain('"message":"is odd"');
+      const kept = upstream === "messages" ? "messages.0.content: is odd" : "is odd";
+      expect(await ending("messages.0.content: is odd")).toContain(`"message":"${kept}"`);
+    });

@@ -313,13 +313,13 @@ class Serving {
   /** Passes an answer on in whatever way its path says. @throws AttemptFailure while nothing of it has reached the client. */
   #pass(answer: UpstreamAnswer, bill: Bill): Promise<void> {
     const { dialect } = this.#call;
-    const { path, dropped, usageInjected } = this.outgoing.sent;
+    const { path, places, dropped, usageInjected } = this.outgoing.sent;
     const job = answerJob(this.#call, this.route.model, bill, dropped);
     const inspected = this.#seen;
     if (path === "convert") {
       const { conversion } = this.outgoing;
       if (conversion === null) throw new Error("an answer without its request");
-      const convertJob = { ...job, conversion };
+      const convertJob = { ...job, conversion, places };
       return inspected.stream ? convertStream(convertJob, answer) : convertWhole(convertJob, answer);
     }
     // Field by field: there is one for each request, and V8 copies an object that is spread bit by bit.
