@@ -22,6 +22,11 @@ beforeAll(async () => {
       'inference', 'person ' || made, 'person sha ' || made, '', 'identity', ${sql.jsonb(limits)}
     from generate_series(1, 1000) made
   `);
+  await world.pool.query(sql.unsafe`
+    insert into projects (id, organization_id, name, limits)
+    select 'proj_long_' || made, ${world.a.id}, 'project ' || made, ${sql.jsonb(limits)}
+    from generate_series(1, 9990) made
+  `);
 });
 afterAll(() => world?.close());
 
@@ -40,6 +45,7 @@ test.for([
   ["10,000 keys of a project", `${PROJECT}?limit=10000`, MOST_KEYS],
   ["1,000 keys of an organization", `${ORGANIZATION}?limit=1000`, 1_000],
   ["1,000 people", "/v1/organization/users?limit=1000", 1_000],
+  ["9,990 projects", "/v1/organization/projects?limit=9990", 9_990],
 ] as const)("rule 7.3: a list of %s holds up nobody", { timeout: 60_000 }, async ([, path, length]) => {
   let text = "";
   const longest = await leastOf(20, async () => {
