@@ -4,7 +4,7 @@ import { z } from "zod";
 import { limitsSchema } from "../config/schema.ts";
 import { readRows } from "../store/read-rows.ts";
 
-/** A resource says at most this many; the list is read whole. */
+/** A resource says far fewer; there may be more that are archived. */
 const MOST_PROJECTS = 10_000;
 
 const projectSchema = z.object({
@@ -29,16 +29,18 @@ export async function readOrganizationName(pool: CommonQueryMethods, id: string)
   `);
 }
 
-/** Newest first; projects that were declared together by name. */
+/** Newest first; projects that were declared together by name. `archivedToo`: those that are declared no more as well. */
 export async function readProjects(
   pool: CommonQueryMethods,
   organizationId: string,
+  archivedToo: boolean,
 ): Promise<readonly Project[]> {
   return await readRows(
     pool,
     projectSchema,
     sql.fragment`
-      select ${columns} from projects where organization_id = ${organizationId}
+      select ${columns} from projects
+      where organization_id = ${organizationId} and (archived_at is null or ${archivedToo})
       order by created_at desc, name limit ${MOST_PROJECTS}
     `,
   );

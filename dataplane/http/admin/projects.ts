@@ -52,8 +52,7 @@ export const projectRoutes =
       const query = readFilteredList(asked, MAX_LIMIT, ["include_archived"]);
       const archivedToo = readChoice(asked, "include_archived", ["true", "false"]) === "true";
       const { organizationId } = callerOf(request);
-      const projects = await readProjects(await reads.of(organizationId), organizationId);
-      const listed = projects.filter(({ archivedAt }) => archivedToo || archivedAt === null);
+      const listed = await readProjects(await reads.of(organizationId), organizationId, archivedToo);
       // All of them unless a limit is asked for: the contract's list has no pages.
       const { data, hasMore } = pageOf(listed, query, MAX_LIMIT);
       const standings = await standingsOfProjects(holds, organizationId, data);
