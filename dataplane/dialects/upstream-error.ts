@@ -235,9 +235,9 @@ export function withToldPlaces(error: ApiError, told: ToldPlaces): ApiError {
   });
 }
 
-/** `messages.1.content.0: `, `'input[3].content[0].text'` */
+/** `messages.1.content.0: `, `'input[3].content[0].text'`, FastAPI's `body.messages.1: ` */
 const placeInList = new RegExp(
-  String.raw`['"\`]?\b(${placedFields.join("|")})[.[](\d+)\b(?:\]|\.\w+|\[\d+\])*['"\`]?(: )?`,
+  String.raw`['"\`]?\b(?:body\.)?(${placedFields.join("|")})[.[](\d+)\b(?:\]|\.\w+|\[\d+\])*['"\`]?(: )?`,
   "g",
 );
 

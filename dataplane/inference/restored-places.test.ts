@@ -92,6 +92,7 @@ for (const path of ["tools", "convert"] as const)
     expect(await told("messages.0.content: is odd")).toBe("messages.0.content: is odd");
     expect(await told("max_tokens: is odd")).toBe("max_tokens: is odd");
     expect(await told("messages.2.content.1: is odd")).toBe("is odd");
+    expect(await told("body.messages.2.content.1: is odd")).toBe("is odd");
     expect(await told("messages.1: is odd\nmessages.3.content: is odd")).toBe("is odd\na field: is odd");
     const own = { name: "mine", input_schema: { type: "object" } };
     const search_ = { type: "web_search_20250305", name: "web_search" };
