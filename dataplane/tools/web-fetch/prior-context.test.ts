@@ -1,6 +1,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { leastOf, LoopTurns } from "../../../test/fakes/loop-turns.ts";
+import { median } from "../../../test/bench/figures.ts";
 import { PriorContext } from "./prior-context.ts";
 import { computedMs } from "../../../test/fakes/computed.ts";
 
@@ -159,16 +160,15 @@ test("rule 7.3: 64 KiB of resent searches for addresses with ports cost a few pa
   const parse = (queries: readonly string[]) => {
     for (const word of queries.flatMap((query) => query.split(" "))) URL.parse(`https://${word}`);
   };
-  const leastMs = (work: (queries: readonly string[]) => void) =>
-    Math.min(
-      ...Array.from({ length: 9 }, () => {
-        const before = computedMs();
-        conversations.forEach(work);
-        return computedMs() - before;
-      }),
-    );
+  const msOf = (work: (queries: readonly string[]) => void) => {
+    const before = computedMs();
+    conversations.forEach(work);
+    return computedMs() - before;
+  };
+  // In turns, so that who else uses the machine disturbs both alike.
+  const ratios = Array.from({ length: 20 }, () => msOf(read) / msOf(parse));
   // It was 4 when this was written, and 10 when each word was parsed under both schemes and translated.
-  expect(leastMs(read) / leastMs(parse)).toBeLessThan(7);
+  expect(median(ratios)).toBeLessThan(7);
 });
 
 describe("rule 7.3: a page holds up nobody, whatever it is made of", () => {
