@@ -3,7 +3,7 @@
  * serves again once they are back, and every complete answer was charged.
  */
 import { execFileSync, spawn } from "node:child_process";
-import { appendFile, mkdtemp, rename, rm } from "node:fs/promises";
+import { constants as modes, mkdtemp, open, rename, rm } from "node:fs/promises";
 import { constants, tmpdir } from "node:os";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -122,6 +122,15 @@ test.each(startFaults)(
   90_000,
 );
 
+/** Ends the waiting of whoever reads a FIFO. There may be nobody: then writing would wait in turn. */
+async function letGo(fifo: string): Promise<void> {
+  try {
+    await (await open(fifo, modes.O_WRONLY | modes.O_NONBLOCK)).close();
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== "ENXIO") throw error;
+  }
+}
+
 test("one whose configuration is not read yet says so, not that it waits for a store", async () => {
   const folder = await mkdtemp(join(tmpdir(), "gapura-test-"));
   // Whoever reads it waits until somebody has written.
@@ -134,9 +143,13 @@ test("one whose configuration is not read yet says so, not that it waits for a s
     await expect
       .poll(said, { timeout: SERVES_WITHIN_MS })
       .toBe("FAIL serving: starting, waits for its first configuration to be read\n");
-    await rename(index, join(folder, "read"));
-    await appendFile(join(folder, "read"), "");
-    await expect.poll(said, { timeout: SERVES_WITHIN_MS }).toContain("no snapshot is loaded");
+    const gone = join(folder, "read");
+    await rename(index, gone);
+    const saidThen = async () => {
+      await letGo(gone);
+      return await said();
+    };
+    await expect.poll(saidThen, { timeout: SERVES_WITHIN_MS }).toContain("no snapshot is loaded");
   } finally {
     await starting.stop("SIGKILL");
     await rm(folder, { recursive: true });
