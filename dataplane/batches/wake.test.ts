@@ -58,7 +58,7 @@ afterEach(() => {
 
 test("a subscription that is not answered in time ends nothing, and is made again", async () => {
   const server = await startSubscribable();
-  const redis = openRedis(server.url, { commandTimeoutMs: 50, onError: () => {} });
+  const redis = openRedis(server.url, { commandTimeoutMs: 200, onError: () => {} });
   const wakeUps = redisWakeUps(redis);
   let rung = 0;
   wakeUps.listen(() => (rung += 1));
