@@ -1,13 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { chatErrorChunk, messagesErrorBody, openaiErrorBody } from "./errors.ts";
-import {
-  inBandError,
-  ownSecrets,
-  retryAfterSeconds,
-  upstreamError,
-  withoutForeignPaths,
-  withoutOwn,
-} from "./upstream-error.ts";
+import { inBandError, ownSecrets, retryAfterSeconds, upstreamError, withoutOwn } from "./upstream-error.ts";
+import { withoutForeignPaths } from "./told-places.ts";
 
 const failure = (status: number, body: unknown, retryAfter: string | null = null) =>
   upstreamError({

@@ -7,12 +7,9 @@ import { ApiError } from "../lib/api-error.ts";
 import type { ErrorCode } from "../lib/api-error.ts";
 import { isObject } from "../lib/json-object.ts";
 import { closedJson } from "../lib/json-prefix.ts";
-import { type ClientPlaces, type PlacedField, placedFields } from "./client-places.ts";
 import type { Dialect } from "./dialect.ts";
-import { chatFields } from "./chat/request-fields.ts";
 import { objectOf, parseJson, stringOf } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
-import { responsesFields } from "./responses/request-fields.ts";
 
 /** Seconds that a client is asked to wait when the upstream named none, and at most (rule 1.5). */
 const RETRY_AFTER_DEFAULT_S = 5;
@@ -184,67 +181,6 @@ const literally = (text: string): string => text.replaceAll(/[^\w\s]/g, String.r
 function masked(text: string, own: OwnSecrets): string {
   return own.reduce((shown, [pattern, stand]) => shown.replaceAll(pattern, stand), text);
 }
-
-const chatNames = new Set(chatFields.map(({ name }) => name));
-/** Fields at the top of a request whose names are those of both dialects whose errors name one. */
-const sharedNames = new Set(
-  responsesFields.map(({ name }) => name).filter((name) => !name.includes(".") && chatNames.has(name)),
-);
-
-/**
- * The same error for a client of another dialect, whose body has no such paths.
- * @returns `error` itself when it is none of an upstream's.
- */
-export function withoutForeignPaths(error: ApiError): ApiError {
-  if (!(error instanceof UpstreamRefusal) || error.code !== "invalid_request") return error;
-  const text = error.message.replace(leadingPath, "").replaceAll(pathInside, "a field");
-  const { param, reportedCode } = error;
-  return new ApiError("invalid_request", text, {
-    ...(param !== undefined && sharedNames.has(param) ? { param } : {}),
-    ...(reportedCode === undefined ? {} : { reportedCode }),
-    cause: error,
-  });
-}
-
-/** Which places of the request that an upstream got its error may name to the client; `foreign`: it was of another dialect. */
-export type ToldPlaces = ClientPlaces | "all" | "foreign";
-
-/**
- * The same error without places that are not the client's.
- * @returns `error` itself when it is none of an upstream's, or names none of these.
- */
-export function withToldPlaces(error: ApiError, told: ToldPlaces): ApiError {
-  if (told === "foreign") return withoutForeignPaths(error);
-  if (told === "all" || !(error instanceof UpstreamRefusal) || error.code !== "invalid_request") return error;
-  const isTold = (field: string, index: string) => Number(index) < (told[field as PlacedField] ?? 0);
-  const text = error.message.replaceAll(
-    placeInList,
-    (place: string, field: string, index: string, colon: string | undefined, at: number) => {
-      if (isTold(field, index)) return place;
-      return at === 0 && colon !== undefined ? "" : `a field${colon ?? ""}`;
-    },
-  );
-  const { param, reportedCode } = error;
-  const [, field, index] = [...(param ?? "").matchAll(placeInList)][0] ?? [];
-  const isParamTold = field === undefined || index === undefined || isTold(field, index);
-  if (text === error.message && isParamTold) return error;
-  return new ApiError("invalid_request", text, {
-    ...(param !== undefined && isParamTold ? { param } : {}),
-    ...(reportedCode === undefined ? {} : { reportedCode }),
-    cause: error,
-  });
-}
-
-/** `messages.1.content.0: `, `'input[3].content[0].text'`, FastAPI's `body.messages.1: ` */
-const placeInList = new RegExp(
-  String.raw`['"\`]?\b(?:body\.)?(${placedFields.join("|")})[.[](\d+)\b(?:\]|\.\w+|\[\d+\])*['"\`]?(: )?`,
-  "g",
-);
-
-/** `messages.1.content.0: …`, `max_tokens: …` */
-const leadingPath = /^[a-z][a-z0-9_]*(?:\.\w+|\[\d+\])*: /;
-/** `'input[3].content[0].text'` */
-const pathInside = /['"`]?\b[a-z][a-z_]*(?:\.\w+)*(?:\[\d+\](?:\.\w+)*)+['"`]?/g;
 
 /** `error` of either style, whatever surrounds it. */
 export interface ReportedError {

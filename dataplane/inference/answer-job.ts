@@ -5,7 +5,7 @@ import { noTools, tokensOf } from "../billing/token-usage.ts";
 import type { KeepItem, UsageContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
-import type { ToldPlaces } from "../dialects/upstream-error.ts";
+import type { ToldPlaces } from "../dialects/told-places.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { countImplausible } from "../telemetry/counts.ts";
 import type { AnswerSink, InferenceCall } from "./call.ts";

@@ -14,7 +14,7 @@ import { asksLogprobs } from "../dialects/logprobs.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { type OwnField, withoutUnknown } from "../dialects/own-fields.ts";
 import { codecs } from "../dialects/registry.ts";
-import type { ToldPlaces } from "../dialects/upstream-error.ts";
+import type { ToldPlaces } from "../dialects/told-places.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { systemClock } from "../lib/clock.ts";
 import { stopsCutHere } from "../dialects/stop-sequences.ts";

@@ -1,6 +1,6 @@
 /** Convert: an upstream's stream becomes the client's through Messages form (design.md §4.4). */
 import { codecs } from "../dialects/registry.ts";
-import { withToldPlaces } from "../dialects/upstream-error.ts";
+import { withToldPlaces } from "../dialects/told-places.ts";
 import { writeEvents } from "../dialects/write-events.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
 import type { ConvertJob } from "./answer-job.ts";

@@ -6,7 +6,7 @@ import type { CodecContext } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { messageEnd, messageStart, wholeBlock } from "../dialects/messages/events.ts";
 import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../dialects/messages/types.ts";
-import { type ToldPlaces, withToldPlaces } from "../dialects/upstream-error.ts";
+import { type ToldPlaces, withToldPlaces } from "../dialects/told-places.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { GatheredPieces } from "../lib/small-pieces.ts";
 import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";

@@ -4,7 +4,7 @@ import type { KeepItem, Sealer } from "../dialects/codecs.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { Outgoing, UpstreamRequest } from "../upstream/request.ts";
 import type { OwnField } from "../dialects/own-fields.ts";
-import type { ToldPlaces } from "../dialects/upstream-error.ts";
+import type { ToldPlaces } from "../dialects/told-places.ts";
 import type { TierPlan } from "../dialects/tiers.ts";
 import { refusedPart } from "./asking-again.ts";
 import { isStrict, type InferenceCall } from "./call.ts";

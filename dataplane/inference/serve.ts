@@ -10,7 +10,7 @@ import type { Policy, Route, Upstream } from "../config/schema.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { expectedTiers } from "../dialects/tiers.ts";
-import { withToldPlaces } from "../dialects/upstream-error.ts";
+import { withToldPlaces } from "../dialects/told-places.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";

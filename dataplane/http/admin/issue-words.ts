@@ -1,3 +1,4 @@
+/** What is wrong with a body of the admin API, in words for who sent it. Pure. */
 import type { z } from "zod";
 
 const forms: Readonly<Record<string, string>> = {
