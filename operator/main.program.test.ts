@@ -23,17 +23,21 @@ test.each([
   expect(stderr).toContain("usage: operator/main.ts");
 });
 
-test("namespaces that cannot be are refused before anything is asked: nothing there would ever be served", () => {
-  const { status, stderr } = spawnSync(process.execPath, [program], {
+/** As a pod that reaches no API server, with one setting more. */
+const startedInCluster = (name: string, value: string) =>
+  spawnSync(process.execPath, [program], {
     encoding: "utf8",
     env: {
       ...programEnvironment(),
       POD_NAMESPACE: "gapura",
       POD_NAME: "operator-1",
       KUBECONFIG: "/nonexistent",
-      WATCH_NAMESPACES: "team-a team-b",
+      [name]: value,
     },
   });
+
+test("namespaces that cannot be are refused before anything is asked: nothing there would ever be served", () => {
+  const { status, stderr } = startedInCluster("WATCH_NAMESPACES", "team-a team-b");
   expect([status, stderr]).toEqual([
     1,
     expect.stringContaining('WATCH_NAMESPACES: "team-a team-b" is not the name of one'),
@@ -46,16 +50,7 @@ test.each([
   ["SEAL_SECRET", "Seal Key", "must be a name of lower-case letters"],
   ["DATA_PLANE_SELECTOR", "app=data plane", "must be a label selector"],
 ])("%s=%s is refused at the start, as no API server would ever take it", (name, value, reason) => {
-  const { status, stderr } = spawnSync(process.execPath, [program], {
-    encoding: "utf8",
-    env: {
-      ...programEnvironment(),
-      POD_NAMESPACE: "gapura",
-      POD_NAME: "operator-1",
-      KUBECONFIG: "/nonexistent",
-      [name]: value,
-    },
-  });
+  const { status, stderr } = startedInCluster(name, value);
   expect([status, stderr]).toEqual([2, expect.stringContaining(`operator: ${name}: `)]);
   expect(stderr).toContain(reason);
 });
