@@ -1,7 +1,7 @@
 /** What the code of batches is given by the process that runs it. */
 import type { DatabasePool } from "slonik";
 import type { Logger } from "pino";
-import type { Micros } from "../billing/meter.ts";
+import type { Micros } from "../billing/credits.ts";
 import { creditEmpty } from "../billing/rate-limits.ts";
 import type { FileStore } from "../files/file-store.ts";
 import type { ByteBudget } from "../lib/byte-budget.ts";

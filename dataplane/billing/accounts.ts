@@ -5,8 +5,7 @@
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import type { LedgerWord } from "./ledger-identity.ts";
-import { MAX_MICROS } from "./credits.ts";
-import type { Micros } from "./meter.ts";
+import { MAX_MICROS, type Micros } from "./credits.ts";
 
 /** An account as of one version. */
 export interface Account {

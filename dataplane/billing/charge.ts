@@ -9,7 +9,7 @@ import { isStoreAway } from "../store/store-away.ts";
 import { chargeAccount, lockAccounts, type Account } from "./accounts.ts";
 import { decodeRow, encodeRow } from "./charge-text.ts";
 import { dropProvisional, isClosedMonth, isStored, storeRows } from "./ledger.ts";
-import type { Micros } from "./meter.ts";
+import type { Micros } from "./credits.ts";
 import {
   chargeDigest,
   insertDeadLetter,

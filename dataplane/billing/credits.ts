@@ -1,5 +1,7 @@
 /** Credits as people write them (decimal text) and as they are kept (micro-credits, 10^-6 credit). */
-import type { Micros } from "./meter.ts";
+
+/** 10^-6 credit. */
+export type Micros = bigint;
 
 /**
  * Balances above 9×10^9 credits are refused (design.md §5): below it every sum that a Lua script compares is an

@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { causesOf } from "../lib/causes.ts";
-import type { Micros } from "./meter.ts";
+import type { Micros } from "./credits.ts";
 
 const MOST_REASON_CHARS = 300;
 

@@ -3,7 +3,7 @@ import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from
 import { z } from "zod";
 import type { NoteReason, OrganizationEntry } from "../config/schema.ts";
 import { applyGrant } from "./accounts.ts";
-import type { Micros } from "./meter.ts";
+import type { Micros } from "./credits.ts";
 
 /** A declared grant that is not in the books as it is declared. */
 export interface GrantNote {

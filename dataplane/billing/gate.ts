@@ -9,7 +9,8 @@ import { Admission } from "./admission.ts";
 import type { CurrentKey, HeldBill, RateLimits, ScopeArguments } from "./held-bill.ts";
 import type { HoldsOptions } from "./holds.ts";
 import type { Dialect } from "../dialects/dialect.ts";
-import type { MeteredRequest, Micros, Payer } from "./meter.ts";
+import type { MeteredRequest, Payer } from "./meter.ts";
+import type { Micros } from "./credits.ts";
 import {
   creditEmpty,
   creditReserved,

@@ -2,9 +2,8 @@
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { commandArguments } from "../lib/command-arguments.ts";
-import { creditsText, parseCredits } from "./credits.ts";
+import { creditsText, parseCredits, type Micros } from "./credits.ts";
 import { applyGrant } from "./accounts.ts";
-import type { Micros } from "./meter.ts";
 
 export interface GrantRequest {
   readonly organizationId: string;

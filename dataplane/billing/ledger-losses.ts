@@ -6,7 +6,7 @@ import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from
 import { z } from "zod";
 import { lockAccounts } from "./accounts.ts";
 import { chargeAll, type Charge } from "./charge.ts";
-import type { Micros } from "./meter.ts";
+import type { Micros } from "./credits.ts";
 
 export interface Loss {
   readonly organizationId: string;

@@ -3,12 +3,10 @@
  * live requests are metered through Redis, batch items through one Postgres transaction.
  */
 import type { Span } from "@opentelemetry/api";
+import type { Micros } from "./credits.ts";
 import type { LimitedScope } from "./scopes.ts";
 import type { Prices } from "../config/schema.ts";
 import type { Charged } from "../telemetry/request-summary.ts";
-
-/** 10^-6 credit. */
-export type Micros = bigint;
 
 /** The tiers of a provider that one upstream call was served by (rule 10.2): names of the model's `serviceTiers`. */
 export interface ServedTiers {

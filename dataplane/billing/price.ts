@@ -6,7 +6,8 @@
  * tool units is `1000 p` micro-credits a unit.
  */
 import type { Prices } from "../config/schema.ts";
-import type { Micros, TokenUsage, ToolUsage } from "./meter.ts";
+import type { TokenUsage, ToolUsage } from "./meter.ts";
+import type { Micros } from "./credits.ts";
 import {
   largest,
   scaledOf,

@@ -3,7 +3,7 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ledgerWord } from "./accounts.ts";
 import type { LedgerWord } from "./ledger-identity.ts";
-import type { Micros } from "./meter.ts";
+import type { Micros } from "./credits.ts";
 import type { CreditScope } from "./scopes.ts";
 import { operation, type MeterOperation } from "./shard.ts";
 

@@ -4,7 +4,7 @@
  */
 import type { LimitPeriod, Limits } from "../config/schema.ts";
 import { DAY_MS } from "../lib/clock.ts";
-import type { Micros } from "./meter.ts";
+import type { Micros } from "./credits.ts";
 
 /** A key or a project with limits. */
 export interface LimitedScope {

@@ -9,7 +9,7 @@ import type { Clock } from "../lib/clock.ts";
 import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 import { MOST_LOOKS, type AccountLoader } from "./account-loader.ts";
 import { readStanding } from "./accounts.ts";
-import type { Micros } from "./meter.ts";
+import type { Micros } from "./credits.ts";
 import { readScopeSpend, type ScopeOf } from "./scope-spend.ts";
 import { beginsAnewAt, creditScopes, scopesText, type LimitedScope } from "./scopes.ts";
 import { operation, type Reply } from "./shard.ts";

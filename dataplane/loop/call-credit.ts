@@ -1,5 +1,5 @@
 /** Lets calls begin while credit is left for them (rule 7.10). */
-import type { Micros } from "../billing/meter.ts";
+import type { Micros } from "../billing/credits.ts";
 import type { ServerToolName } from "../dialects/messages/types.ts";
 
 /**

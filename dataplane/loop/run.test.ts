@@ -1,6 +1,7 @@
 import { describe, expect, test, vi } from "vitest";
 import { loopRules } from "../../test/fakes/loop-rules.ts";
-import type { Bill, FinalUsage, Micros, Observed } from "../billing/meter.ts";
+import type { Bill, FinalUsage, Observed } from "../billing/meter.ts";
+import type { Micros } from "../billing/credits.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { INSTRUCTION_MARK } from "../dialects/instructions.ts";
 import { wholeBlock } from "../dialects/messages/events.ts";

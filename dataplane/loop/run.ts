@@ -7,7 +7,8 @@
  * every further one is admitted by `advance`, and the end of the answer leaves only after `settle`.
  */
 import type { Attributes, Span } from "@opentelemetry/api";
-import type { Bill, Micros } from "../billing/meter.ts";
+import type { Bill } from "../billing/meter.ts";
+import type { Micros } from "../billing/credits.ts";
 import { isNothing } from "../billing/token-usage.ts";
 import { aliasOfId } from "../dialects/alias.ts";
 import type { Dialect } from "../dialects/dialect.ts";
@@ -29,8 +30,16 @@ import { errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { CallCredit } from "./call-credit.ts";
 import { BrokenAnswer, type ModelAnswer } from "./model-answer.ts";
-import { askFor, admitCalls, initialState, judgeIteration } from "./loop.ts";
-import type { JudgedCall, LoopRules, LoopState, ToolCall } from "./loop.ts";
+import {
+  askFor,
+  admitCalls,
+  initialState,
+  judgeIteration,
+  type JudgedCall,
+  type LoopRules,
+  type LoopState,
+  type ToolCall,
+} from "./loop.ts";
 import { isInstructed, type AddedTurn, type NextCall } from "./next-request.ts";
 import { citationForClient, searchCitation, type ToolOutcome } from "./results.ts";
 import { IterationReader, type Citer } from "./iteration-reader.ts";

@@ -3,7 +3,7 @@
  * The ledger rounds once per request and keeps the parts so that they sum to the charge, so every grouping does.
  */
 import type { CommonQueryMethods } from "slonik";
-import type { Micros } from "../billing/meter.ts";
+import type { Micros } from "../billing/credits.ts";
 import { STANDARD } from "../billing/price.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 import { DAY_MS } from "../lib/clock.ts";

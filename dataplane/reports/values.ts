@@ -1,6 +1,5 @@
 /** How the reports write numbers and times. Amounts stay integers until they are text: no float ever rounds them. */
-import { creditsText } from "../billing/credits.ts";
-import type { Micros } from "../billing/meter.ts";
+import { creditsText, type Micros } from "../billing/credits.ts";
 
 /** JSON text of a number that `JSON.stringify` copies as it stands; Node's own, not yet in TypeScript's library. */
 export interface RawJson {

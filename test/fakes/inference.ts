@@ -1,14 +1,8 @@
 /** What a test of inference needs around it: a snapshot of one route, a meter that records, a sink that keeps. */
 import { EventEmitter } from "node:events";
 import { pino } from "pino";
-import type {
-  Bill,
-  FinalUsage,
-  Meter,
-  MeteredRequest,
-  Micros,
-  Observed,
-} from "../../dataplane/billing/meter.ts";
+import type { Bill, FinalUsage, Meter, MeteredRequest, Observed } from "../../dataplane/billing/meter.ts";
+import type { Micros } from "../../dataplane/billing/credits.ts";
 import type { Policy, Route, Upstream } from "../../dataplane/config/schema.ts";
 import { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { type Dialect, dialectPath } from "../../dataplane/dialects/dialect.ts";

@@ -3,7 +3,7 @@
  * there is something to say in. Pure. A row is one kind of charge of one group of a day.
  */
 import { isPersonId } from "../../billing/scopes.ts";
-import type { Micros } from "../../billing/meter.ts";
+import type { Micros } from "../../billing/credits.ts";
 import { DAY_MS } from "../../lib/clock.ts";
 import { describeCharge, lines } from "../charges.ts";
 import type { DayGroup } from "./pages.ts";
