@@ -1,6 +1,7 @@
 /** What a model can take, applied to a request in the hub before it is written for an upstream. */
 import { ApiError } from "../lib/api-error.ts";
-import type { Carry, DropListener, Target } from "./codecs.ts";
+import type { Carry, Target } from "./codecs.ts";
+import type { DropListener } from "./drop-listener.ts";
 import type { ContentBlockParam, MessagesRequest } from "./messages/types.ts";
 
 /** Rule 2.6: never above the model's maximum; undefined when the client set no limit. */

@@ -12,8 +12,9 @@ import type {
   MessagesUsage,
 } from "./messages/types.ts";
 import type { Dialect } from "./dialect.ts";
+import type { DropListener } from "./drop-listener.ts";
 import type { CountedOutput } from "./output-estimate.ts";
-import type { ExpectedMedia, PossibleUsage } from "./usage.ts";
+import type { UsageContext } from "./usage.ts";
 
 /** Seals a blob to the organization, and opens one again; null when it is foreign, damaged or not ours. */
 export interface Sealer {
@@ -22,7 +23,7 @@ export interface Sealer {
 }
 
 /** What a codec may use of the world. One for each request. */
-export interface CodecContext {
+export interface CodecContext extends UsageContext {
   readonly newId: NewId;
   /** Unix seconds at which the answer is said to be created. */
   readonly createdAt: number;
@@ -33,15 +34,6 @@ export interface CodecContext {
   readonly model: string;
   /** The `req_…` id that a Messages error repeats in its body. */
   readonly requestId?: string;
-  /**
-   * Input tokens as counted locally, for an answer that has to name a number before its upstream reports one
-   * (`message_start`; LangChain never reads a later one), or whose upstream never reports any.
-   */
-  readonly estimatedInputTokens?: number;
-  /** Absent: nothing but text is expected. */
-  readonly media?: ExpectedMedia;
-  /** Bounds of what an upstream's report is believed; absent: no bounds. */
-  readonly possible?: PossibleUsage;
   /** Stop sequences that the upstream does not apply: its answer is cut here (stop-sequences.ts). Absent: none. */
   readonly stops?: readonly string[];
   /** Calls of the conversation whose results the tool loop brings before any model is asked (rule 3.6). */
@@ -53,9 +45,6 @@ export interface CodecContext {
   /** Told every finished output item of a Responses answer; absent: none is kept. */
   readonly keepItem?: KeepItem;
 }
-
-/** What an answer's usage is counted by where its upstream does not report it, or not as it can be (`countedUsage`). */
-export type UsageContext = Pick<CodecContext, "estimatedInputTokens" | "media" | "possible">;
 
 /** Keeps an output item for later references, whole as `json`: with what the client did not ask to be shown. */
 export type KeepItem = (id: string, json: Buffer | string) => void;
@@ -113,11 +102,6 @@ export interface Target {
   readonly ownAccount: boolean;
   readonly imageInput: boolean;
   readonly pdfInput: boolean;
-}
-
-/** Collects the client's field names (dotted) that a target has no place for; rule 2.2. */
-export interface DropListener {
-  dropped(field: string): void;
 }
 
 /** One server-sent event, framing removed. */

@@ -1,7 +1,8 @@
 /** Applies the field table (request-fields.ts) to a request: what is dropped is named, what may not be is refused. */
 import { ApiError } from "../lib/api-error.ts";
 import { isObject } from "../lib/json-object.ts";
-import type { Carry, DropListener } from "./codecs.ts";
+import type { Carry } from "./codecs.ts";
+import type { DropListener } from "./drop-listener.ts";
 import { fieldError } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
 import { dialectErrorFamily } from "./errors.ts";

@@ -3,7 +3,7 @@
  * may refuse: an upstream that does is asked again without them (docs/dialects.md). `metadata` is a client's, and its loss is
  * named: some upstreams take it only of what they store, and we let them store nothing.
  */
-import type { DropListener } from "./codecs.ts";
+import type { DropListener } from "./drop-listener.ts";
 import type { JsonObject } from "./messages/types.ts";
 import type { ReportedError } from "./upstream-error.ts";
 

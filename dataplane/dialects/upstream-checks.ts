@@ -1,6 +1,7 @@
 /** What an upstream of another dialect cannot be asked for, refused in the client's words. */
 import { ApiError } from "../lib/api-error.ts";
-import type { Carry, DropListener } from "./codecs.ts";
+import type { Carry } from "./codecs.ts";
+import type { DropListener } from "./drop-listener.ts";
 import type { Dialect } from "./dialect.ts";
 import { allTools, demandsCall, hasOwnInstructions } from "./instructions.ts";
 import type { FunctionTool, JsonObject, MessagesRequest } from "./messages/types.ts";

@@ -2,7 +2,6 @@
  * Token usage in the three dialects (dialects.md §D4). The hub counts as Messages does: `input_tokens` excludes
  * what was read from or written to a cache; OpenAI's prompt total includes both.
  */
-import type { UsageContext } from "./codecs.ts";
 import { countOf, objectOf } from "./fields.ts";
 import type { JsonObject, MessagesUsage } from "./messages/types.ts";
 import type { CountedOutput } from "./output-estimate.ts";
@@ -26,6 +25,19 @@ export interface PossibleUsage {
   readonly output: number;
   /** Absent: tiers are not looked at. */
   readonly tiers?: ExpectedTiers;
+}
+
+/** What an answer's usage is counted by where its upstream does not report it, or not as it can be (`countedUsage`). */
+export interface UsageContext {
+  /**
+   * Input tokens as counted locally, for an answer that has to name a number before its upstream reports one
+   * (`message_start`; LangChain never reads a later one), or whose upstream never reports any.
+   */
+  readonly estimatedInputTokens?: number;
+  /** Absent: nothing but text is expected. */
+  readonly media?: ExpectedMedia;
+  /** Bounds of what an upstream's report is believed; absent: no bounds. */
+  readonly possible?: PossibleUsage;
 }
 
 /**

@@ -1,5 +1,6 @@
 /** Functions and the choice among them for Chat and Responses, which differ only in how one of them is written. */
-import type { Carry, DropListener } from "./codecs.ts";
+import type { Carry } from "./codecs.ts";
+import type { DropListener } from "./drop-listener.ts";
 import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "./messages/types.ts";
 import { isClosed } from "./schemas.ts";
 import { functionTools } from "./upstream-checks.ts";

@@ -2,7 +2,8 @@
 import type { Logger } from "pino";
 import type { Bill, FinalUsage } from "../billing/meter.ts";
 import { noTools, tokensOf } from "../billing/token-usage.ts";
-import type { KeepItem, UsageContext } from "../dialects/codecs.ts";
+import type { KeepItem } from "../dialects/codecs.ts";
+import type { UsageContext } from "../dialects/usage.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import type { ToldPlaces } from "../dialects/told-places.ts";

@@ -1,10 +1,9 @@
 /** What becomes of answers that break off or cannot be read, streamed and whole: what is told, and whether it costs. */
-import type { UsageContext } from "../dialects/codecs.ts";
+import { type UsageContext, countedUsage } from "../dialects/usage.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MessagesUsage } from "../dialects/messages/types.ts";
 import { tokensOfBytes } from "../dialects/output-estimate.ts";
 import { corruptAnswer, cutAnswer, isGarbage } from "../dialects/upstream-error.ts";
-import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { AttemptFailure, ClientLeft, endedByUs, statusOfFault, timedOut } from "../upstream/failure.ts";

@@ -1,7 +1,14 @@
 /** The part of a look that reads content blocks of Messages form. */
 import { isServerToolName } from "../dialects/find-server-tool.ts";
 import type { JsonReader } from "../lib/json-reader.ts";
-import { countBlock, countDocument, countImage, skipped, type ContentFacts } from "./inspect-content.ts";
+import {
+  countBlock,
+  countDocument,
+  countImage,
+  skipped,
+  type ContentFacts,
+  type Path,
+} from "./inspect-content.ts";
 import { inspectToolChange } from "./inspect-tools.ts";
 import { isBlobKey, keepBlockBlobs, readBlockBlob, type BlockBlob } from "./inspect-reasoning.ts";
 import {
@@ -14,7 +21,6 @@ import {
   refuseStray,
   walk,
   walkMember,
-  type Path,
 } from "./inspect-walk.ts";
 
 /**

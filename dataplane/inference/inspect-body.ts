@@ -15,9 +15,9 @@ import { emptyBody, unreadable } from "../lib/json-read.ts";
 import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../lib/json-reader.ts";
 import { readMessageContent } from "./inspect-blocks.ts";
 import { FieldChecks, fieldNames, type LimitField } from "./inspect-fields.ts";
-import { noFacts, type ContentFacts } from "./inspect-content.ts";
+import { noFacts, type ContentFacts, type ToolEntry } from "./inspect-content.ts";
 import { readChatContent, readResponsesInput } from "./inspect-parts.ts";
-import { readToolChoice, inspectTools, type InspectedChoice, type ToolEntry } from "./inspect-tools.ts";
+import { readToolChoice, inspectTools, type InspectedChoice } from "./inspect-tools.ts";
 import { addReference, bodyFieldError, walk, walkMember } from "./inspect-walk.ts";
 
 /** What routing, refusing and holding need to know of a request: plain data. */

@@ -1,15 +1,42 @@
 /**
  * What a look notes of the conversation: media (which is not text), references to objects of the upstream account (which
- * no upstream may see, rule 2.10) and what only a server tool can have written.
+ * no upstream may see, rule 2.10), what only a server tool can have written, tools and reasoning.
  */
 import type { Dialect } from "../dialects/dialect.ts";
 import { dialectErrorFamily } from "../dialects/errors.ts";
+import type { BlobPlace } from "../dialects/reasoning.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
-import type { ReasoningBlob } from "./inspect-reasoning.ts";
-import type { ToolEntry } from "./inspect-tools.ts";
-import { type Path } from "./inspect-walk.ts";
+
+export type Path = readonly PathStep[];
+
+/** An entry of `tools`, as far as judging it needs. */
+export interface ToolEntry extends Span {
+  readonly path: readonly PathStep[];
+  readonly type: string | null;
+  readonly name: string | null;
+  /** `external_web_access: false`: counts as not declared (dialects.md §H3). */
+  readonly offline: boolean;
+  /** A shell in a container of the upstream's. */
+  readonly container: boolean;
+  /** `execution: "client"`: the client runs what is otherwise run by the provider. */
+  readonly clientRun: boolean;
+  /** A turn of a Messages conversation brings it (`tool_addition`), where no tool loop looks for declarations. */
+  readonly inTurn: boolean;
+  /** Everything that stands in the same array, and which of it this is; for cutting it out. */
+  readonly siblings: readonly Span[];
+  readonly index: number;
+}
+
+/** What a provider handed out to be sent back, in a body: the span of its string, quotes included. */
+export interface ReasoningBlob extends Span {
+  readonly field: BlobPlace["field"];
+  /** Where the content block or input item begins that goes with it when it does not open. */
+  readonly entryStart: number;
+  /** Where it stands in a Messages body, if it is a compaction's: that is not left out. */
+  readonly compaction?: Path;
+}
 
 /** Something in the content that only the account it was made in can resolve. */
 export interface Reference extends Span {

@@ -1,7 +1,14 @@
 /** The part of a look that reads the content parts of Chat, and the items and parts of Responses. */
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
-import { countBlock, countDocument, countImage, skippedMedia, type ContentFacts } from "./inspect-content.ts";
+import {
+  countBlock,
+  countDocument,
+  countImage,
+  skippedMedia,
+  type ContentFacts,
+  type Path,
+} from "./inspect-content.ts";
 import { inspectTools } from "./inspect-tools.ts";
 import {
   addHosted,
@@ -15,7 +22,6 @@ import {
   searchCalls,
   walk,
   walkMember,
-  type Path,
 } from "./inspect-walk.ts";
 
 /** A Chat message's content. @throws ApiError 400 when it is an object. */

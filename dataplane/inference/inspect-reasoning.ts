@@ -4,17 +4,8 @@
  */
 import type { BlobPlace } from "../dialects/reasoning.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
-import type { ContentFacts } from "./inspect-content.ts";
-import { isOurReasoning, refuseStray, type Path } from "./inspect-walk.ts";
-
-/** Such a blob in a body: the span of its string, quotes included. */
-export interface ReasoningBlob extends Span {
-  readonly field: BlobPlace["field"];
-  /** Where the content block or input item begins that goes with it when it does not open. */
-  readonly entryStart: number;
-  /** Where it stands in a Messages body, if it is a compaction's: that is not left out. */
-  readonly compaction?: Path;
-}
+import type { ContentFacts, Path, ReasoningBlob } from "./inspect-content.ts";
+import { blobAhead, isOurReasoning, refuseStray } from "./inspect-walk.ts";
 
 /** The fields of Messages blocks that hold one, by the block's type. */
 const blobFields: Readonly<Record<string, Readonly<Record<string, BlobPlace["field"]>>>> = {
@@ -68,12 +59,4 @@ export function keepBlockBlobs(
     // Sealed by us: opened for the account that made it, or left out together with its block.
     else if (ours) blobs.push({ ...span, field: "signature", entryStart });
   }
-}
-
-/** The span of the string ahead, quotes included; null for an empty one. */
-export function blobAhead(reader: JsonReader): Span | null {
-  reader.kind();
-  const start = reader.position;
-  reader.skip();
-  return reader.position - start > 2 ? { start, end: reader.position } : null;
 }

@@ -2,27 +2,9 @@
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import type { JsonReader, Span } from "../lib/json-reader.ts";
-import type { ContentFacts } from "./inspect-content.ts";
+import type { ContentFacts, ToolEntry } from "./inspect-content.ts";
 import { bodyFieldError, refuseNoList, walkMember } from "./inspect-walk.ts";
 import { dialectErrorFamily } from "../dialects/errors.ts";
-
-/** An entry of `tools`, as far as judging it needs. */
-export interface ToolEntry extends Span {
-  readonly path: readonly PathStep[];
-  readonly type: string | null;
-  readonly name: string | null;
-  /** `external_web_access: false`: counts as not declared (dialects.md §H3). */
-  readonly offline: boolean;
-  /** A shell in a container of the upstream's. */
-  readonly container: boolean;
-  /** `execution: "client"`: the client runs what is otherwise run by the provider. */
-  readonly clientRun: boolean;
-  /** A turn of a Messages conversation brings it (`tool_addition`), where no tool loop looks for declarations. */
-  readonly inTurn: boolean;
-  /** Everything that stands in the same array, and which of it this is; for cutting it out. */
-  readonly siblings: readonly Span[];
-  readonly index: number;
-}
 
 /** A `tool_choice` that is there. */
 export interface InspectedChoice {

@@ -11,12 +11,9 @@ import { dialectErrorFamily } from "../dialects/errors.ts";
 import { ApiError, type ErrorCode } from "../lib/api-error.ts";
 import { bodyLimits, limitExceeded } from "../lib/body-limits.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
-import type { JsonReader } from "../lib/json-reader.ts";
+import type { JsonReader, Span } from "../lib/json-reader.ts";
 import { isEnvelope } from "../lib/seal.ts";
-import type { ContentFacts, Reference } from "./inspect-content.ts";
-import { blobAhead } from "./inspect-reasoning.ts";
-
-export type Path = readonly PathStep[];
+import type { ContentFacts, Path, Reference } from "./inspect-content.ts";
 
 /** Blocks that our own server tools write; they are turned back into tool results, never relayed (rule 3.4). */
 export const ownToolBlocks = serverToolBlocks;
@@ -193,6 +190,14 @@ export function readEncrypted(reader: JsonReader, facts: ContentFacts, path: Pat
   else if (span !== null)
     facts.reasoningBlobs.push({ ...span, field: "encrypted", entryStart: facts.itemStart });
   return span !== null;
+}
+
+/** The span of the string ahead, quotes included; null for an empty one. */
+export function blobAhead(reader: JsonReader): Span | null {
+  reader.kind();
+  const start = reader.position;
+  reader.skip();
+  return reader.position - start > 2 ? { start, end: reader.position } : null;
 }
 
 /** Characters of a blob that tell whose it is; a key id has at most 64 bytes. */

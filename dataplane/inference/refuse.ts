@@ -13,7 +13,8 @@ import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { allToolsOff, toolCapabilities } from "../tools/capabilities.ts";
 import type { Facts } from "./inspect-body.ts";
 import { present } from "./inspect-fields.ts";
-import type { InspectedChoice, ToolEntry } from "./inspect-tools.ts";
+import type { InspectedChoice } from "./inspect-tools.ts";
+import type { ToolEntry } from "./inspect-content.ts";
 import { bodyFieldError } from "./inspect-walk.ts";
 
 /** What an entry of `tools` is: run by the client, run by this service, or not to be had here. */

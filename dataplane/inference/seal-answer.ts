@@ -8,13 +8,9 @@ import { type BlobPlace, sealBlob } from "../dialects/reasoning.ts";
 import { JsonReader, type Span } from "../lib/json-reader.ts";
 import { type Edit, replaceValue, splice } from "../lib/json-splice.ts";
 import { frameData, frameName, type SseFrame } from "../lib/sse.ts";
-import {
-  blobAhead,
-  isBlobKey,
-  keepBlockBlobs,
-  type BlockBlob,
-  type ReasoningBlob,
-} from "./inspect-reasoning.ts";
+import { isBlobKey, keepBlockBlobs, type BlockBlob } from "./inspect-reasoning.ts";
+import { blobAhead } from "./inspect-walk.ts";
+import type { ReasoningBlob } from "./inspect-content.ts";
 
 /** Items of reasoning in one answer whose seals are remembered; an answer with more has some sealed twice. */
 const MAX_REMEMBERED = 256;

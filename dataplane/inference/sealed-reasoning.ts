@@ -12,7 +12,7 @@ import { fieldPath } from "../lib/field-path.ts";
 import { JsonReader, type Span } from "../lib/json-reader.ts";
 import { type Edit, removeEntries, replaceValue } from "../lib/json-splice.ts";
 import type { Inspection } from "./inspect-body.ts";
-import type { ReasoningBlob } from "./inspect-reasoning.ts";
+import type { ReasoningBlob } from "./inspect-content.ts";
 
 /** What the blobs of one body may unpack to: a body has that limit too, and a small blob may be sent many times. */
 export const MAX_OPENED_BYTES = bodyLimits.bytes;

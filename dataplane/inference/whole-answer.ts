@@ -1,5 +1,12 @@
 /** Whole answers: what they report (usage, model, completeness), and what becomes of bodies that are no answer. */
-import type { CodecContext, KeepItem, UsageContext } from "../dialects/codecs.ts";
+import type { CodecContext, KeepItem } from "../dialects/codecs.ts";
+import {
+  type UsageContext,
+  countedUsage,
+  readChatUsage,
+  readMessagesUsage,
+  readResponsesUsage,
+} from "../dialects/usage.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { rememberInputs } from "../dialects/exact-inputs.ts";
 import { objectOf, parseJson, textOf } from "../dialects/fields.ts";
@@ -15,7 +22,6 @@ import {
 } from "../dialects/responses/read-response.ts";
 import { cutMessage } from "../dialects/stop-sequences.ts";
 import { corruptAnswer, withoutOwn } from "../dialects/upstream-error.ts";
-import { countedUsage, readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { closedJson } from "../lib/json-prefix.ts";
 import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";

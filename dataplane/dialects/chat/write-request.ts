@@ -1,6 +1,7 @@
 /** A request in the hub, for a Chat Completions upstream (dialects.md §D1, §D2). */
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
-import type { Carry, DropListener, Target } from "../codecs.ts";
+import type { Carry, Target } from "../codecs.ts";
+import type { DropListener } from "../drop-listener.ts";
 import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { instructionsOf } from "../instructions.ts";

@@ -1,5 +1,6 @@
 /** A request in the hub, for a Messages upstream. What the client sent in this dialect stays as it is. */
-import type { Carry, DropListener, Target } from "../codecs.ts";
+import type { Carry, Target } from "../codecs.ts";
+import type { DropListener } from "../drop-listener.ts";
 import { adaptiveThinking } from "../effort.ts";
 import { exactInput } from "../exact-inputs.ts";
 import { wantsJsonObject } from "../formats.ts";

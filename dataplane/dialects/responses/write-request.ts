@@ -1,6 +1,7 @@
 /** A request in the hub, for a Responses upstream (dialects.md §D1, §D2). */
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
-import type { Carry, DropListener, Target } from "../codecs.ts";
+import type { Carry, Target } from "../codecs.ts";
+import type { DropListener } from "../drop-listener.ts";
 import { openaiEffort } from "../effort.ts";
 import { wantsJsonObject, writeSchemaFormat } from "../formats.ts";
 import { hasOwnInstructions, instructionsOf } from "../instructions.ts";
