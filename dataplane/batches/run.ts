@@ -8,7 +8,7 @@ import type { Snapshot } from "../config/snapshot.ts";
 import { dialectPath } from "../dialects/dialect.ts";
 import { dialectErrorFamily, errorStatus } from "../dialects/errors.ts";
 import { type AnswerBytes, joinedBytes } from "../inference/answer-bytes.ts";
-import type { AnswerSink, BodyLease, InferenceCall } from "../inference/call.ts";
+import type { AnswerSink, BodyLease, InferenceCall, Serve } from "../inference/call.ts";
 import { rememberRefused } from "../inference/refused-call.ts";
 import type { Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -26,7 +26,7 @@ import { TOOLS_IN_USE, type ToolRoom } from "./tool-room.ts";
 import { erroredLine, succeededLine } from "./lines.ts";
 
 export interface RunServices {
-  readonly serve: (call: InferenceCall) => Promise<void>;
+  readonly serve: Serve;
   /** `Holds.forItem`. */
   readonly meterFor: Holds["forItem"];
   readonly snapshot: () => Snapshot;

@@ -6,7 +6,7 @@ import type { Keys } from "../identity/keys.ts";
 import type { FileStore } from "../files/file-store.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
 import type { Reads } from "../store/reads.ts";
-import type { Serve } from "../inference/serve.ts";
+import type { Serve } from "../inference/call.ts";
 import type { ConfigStatus, Source } from "../config/schema.ts";
 import { AnswerTurns, LIST_WAITING, readingWith } from "./answer-turns.ts";
 import { configurationRoutes } from "./admin/configuration.ts";

@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test, vi } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
-import type { InferenceCall } from "../inference/call.ts";
+import type { InferenceCall, Serve } from "../inference/call.ts";
 import { Shutdown } from "../lib/shutdown.ts";
 import type * as LimitsModule from "./limits.ts";
 import { drain } from "./drain.ts";
@@ -27,7 +27,7 @@ vi.mock("./limits.ts", async (original) => {
 });
 
 const json = { "content-type": "application/json" };
-const start = (serve: (call: InferenceCall) => Promise<void>, shutdown?: Shutdown) =>
+const start = (serve: Serve, shutdown?: Shutdown) =>
   startTestServer(
     [inferenceRoutes({ meter: { open: () => Promise.reject(new Error("not metered here")) }, serve })],
     shutdown === undefined ? {} : { services: { shutdown } },

@@ -3,7 +3,7 @@ import { text } from "node:stream/consumers";
 import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../test/fakes/test-server.ts";
-import type { InferenceCall } from "../inference/call.ts";
+import type { Serve } from "../inference/call.ts";
 import type { Directory, Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
@@ -13,8 +13,7 @@ import { modelRoutes } from "./routes/models.ts";
 const noMeter: InferenceRoutesNeeds["meter"] = {
   open: () => Promise.reject(new Error("not metered here")),
 };
-const inference = (serve: (call: InferenceCall) => Promise<void>) =>
-  inferenceRoutes({ meter: noMeter, serve });
+const inference = (serve: Serve) => inferenceRoutes({ meter: noMeter, serve });
 
 test("an answer reaches the client with both request id headers and one log line without key or query", async () => {
   await using server = await startTestServer([

@@ -5,6 +5,7 @@ import { Cancellation } from "../lib/cancellation.ts";
 import { Deadline } from "../lib/deadline.ts";
 import { newRequestSummary } from "../telemetry/request-summary.ts";
 import type { AskModel } from "../tools/web-search/model-engine.ts";
+import { Attempts } from "../upstream/attempts.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
 import { toldVersion } from "./outgoing-request.ts";
 
@@ -24,7 +25,7 @@ export const askModelOf =
     if (route === undefined) throw new Error("the search engine's model is not served");
     const deadline = new Deadline(route.timeouts.requestMs);
     try {
-      const attempts = upstreams.attempts({
+      const attempts = new Attempts(upstreams, {
         route,
         stream: false,
         batch: false,

@@ -13,7 +13,6 @@ import type { Cancellation } from "../lib/cancellation.ts";
 import type { Shutdown } from "../lib/shutdown.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
 import type { AnswerBytes } from "./answer-bytes.ts";
-import type { RequestBody } from "./request-body.ts";
 
 /** Where an answer goes. The bytes of a batch item end in memory, those of a request on the wire. */
 export interface AnswerSink {
@@ -66,8 +65,6 @@ export interface InferenceCall {
   readonly body: Buffer;
   /** Counts the bytes of the body: those of files and items are taken before they stand in it (rule 7.2). */
   readonly bodyLease: BodyLease;
-  /** The body as it was opened, where somebody has; then `body` may be empty. */
-  readonly requestBody?: RequestBody;
   /** The client's headers that matter here, names in lower case and neutral names already folded. */
   readonly headers: {
     readonly "anthropic-version"?: string;
@@ -95,6 +92,8 @@ export interface InferenceCall {
   /** What serving learns of the request (model, upstream, path), for its log line, metrics and span. */
   readonly summary: RequestSummary;
 }
+
+export type Serve = (call: InferenceCall) => Promise<void>;
 
 /** Whether a field that would be dropped refuses the request (rule 2.2). */
 export const isStrict = ({ headers }: Pick<InferenceCall, "headers">): boolean =>

@@ -24,7 +24,8 @@ import { metrics } from "../telemetry/metrics.ts";
 import { Upstreams } from "../upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { EJECTION_MS, FAILURES_TO_EJECT } from "../upstream/health.ts";
-import { createServe, type Serve } from "./serve.ts";
+import { createServe } from "./serve.ts";
+import type { Serve } from "./call.ts";
 
 const usage = { input: 11, output: 7 };
 const answer = text("Hello from the second.", usage);

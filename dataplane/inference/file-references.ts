@@ -10,23 +10,21 @@ import { ApiError } from "../lib/api-error.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
-import type { InferenceCall } from "./call.ts";
+import type { InferenceCall, Serve } from "./call.ts";
 import { INSPECT_HERE_BYTES } from "./large/large-body.ts";
 import type { Reference } from "./inspect-content.ts";
 import { paramOf, filesTooLarge, type InlineFile } from "./put-files.ts";
-import { openBody, type RequestBody } from "./request-body.ts";
+import { openBody, type RequestBody, type ServeOpened } from "./request-body.ts";
 
 /** Different files of one request: all are looked up at once and read one by one. */
 const MAX_FILES = 2_000;
-
-type Serve = (call: InferenceCall) => Promise<void>;
 
 /**
  * `serve`, with the organization's files in place of their ids.
  * @param pool where large bodies are worked on; null: here.
  */
 export const withFileReferences =
-  (serve: Serve, files: FileReader, pool: WorkerPool | null = null): Serve =>
+  (serve: ServeOpened, files: FileReader, pool: WorkerPool | null = null): Serve =>
   (call) =>
     // A large body is not searched here: that would hold the event loop; the worker's look finds references anyway.
     (pool !== null && call.body.length > INSPECT_HERE_BYTES) || mayNameFiles(call.body)
@@ -40,7 +38,7 @@ const mayNameFiles = (body: Buffer): boolean =>
 
 async function inlinedFirst(
   call: InferenceCall,
-  serve: Serve,
+  serve: ServeOpened,
   files: FileReader,
   pool: WorkerPool | null,
 ): Promise<void> {

@@ -13,7 +13,8 @@ import { redisToolCache } from "../tools/cache.ts";
 import { Upstreams } from "../upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../upstream/dispatcher.ts";
 import { withItemReferences } from "./item-references.ts";
-import { createServe, type Serve } from "./serve.ts";
+import { createServe } from "./serve.ts";
+import type { Serve } from "./call.ts";
 import { noTools } from "../../test/fakes/no-tools.ts";
 
 let store: TestStore;

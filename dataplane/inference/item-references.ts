@@ -12,7 +12,7 @@ import { HOUR_MS } from "../lib/clock.ts";
 import type { JsonReader } from "../lib/json-reader.ts";
 import type { Edit } from "../lib/json-splice.ts";
 import type { ToolCache } from "../tools/cache.ts";
-import type { BodyLease, InferenceCall, OutputItems } from "./call.ts";
+import type { BodyLease, InferenceCall, OutputItems, Serve } from "./call.ts";
 import type { Facts } from "./inspect-body.ts";
 import { type AnswerSeal, sealedItem } from "./seal-answer.ts";
 
@@ -25,8 +25,6 @@ const READ_AT_ONCE = 16;
 /** A store that answers nothing is not asked for portion after portion. */
 const READ_MS = 2_000;
 const ID_LENGTH_MAX = 128;
-
-type Serve = (call: InferenceCall) => Promise<void>;
 
 const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 

@@ -4,6 +4,7 @@ import type { Upstream } from "../config/schema.ts";
 import type { CodecContext } from "../dialects/codecs.ts";
 import type { MessagesEvent } from "../dialects/messages/types.ts";
 import { type ToldPlaces, withToldPlaces } from "../dialects/told-places.ts";
+import { Attempts } from "../upstream/attempts.ts";
 import { isGarbage } from "../dialects/upstream-error.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -86,7 +87,10 @@ export class Iterations {
   async #try(deadline: Deadline, next: (target: Upstream["dialect"]) => NextCall): Promise<ModelAnswer> {
     const { call, look, route, conversation, upstreams, work, headers } = this.#services;
     const request = upstreamRequest(call, route, look.stream, conversation, deadline);
-    const attempts = upstreams.attempts(this.#span === null ? request : { ...request, span: this.#span });
+    const attempts = new Attempts(
+      upstreams,
+      this.#span === null ? request : { ...request, span: this.#span },
+    );
     for (;;) {
       const upstream = await attempts.next();
       try {

@@ -16,6 +16,7 @@ import { countSample } from "../tokens/count.ts";
 import { sampledTexts } from "../tokens/sample.ts";
 import { CitedSources } from "../tools/links.ts";
 import { PriorContext } from "../tools/web-fetch/prior-context.ts";
+import type { InferenceCall } from "./call.ts";
 import {
   contextOf,
   exactBody,
@@ -71,6 +72,12 @@ export interface RequestBody {
   /** Its tokens, counted by our own tokenizer. */
   countTokens(): Promise<number>;
 }
+
+/** A call whose body somebody may have opened; then `body` may be empty. */
+export interface OpenedCall extends InferenceCall {
+  readonly requestBody?: RequestBody;
+}
+export type ServeOpened = (call: OpenedCall) => Promise<void>;
 
 /** Whose body it is, and where large ones are worked on; without a pool, here. */
 export interface BodyPlace {

@@ -20,7 +20,7 @@ import { beginModelCall, type ModelTokens } from "../telemetry/model-call.ts";
 import { errorCode } from "../telemetry/trace.ts";
 import { toolCapabilities } from "../tools/capabilities.ts";
 import type { RunTool } from "../tools/toolbox.ts";
-import type { Attempts } from "../upstream/attempts.ts";
+import { Attempts } from "../upstream/attempts.ts";
 import { ClientLeft } from "../upstream/failure.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
@@ -43,10 +43,8 @@ import { serveWithTools, type ToolServices } from "./serve-tools.ts";
 import { relayWhole } from "./relay-whole.ts";
 import { TypicalOutput } from "./typical-output.ts";
 import { servedWithout } from "./unknown-fields.ts";
-import { edited, openBody, type RequestBody } from "./request-body.ts";
+import { edited, openBody, type RequestBody, type ServeOpened } from "./request-body.ts";
 import type { AnyInspection } from "./inspect-body.ts";
-
-export type Serve = (call: InferenceCall) => Promise<void>;
 
 /**
  * @returns what `http` and `batches` call; see `InferenceCall` for its contract. One function from the first look to
@@ -57,7 +55,7 @@ export function createServe(
   sealerOf: (organizationId: string) => Sealer,
   runTool: RunTool,
   pool: WorkerPool | null = null,
-): Serve {
+): ServeOpened {
   const outputs = new TypicalOutput();
   return async (call) => {
     const { organizationId } = call.principal;
@@ -201,7 +199,7 @@ class Serving {
       iteration: 1,
       stream: this.#seen.stream,
     });
-    if (call === null) return this.#ask(upstreams.attempts(request), bill);
+    if (call === null) return this.#ask(new Attempts(upstreams, request), bill);
     const end = (error: string | null) =>
       call.end({
         tokens: chargedTokens(bill),
@@ -211,7 +209,7 @@ class Serving {
         },
         error,
       });
-    return this.#ask(upstreams.attempts({ ...request, span: call.span }), bill).then(
+    return this.#ask(new Attempts(upstreams, { ...request, span: call.span }), bill).then(
       () => end(null),
       (error: unknown) => {
         end(errorCode(error));

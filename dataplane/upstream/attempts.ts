@@ -39,10 +39,12 @@ export class Attempts {
   /** When all were out for the first time: together they get no more time than one connection may take. */
   #desperateUntil: number | null = null;
 
-  constructor(upstreams: Upstreams, request: UpstreamRequest, order: readonly Upstream[]) {
+  constructor(upstreams: Upstreams, request: UpstreamRequest) {
     this.#upstreams = upstreams;
     this.#request = request;
-    this.#candidates = order.map((upstream) => ({ upstream, tries: 0 }));
+    this.#candidates = upstreams
+      .preferred(request.route, request.conversation)
+      .map((upstream) => ({ upstream, tries: 0 }));
   }
 
   /**

@@ -2,6 +2,7 @@ import { createServer, type AddressInfo, type Socket } from "node:net";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
+import { Attempts } from "./attempts.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
 import { startUpstream, withFaults, type FakeUpstream } from "../../test/fakes/upstream/server.ts";
 import { Cancellation } from "../lib/cancellation.ts";
@@ -90,7 +91,7 @@ async function ask(
     ...request,
   };
   try {
-    const attempts = upstreams.attempts(whole);
+    const attempts = new Attempts(upstreams, whole);
     for (;;) {
       const upstream = await attempts.next();
       try {

@@ -2,11 +2,9 @@
 import type { Dispatcher } from "undici";
 import type { Route, Upstream } from "../config/schema.ts";
 import { systemClock, type Clock } from "../lib/clock.ts";
-import { Attempts } from "./attempts.ts";
 import { Endpoints } from "./endpoints.ts";
 import { Health } from "./health.ts";
 import { preference } from "./pick.ts";
-import type { UpstreamRequest } from "./request.ts";
 
 export interface UpstreamsOptions {
   readonly clock?: Clock;
@@ -35,20 +33,16 @@ export class Upstreams {
     this.health = new Health(clock);
   }
 
-  /** The tries of one request. */
-  attempts(request: UpstreamRequest): Attempts {
-    return new Attempts(this, request, this.#preferred(request.route, request.conversation));
-  }
-
   /** Who counts a request's tokens for this route; undefined: nobody does, or all who do are out. */
   counting(route: Route, conversation: string | null): Upstream | undefined {
     const now = this.clock.now();
-    return this.#preferred(route, conversation).find(
+    return this.preferred(route, conversation).find(
       (upstream) => upstream.countTokensUrl !== null && this.health.outUntil(route, upstream) <= now,
     );
   }
 
-  #preferred({ upstreams }: Route, conversation: string | null): readonly Upstream[] {
+  /** The upstreams of a route in the order in which a request is to be sent to them. */
+  preferred({ upstreams }: Route, conversation: string | null): readonly Upstream[] {
     return preference(upstreams, () => conversation ?? String(this.random()));
   }
 }

@@ -1,5 +1,5 @@
 /** A server that counts what bodies take (rule 7.2), and answers each with an empty object unless told otherwise. */
-import type { InferenceCall } from "../../dataplane/inference/call.ts";
+import type { InferenceCall, Serve } from "../../dataplane/inference/call.ts";
 import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
 import type { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { startTestServer } from "./test-server.ts";
@@ -7,7 +7,7 @@ import { startTestServer } from "./test-server.ts";
 export const MiB = 1024 * 1024;
 export const json = { "content-type": "application/json" };
 
-export const startCounting = (bodies: ByteBudget, serve: (call: InferenceCall) => Promise<void>) =>
+export const startCounting = (bodies: ByteBudget, serve: Serve) =>
   startTestServer(
     [inferenceRoutes({ meter: { open: () => Promise.reject(new Error("not metered here")) }, serve })],
     { services: { bodies } },

@@ -16,7 +16,7 @@ import { fileRoutes } from "../../dataplane/http/routes/files.ts";
 import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
 import { messageBatchRoutes } from "../../dataplane/http/routes/message-batches.ts";
 import { modelRoutes } from "../../dataplane/http/routes/models.ts";
-import type { Serve } from "../../dataplane/inference/serve.ts";
+import type { Serve } from "../../dataplane/inference/call.ts";
 import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";

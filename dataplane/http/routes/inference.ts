@@ -2,7 +2,7 @@ import type { FastifyReply, FastifyRequest } from "fastify";
 import type { IncomingHttpHeaders } from "node:http";
 import type { Meter } from "../../billing/meter.ts";
 import { dialectPath, dialects, type Dialect } from "../../dialects/dialect.ts";
-import type { InferenceCall } from "../../inference/call.ts";
+import type { InferenceCall, Serve } from "../../inference/call.ts";
 import { rememberRefused } from "../../inference/refused-call.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { metrics } from "../../telemetry/metrics.ts";
@@ -15,7 +15,7 @@ import { callerOf, type HttpServices, type Routes } from "../route.ts";
 export interface InferenceRoutesNeeds {
   readonly meter: Meter;
   /** `inference/serve.ts`: throws an ApiError as long as nothing was written. */
-  readonly serve: (call: InferenceCall) => Promise<void>;
+  readonly serve: Serve;
 }
 
 /**
