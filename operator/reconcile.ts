@@ -4,7 +4,8 @@
  * Calls of one Reconciler never overlap; whoever drives it puts them in a row.
  */
 import type { Slot, ConfigStatus } from "../dataplane/config/schema.ts";
-import { compile, type CompileInput, type Compiled } from "./plan/compile.ts";
+import { compile, type CompileInput } from "./plan/compile.ts";
+import type { Compiled } from "./plan/compiled.ts";
 import { type Delivery, Holdings, type ObjectStatus, type PodReport, statusOf } from "./plan/conditions.ts";
 import type { Declared, Secrets, WantedKey } from "./plan/objects.ts";
 import type { Refusals } from "./plan/judge.ts";

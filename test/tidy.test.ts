@@ -116,6 +116,19 @@ describe("rooms", () => {
     expect(wrong.map(({ file, specifier }) => `${file} imports ${specifier}`)).toEqual([]);
   });
 
+  test("no file imports itself by way of others, not even for a type", () => {
+    const arrows = imports.flatMap(({ file, target }) => (target === null ? [] : [{ file, target }]));
+    // Whoever imports none of the files that are left, or is imported by none, is in no circle.
+    let left = new Set(program);
+    for (let before = 0; before !== left.size;) {
+      before = left.size;
+      const among = arrows.filter(({ file, target }) => left.has(file) && left.has(target));
+      const importing = new Set(among.map(({ file }) => file));
+      left = new Set(among.map(({ target }) => target).filter((target) => importing.has(target)));
+    }
+    expect([...left]).toEqual([]);
+  });
+
   test("the operator takes nothing from the data plane but the contract, and the data plane nothing from the operator", () => {
     const wrong = imports.filter(({ file, target }) =>
       file.startsWith("operator/")

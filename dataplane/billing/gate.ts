@@ -1,13 +1,15 @@
 /** Who may begin: one request's way to a hold, and what a refused one is told (design.md §5, rule 1.8). */
 import { LRUCache } from "lru-cache";
+import type { Logger } from "pino";
+import type { DatabasePool } from "slonik";
 import { isWithinLimits, modelNotFound } from "../config/find-route.ts";
 import { ApiError } from "../lib/api-error.ts";
+import type { Clock } from "../lib/clock.ts";
 import { inBackground } from "../lib/in-background.ts";
 import type { AccountLoader } from "./account-loader.ts";
 import { readAccounts } from "./accounts.ts";
 import { Admission } from "./admission.ts";
 import type { CurrentKey, HeldBill, RateLimits, ScopeArguments } from "./held-bill.ts";
-import type { HoldsOptions } from "./holds.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { MeteredRequest, Payer } from "./meter.ts";
 import type { Micros } from "./credits.ts";
@@ -72,8 +74,20 @@ type Limited = Pick<MeteredRequest, "keyId" | "limits" | "acceptedAt">;
 const linesOf = ({ request: { organizationId }, scopes }: HeldBill): readonly string[] =>
   scopes === "" ? [organizationId] : [organizationId, ...creditScopes(scopes).map(({ name }) => name)];
 
+export interface AdmitOptions {
+  readonly pool: DatabasePool;
+  readonly clock: Clock;
+  readonly log: Logger;
+  /** The organization's limits by the snapshot of now. */
+  readonly limits: (organizationId: string) => RateLimits | undefined;
+  /** The key as it is now when it is still valid, else null (`KeyDirectory.recheck`). */
+  readonly recheckKey: (keyId: string) => Promise<CurrentKey | null>;
+  /** How long a request waits for credit that others hold; 2 s unless a test sets another time. */
+  readonly waitMs?: number;
+}
+
 export class Gate {
-  readonly #options: HoldsOptions;
+  readonly #options: AdmitOptions;
   readonly #shards: Shards;
   readonly #loader: AccountLoader;
   readonly #admission: Admission;
@@ -81,7 +95,7 @@ export class Gate {
   /** When an account was last read because it seemed empty. */
   readonly #rechecked = new LRUCache<string, true>({ max: 10_000, ttl: RECHECK_MS });
 
-  constructor(options: HoldsOptions, shards: Shards, loader: AccountLoader) {
+  constructor(options: AdmitOptions, shards: Shards, loader: AccountLoader) {
     this.#options = options;
     this.#shards = shards;
     this.#loader = loader;

@@ -6,7 +6,6 @@
 import { setTimeout } from "node:timers/promises";
 import type { RedisStore } from "../store/redis-servers.ts";
 import type { Span } from "@opentelemetry/api";
-import type { Clock } from "../lib/clock.ts";
 import { Roster } from "../lib/roster.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { inSpan, startSpan } from "../telemetry/trace.ts";
@@ -14,18 +13,16 @@ import { Charges, type ChargesOptions } from "./charges.ts";
 import { MAX_MICROS, type Micros } from "./credits.ts";
 import { FreeBudget } from "./free-budget.ts";
 import { AccountLoader, MOST_LOOKS } from "./account-loader.ts";
-import { Gate } from "./gate.ts";
+import { Gate, type AdmitOptions } from "./gate.ts";
 import {
   HeldBill,
   holdAttributes,
   seenArguments,
   type BillOptions,
-  type CurrentKey,
   type HoldOperations,
   type ItemRun,
-  type RateLimits,
 } from "./held-bill.ts";
-import type { StreamPosition } from "./kept-charges.ts";
+import type { StreamPosition } from "./stream-position.ts";
 import { CurrentLimits, type CurrentLimitsOptions } from "./current-limits.ts";
 import { LedgerGuard } from "./ledger-guard.ts";
 import { foreignText, type LedgerId } from "./ledger-identity.ts";
@@ -40,19 +37,12 @@ import type { UsageRow } from "./usage-row.ts";
 
 const IDLE_LOOK_MS = 20;
 
-export interface HoldsOptions extends ChargesOptions, CurrentLimitsOptions {
+export interface HoldsOptions extends AdmitOptions, ChargesOptions, CurrentLimitsOptions {
   readonly redis: RedisStore;
-  readonly clock: Clock;
   /** That of `pool` (`readLedgerId`). */
   readonly ledger: LedgerId;
   /** Makes the random word of a shard's new epoch. */
   readonly newEpoch: () => string;
-  /** The organization's limits by the snapshot of now. */
-  readonly limits: (organizationId: string) => RateLimits | undefined;
-  /** The key as it is now when it is still valid, else null (`KeyDirectory.recheck`). */
-  readonly recheckKey: (keyId: string) => Promise<CurrentKey | null>;
-  /** How long a request waits for credit that others hold; 2 s unless a test sets another time. */
-  readonly waitMs?: number;
   /** Most operations in the backlog for Redis; 20,000 unless a test sets another number. */
   readonly mostOwed?: number;
 }

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { KeptByShard, KeptCharges, KeptSpace, isUpTo } from "./kept-charges.ts";
+import { KeptByShard, KeptCharges, KeptSpace } from "./kept-charges.ts";
 import { operation } from "./shard.ts";
 
 const charge = (id: number, text = "row") => operation("settle", "org_1", `req_${id}`, "12", text);
@@ -15,21 +15,6 @@ test("charges come back as they were, oldest first", () => {
   for (const [index, one] of charges.entries()) kept.add(one, 1_000 + index, `${index + 1}-0`);
   expect(kept.all(2_000)).toEqual(charges);
   expect(new KeptCharges().all(0)).toEqual([]);
-});
-
-test("entries are ordered by their milliseconds, then by their sequence, as numbers", () => {
-  expect(isUpTo("9-0", "10-0")).toBe(true);
-  expect(isUpTo("10-9", "10-10")).toBe(true);
-  expect(isUpTo("10-10", "10-10")).toBe(true);
-  expect(isUpTo("10-10", "10-9")).toBe(false);
-  expect(isUpTo("1790000000123-0", "1790000000122-7")).toBe(false);
-  const parts = [0, 1, 9, 10, 11, 99, 100, 1_790_000_000_123];
-  const ids = parts.flatMap((ms) => parts.map((sequence) => [ms, sequence] as const));
-  for (const [ms, sequence] of ids)
-    for (const [otherMs, otherSequence] of ids)
-      expect(isUpTo(`${ms}-${sequence}`, `${otherMs}-${otherSequence}`)).toBe(
-        ms < otherMs || (ms === otherMs && sequence <= otherSequence),
-      );
 });
 
 test("each is kept until the ledger has it, however long that takes", () => {

@@ -4,6 +4,7 @@
  * they would survive two young collections, and be copied by each.
  */
 import type { MeterOperation } from "./shard.ts";
+import { BEFORE_ALL, isUpTo, type StreamPosition } from "./stream-position.ts";
 
 /** Charges are kept for so long, also when the ledger has them. */
 const KEPT_MS = 60_000;
@@ -15,25 +16,6 @@ const MOST_BYTES = 128 * 1024 * 1024;
 
 /** No operation holds a control character but zero. */
 const SEPARATOR = "\x1e";
-
-/** Id of an entry of a shard's stream. */
-export type StreamPosition = string;
-/** Before every entry: of what the ledger has already. */
-export const BEFORE_ALL: StreamPosition = "0-0";
-
-/**
- * Whether an entry is at another one's place, or before it. For every charge: the numbers of an id have no leading zeros, so
- * they are compared as text, by their lengths first.
- */
-export function isUpTo(entry: StreamPosition, other: StreamPosition): boolean {
-  const dash = entry.indexOf("-");
-  const otherDash = other.indexOf("-");
-  if (dash !== otherDash) return dash < otherDash;
-  if (entry.length === other.length) return entry <= other;
-  const ms = entry.slice(0, dash);
-  const otherMs = other.slice(0, otherDash);
-  return ms === otherMs ? entry.length < other.length : ms < otherMs;
-}
 
 interface Chunk {
   readonly since: number;

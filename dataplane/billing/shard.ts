@@ -5,7 +5,7 @@
 import type { RedisStore } from "../store/redis-servers.ts";
 import { loadScript } from "../store/redis.ts";
 import { ForeignLedger, foreignText, ledgerOf, type LedgerId } from "./ledger-identity.ts";
-import { BEFORE_ALL, isUpTo, type StreamPosition } from "./kept-charges.ts";
+import { BEFORE_ALL, isUpTo, type StreamPosition } from "./stream-position.ts";
 
 /** Sixteen, fixed: an organization's shard must be the same in every pod of every release. */
 export const SHARDS = 16;

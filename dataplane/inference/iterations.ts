@@ -1,8 +1,9 @@
 /** Asks a route's upstreams for the iterations of one tool loop; each may go to another upstream than the one before. */
 import type { Span } from "@opentelemetry/api";
-import type { Upstream } from "../config/schema.ts";
+import type { Route, Upstream } from "../config/schema.ts";
 import type { CodecContext } from "../dialects/codecs.ts";
 import type { MessagesEvent } from "../dialects/messages/types.ts";
+import type { TierPlan } from "../dialects/tiers.ts";
 import { type ToldPlaces, withToldPlaces } from "../dialects/told-places.ts";
 import { Attempts } from "../upstream/attempts.ts";
 import { isGarbage } from "../dialects/upstream-error.ts";
@@ -11,19 +12,33 @@ import { ApiError } from "../lib/api-error.ts";
 import { Deadline } from "../lib/deadline.ts";
 import { BrokenAnswer, type ModelAnswer } from "../loop/model-answer.ts";
 import type { NextCall } from "../loop/next-request.ts";
+import type { Upstreams } from "../upstream/upstreams.ts";
 import { askAgain, refusedPart } from "./asking-again.ts";
-import { isStrict } from "./call.ts";
+import { isStrict, type InferenceCall } from "./call.ts";
 import { costsPrompt } from "./broken-answer.ts";
 import { usualTokensOf } from "./estimate.ts";
 import { answerEvents } from "./loop-answer.ts";
-import { inputSizeOf, type LoopWritten } from "./open-loop.ts";
+import type { Facts } from "./inspect-body.ts";
+import { inputSizeOf, type LoopWork, type LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
-import type { ToolServices } from "./serve-tools.ts";
 import { leaveOutBetas, refusedBetas, sentBetas } from "./refused-betas.ts";
 import { refusedOwn, servedWithout, proofLost, tellWithout } from "./unknown-fields.ts";
 
+export interface IterationServices {
+  readonly call: InferenceCall;
+  readonly look: Facts;
+  readonly work: LoopWork;
+  readonly route: Route;
+  readonly upstreams: Upstreams;
+  /** Keeps a conversation on its upstream (design.md §4.6). */
+  readonly conversation: string | null;
+  readonly tiers: TierPlan;
+  /** Headers for an upstream, beside those of its route. */
+  readonly headers: (upstream: Upstream) => Readonly<Record<string, string>>;
+}
+
 export class Iterations {
-  readonly #services: ToolServices;
+  readonly #services: IterationServices;
   /** The value of `x-gapura-dropped` for the upstream that was asked last. */
   dropped: string | null = null;
   /** Of the iteration at hand. */
@@ -38,7 +53,7 @@ export class Iterations {
   /** So many messages of the conversation are sent without their reasoning: an upstream refused it. */
   #withoutReasoning = 0;
 
-  constructor(services: ToolServices) {
+  constructor(services: IterationServices) {
     this.#services = services;
   }
 

@@ -5,12 +5,11 @@
 import type { Bill, ToolUsage } from "../billing/meter.ts";
 import { costMicros, estimateMicros, pricesAt } from "../billing/price.ts";
 import { noTokens, noTools } from "../billing/token-usage.ts";
-import type { Policy, Prices, Route, Upstream } from "../config/schema.ts";
+import type { Policy, Prices } from "../config/schema.ts";
 import type { Sealer, StreamWriter } from "../dialects/codecs.ts";
 import { MessageAccumulator } from "../dialects/messages/accumulate.ts";
 import type { MessagesEvent, ServerToolName, ToolChoice } from "../dialects/messages/types.ts";
 import { codecs } from "../dialects/registry.ts";
-import type { TierPlan } from "../dialects/tiers.ts";
 import { writeEvents } from "../dialects/write-events.ts";
 import { apiErrorOf } from "../store/store-away.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
@@ -25,36 +24,24 @@ import { estimateInputTokens } from "../tokens/estimate.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { callLimits, type RunOutcome, type RunTool, type ToolScope } from "../tools/toolbox.ts";
 import { MAX_POSTS } from "../tools/x-search/search-posts.ts";
-import type { Upstreams } from "../upstream/upstreams.ts";
 import { answerJob, type AnswerJob } from "./answer-job.ts";
 import { askModelOf } from "./ask-model.ts";
 import { sendWhole, type InferenceCall } from "./call.ts";
 import { ClientStream } from "./client-stream.ts";
-import { Iterations } from "./iterations.ts";
-import type { Facts } from "./inspect-body.ts";
-import { declaredToolNames, inputSizeOf, type LoopWork } from "./open-loop.ts";
+import { Iterations, type IterationServices } from "./iterations.ts";
+import { declaredToolNames, inputSizeOf } from "./open-loop.ts";
 
 /** Pings while a tool runs (service.md "Limits"). */
 const PING_MS = 10_000;
 
-export interface ToolServices {
-  readonly call: InferenceCall;
-  readonly look: Facts;
-  readonly work: LoopWork;
-  readonly route: Route;
+export interface ToolServices extends IterationServices {
   readonly policy: Policy;
   readonly sealer: Sealer;
-  readonly upstreams: Upstreams;
   readonly runTool: RunTool;
-  /** Keeps a conversation on its upstream (design.md §4.6). */
-  readonly conversation: string | null;
   /** Takes the hold of the first iteration. */
   readonly open: () => Promise<Bill>;
   /** What is held of an output limit (rule 9.7). */
   readonly heldOutput: (limit: number) => number;
-  readonly tiers: TierPlan;
-  /** Headers for an upstream, beside those of its route. */
-  readonly headers: (upstream: Upstream) => Readonly<Record<string, string>>;
 }
 
 /** @returns its bill. @throws ApiError as long as nothing was written; everything is settled or released then. */

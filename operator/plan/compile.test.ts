@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { routingSchema } from "../../dataplane/config/schema.ts";
-import { compile, type Compiled } from "./compile.ts";
+import { compile } from "./compile.ts";
+import type { Compiled } from "./compiled.ts";
 import type { Declared, Secrets } from "./objects.ts";
 import type { Published } from "./prior.ts";
 import { encode, serialize } from "./shards.ts";

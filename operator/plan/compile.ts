@@ -7,20 +7,13 @@
  * missing there is `ResolvedRefs`. An object that fails keeps the entry last published under its uid, and never
  * keeps another object from being served.
  */
-import { type Routing, SCHEMA_VERSION } from "../../dataplane/config/schema.ts";
+import { SCHEMA_VERSION } from "../../dataplane/config/schema.ts";
 import { type Kind, KINDS } from "../api/kinds.ts";
 import { NameClaims } from "./claims.ts";
+import type { Compiled, RoutingContent } from "./compiled.ts";
 import { CredentialCollector } from "./credentials.ts";
 import { judgeBy, type Refusals } from "./judge.ts";
-import {
-  byAge,
-  compareText,
-  type Declared,
-  reference,
-  type Secrets,
-  type Verdict,
-  type WantedKey,
-} from "./objects.ts";
+import { byAge, compareText, type Declared, reference, type Secrets, type WantedKey } from "./objects.ts";
 import { compileOrganizations, declaredId } from "./organizations.ts";
 import type { Owners } from "./owners.ts";
 import { compilePolicy, policyIsUsable, readPolicy } from "./policies.ts";
@@ -46,17 +39,6 @@ export interface CompileInput {
   readonly owners?: Owners;
   /** What is left out, and why, because there is no room for it. */
   readonly tooLarge?: Refusals;
-}
-
-export type RoutingContent = Omit<Routing, "serial">;
-
-export interface Compiled {
-  readonly routing: RoutingContent;
-  /** By `namespace/secret/key`. */
-  readonly credentials: Readonly<Record<string, string>>;
-  /** One for each object, by kind, namespace and name. */
-  readonly verdicts: readonly Verdict[];
-  readonly wanted: readonly WantedKey[];
 }
 
 /**

@@ -2,7 +2,7 @@
  * What one tenant's namespace may hold under `Namespaced` (rule 8.2): objects, and bytes of compiled entries. What is
  * served stays, then the oldest.
  */
-import type { Compiled } from "./compile.ts";
+import type { Compiled } from "./compiled.ts";
 import type { Refusal, Refusals } from "./judge.ts";
 import { byAge, type Declared, type Fault } from "./objects.ts";
 import { oncePer } from "./once-per.ts";

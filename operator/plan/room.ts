@@ -3,7 +3,7 @@
  * namespace that grew last first, so that whoever fills it loses by it, and nobody's changes wait.
  */
 import { gzipSync } from "node:zlib";
-import type { Compiled } from "./compile.ts";
+import type { Compiled } from "./compiled.ts";
 import type { Refusal, Refusals } from "./judge.ts";
 import { byAge, compareText, type Declared } from "./objects.ts";
 import { oncePer } from "./once-per.ts";

@@ -3,7 +3,7 @@
  * them accept, so that a release and its predecessor never break each other (design.md §2).
  */
 import { SCHEMA_VERSION } from "../../dataplane/config/schema.ts";
-import type { RoutingContent } from "./compile.ts";
+import type { RoutingContent } from "./compiled.ts";
 
 /** By version: how it is made from the next newer one. A version that is not listed here is not written any more. */
 const downgrades: Readonly<Record<number, (routing: RoutingContent) => RoutingContent>> = {};

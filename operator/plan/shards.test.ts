@@ -2,7 +2,7 @@ import { createHash, randomBytes } from "node:crypto";
 import { gunzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { MAX_SHARD_BYTES } from "../../dataplane/config/schema.ts";
-import type { RoutingContent } from "./compile.ts";
+import type { RoutingContent } from "./compiled.ts";
 import {
   type SlotState,
   decodeSlots,

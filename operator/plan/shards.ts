@@ -14,7 +14,7 @@ import {
   routingSchema,
   type SnapshotIndex,
 } from "../../dataplane/config/schema.ts";
-import type { RoutingContent } from "./compile.ts";
+import type { RoutingContent } from "./compiled.ts";
 import type { Published } from "./prior.ts";
 import type { Excess } from "./room.ts";
 

@@ -4,7 +4,8 @@ import type { Names } from "../lib/organization.ts";
 import type { TagFilter, UsageGroup } from "../lib/reports.ts";
 import { useStore } from "../lib/store.ts";
 import { place, refine } from "../router.ts";
-import { useTexts, type Texts } from "../texts/texts.ts";
+import { useTexts } from "../texts/texts.ts";
+import type { Texts } from "../texts/en.ts";
 import { Choice, Field } from "./basics.tsx";
 
 /** Of the reports; `tag` is the one that is named beside it. */

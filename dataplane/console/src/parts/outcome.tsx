@@ -2,7 +2,8 @@
 import { Fragment } from "preact";
 import type { Request } from "../api/schema.ts";
 import { hasFailed } from "../lib/health.ts";
-import { formatCount, type Texts } from "../texts/texts.ts";
+import { formatCount } from "../texts/texts.ts";
+import type { Texts } from "../texts/en.ts";
 import { Badge } from "./basics.tsx";
 
 export const milliseconds = (value: number | null, t: Texts): string =>

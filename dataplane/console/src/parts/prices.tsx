@@ -2,7 +2,8 @@
 import type { Model } from "../api/schema.ts";
 import { minute, momentOf } from "../lib/days.ts";
 import { priceRows, type PriceRow, type Rates } from "../lib/prices.ts";
-import { formatCount, formatCredits, useTexts, type Texts } from "../texts/texts.ts";
+import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
+import type { Texts } from "../texts/en.ts";
 import { Badge } from "./basics.tsx";
 import { Table, type Column } from "./table.tsx";
 

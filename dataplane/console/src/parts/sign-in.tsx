@@ -7,7 +7,8 @@ import { useStore } from "../lib/store.ts";
 import type { SignInProblem } from "../provider.ts";
 import { BASE, signInOrganization, wantedView } from "../router.ts";
 import { expelled, returned, signIn, signInAt, signInOf } from "../session.ts";
-import { useTexts, type Texts } from "../texts/texts.ts";
+import { useTexts } from "../texts/texts.ts";
+import type { Texts } from "../texts/en.ts";
 import { Button, Check, Field } from "./basics.tsx";
 import { Preferences } from "./preferences.tsx";
 

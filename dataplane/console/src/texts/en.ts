@@ -423,3 +423,5 @@ export const en = {
     tokens: (input: string, output: string) => `${input} in, ${output} out`,
   },
 };
+
+export type Texts = typeof en;

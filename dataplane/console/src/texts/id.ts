@@ -1,5 +1,5 @@
 /** Bahasa Indonesia. */
-import type { Texts } from "./texts.ts";
+import type { Texts } from "./en.ts";
 
 export const id: Texts = {
   separators: { group: ".", decimal: "," },

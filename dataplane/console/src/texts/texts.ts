@@ -2,9 +2,8 @@
 import { formatDecimal, rupiahOf } from "../lib/decimal.ts";
 import { browserStorage } from "../lib/storage.ts";
 import { Store, useStore } from "../lib/store.ts";
-import { en } from "./en.ts";
+import { en, type Texts } from "./en.ts";
 
-export type Texts = typeof en;
 export const languages = [
   ["en", "English"],
   ["id", "Bahasa Indonesia"],

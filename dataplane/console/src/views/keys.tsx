@@ -21,7 +21,8 @@ import { LimitsShown } from "../parts/limits.tsx";
 import { Table, type Column } from "../parts/table.tsx";
 import { place } from "../router.ts";
 import { session } from "../session.ts";
-import { formatCount, useTexts, type Texts } from "../texts/texts.ts";
+import { formatCount, useTexts } from "../texts/texts.ts";
+import type { Texts } from "../texts/en.ts";
 import { KeyDialog, type Asked } from "./key-dialogs.tsx";
 
 interface Loaded {

@@ -9,7 +9,8 @@ import { milliseconds, Outcome } from "../parts/outcome.tsx";
 import { Code } from "../parts/snippets.tsx";
 import { place } from "../router.ts";
 import { admin } from "../session.ts";
-import { formatCount, formatCredits, useTexts, type Texts } from "../texts/texts.ts";
+import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
+import type { Texts } from "../texts/en.ts";
 
 export const secondOf = ({ created_at: at }: Request): string =>
   `${minute(momentOf(at))}:${new Date(at * 1000).toISOString().slice(17, 19)}`;

@@ -11,7 +11,8 @@ import { Chart } from "../parts/chart.tsx";
 import { milliseconds, Outcome } from "../parts/outcome.tsx";
 import { Table } from "../parts/table.tsx";
 import { admin } from "../session.ts";
-import { formatCount, formatCredits, formatRupiah, useTexts, type Texts } from "../texts/texts.ts";
+import { formatCount, formatCredits, formatRupiah, useTexts } from "../texts/texts.ts";
+import type { Texts } from "../texts/en.ts";
 
 const DAYS = 30;
 /** Whole days that the forecast is made from; today is not over. */

@@ -26,7 +26,8 @@ import { GroupChoice, groupOf, groups, groupTitle, TagFields, tagsOf, valueTitle
 import { RangeChoice, RangeFields, rangeOf } from "../parts/range.tsx";
 import { Table, type Column } from "../parts/table.tsx";
 import { place, refine } from "../router.ts";
-import { formatCount, useTexts, type Texts } from "../texts/texts.ts";
+import { formatCount, useTexts } from "../texts/texts.ts";
+import type { Texts } from "../texts/en.ts";
 
 interface Question {
   readonly range: Range;
