@@ -2,6 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { limitsSchema } from "../config/schema.ts";
+import { pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
 import { readRows } from "../store/read-rows.ts";
 
 /** A resource says far fewer; there may be more that are archived. */
@@ -16,6 +17,8 @@ const projectSchema = z.object({
   /** The Organization resource says them: only there they can be changed. */
   limitsDeclared: z.boolean(),
 });
+/** With how many the page would have. */
+const listedSchema = projectSchema.extend({ found: z.bigint().transform(Number) });
 /** `archivedAt`: since when the Organization resource does not list it any more. Times are Unix milliseconds. */
 export type Project = z.infer<typeof projectSchema>;
 
@@ -29,21 +32,38 @@ export async function readOrganizationName(pool: CommonQueryMethods, id: string)
   `);
 }
 
-/** Newest first; projects that were declared together by name. `archivedToo`: those that are declared no more as well. */
-export async function readProjects(
+/**
+ * Their ids, newest first; of projects that were declared together by name. `archivedToo`: those that are declared no more as
+ * well.
+ */
+export async function readProjectIds(
   pool: CommonQueryMethods,
   organizationId: string,
   archivedToo: boolean,
-): Promise<readonly Project[]> {
-  return await readRows(
+): Promise<readonly { readonly id: string }[]> {
+  return await pool.any(sql.type(z.object({ id: z.string() }))`
+    select id from projects
+    where organization_id = ${organizationId} and (archived_at is null or ${archivedToo})
+    order by created_at desc, name limit ${MOST_PROJECTS}
+  `);
+}
+
+/** A page of them in this order. What large limits leave no room for is missing at the end that is further from the cursor. */
+export async function readProjects(
+  pool: CommonQueryMethods,
+  ids: readonly string[],
+  cursor: PageAsked["cursor"],
+): Promise<ListPage<Project>> {
+  const page = pageFrom({ limit: ids.length, order: "asc", cursor }, null, ["place"]);
+  const found = sql.fragment`
+    select * from projects join unnest(${sql.array([...ids], "text")}) with ordinality as asked (id, place) using (id) ${page.walk}
+  `;
+  const rows = await readRows(
     pool,
-    projectSchema,
-    sql.fragment`
-      select ${columns} from projects
-      where organization_id = ${organizationId} and (archived_at is null or ${archivedToo})
-      order by created_at desc, name limit ${MOST_PROJECTS}
-    `,
+    listedSchema,
+    sql.fragment`select ${columns}, found from ${page.within(found, sql.fragment`limits_bytes`)}`,
   );
+  return page.show(rows, rows[0]?.found);
 }
 
 /** What a filter by project means: an id, known or not, or the id of the project that `default` stands for (rule 5.1). */

@@ -12,6 +12,8 @@ afterAll(async () => {
   await world?.close();
 });
 
+const PROJECTS = "/v1/organization/projects";
+
 const { admin, make, list } = keyCalls(() => world);
 
 test("rule 5.6: newest first, `asc` is the exact reverse, every walk sees each key once", async () => {
@@ -50,7 +52,7 @@ test("pages go on behind a key that was deleted meanwhile", async () => {
 });
 
 test("rule 5.1: `default` filters by the default project, as its id does", async () => {
-  const { data: projects } = await list("/v1/organization/projects");
+  const { data: projects } = await list(PROJECTS);
   const byId = projects.find(({ name }) => name === "default")?.id;
   const ofDefault = await list(`${ORGANIZATION}?workspace_id=default&limit=1000`);
   expect(ofDefault.data.length).toBeGreaterThan(0);
@@ -95,18 +97,25 @@ test("a page whose objects are large ends early and says that there is more; eve
     `);
   await large("inference", "created");
   await large("inference", "identity");
+  await pool.query(sql.unsafe`
+    insert into projects (id, organization_id, name, archived_at, limits)
+    select 'large_project' || n, ${world.b.id}, 'large ' || n, now(), limits
+    from generate_series(1, 200) n, (select limits from api_keys where name = 'large' limit 1) of_a_key
+  `);
   for (const [path, bytes] of [
     [ORGANIZATION, 10_000_000],
     [PROJECT, 10_000_000],
     ["/v1/organization/users", 10_000_000],
+    [PROJECTS, 10_000_000],
   ] as const)
     for (const order of ["desc", "asc"]) {
       const walked: string[] = [];
+      const archivedToo = path === PROJECTS ? "&include_archived=true" : "";
       for (let more = ""; ;) {
         const { raw, body } = await world.call(
           world.b.admin,
           "GET",
-          `${path}?limit=1000&order=${order}${more}`,
+          `${path}?limit=1000&order=${order}${more}${archivedToo}`,
         );
         const page = body as unknown as Listed;
         expect([path, raw.length < bytes, page.data.length > 0]).toEqual([path, true, true]);
@@ -117,13 +126,20 @@ test("a page whose objects are large ends early and says that there is more; eve
       expect(walked.filter((id) => id.startsWith("large_"))).toHaveLength(200);
       expect(new Set(walked).size).toBe(walked.length);
       const [, , third, ...rest] = walked;
-      const before = await list(`${path}?limit=1000&order=${order}&before_id=${rest.at(-1)}`, world.b.admin);
+      const before = await list(
+        `${path}?limit=1000&order=${order}&before_id=${rest.at(-1)}${archivedToo}`,
+        world.b.admin,
+      );
       expect(before.has_more).toBe(true);
       expect(before.data.at(-1)?.id).toBe(rest.at(-2));
-      const first = await list(`${path}?limit=2&order=${order}&before_id=${third}`, world.b.admin);
+      const first = await list(
+        `${path}?limit=2&order=${order}&before_id=${third}${archivedToo}`,
+        world.b.admin,
+      );
       expect([first.data.map(({ id }) => id), first.has_more]).toEqual([walked.slice(0, 2), false]);
     }
   await pool.query(sql.unsafe`delete from api_keys where name = 'large'`);
+  await pool.query(sql.unsafe`delete from projects where id like 'large_project%'`);
 });
 
 test("every owner of a project's key has access to it", async () => {

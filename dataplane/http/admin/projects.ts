@@ -4,7 +4,7 @@
  */
 import type { CommonQueryMethods, DatabasePool } from "slonik";
 import type { Holds } from "../../billing/holds.ts";
-import { findProject, readProjects, type Project } from "../../identity/projects.ts";
+import { findProject, readProjectIds, readProjects, type Project } from "../../identity/projects.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -52,12 +52,18 @@ export const projectRoutes =
       const query = readFilteredList(asked, MAX_LIMIT, ["include_archived"]);
       const archivedToo = readChoice(asked, "include_archived", ["true", "false"]) === "true";
       const { organizationId } = callerOf(request);
-      const listed = await readProjects(await reads.of(organizationId), organizationId, archivedToo);
+      const from = await reads.of(organizationId);
+      const ids = await readProjectIds(from, organizationId, archivedToo);
       // All of them unless a limit is asked for: the contract's list has no pages.
-      const { data, hasMore } = pageOf(listed, query, MAX_LIMIT);
-      const standings = await standingsOfProjects(holds, organizationId, data);
+      const asPage = pageOf(ids, query, MAX_LIMIT);
+      const { items, hasMore } = await readProjects(
+        from,
+        asPage.data.map(({ id }) => id),
+        query.cursor,
+      );
+      const standings = await standingsOfProjects(holds, organizationId, items);
       const snapshot = services.snapshot();
-      return listEnvelope(data, hasMore, (project) => ({
+      return listEnvelope(items, hasMore || asPage.hasMore, (project) => ({
         ...projectObject(project, organizationId, snapshot),
         standing: standings(project.id),
       }));

@@ -36,6 +36,8 @@ create table projects (
   archived_at timestamptz,
   -- Shared by its keys (config/schema.ts, limitsSchema); null: none. Declared: the Organization resource says them.
   limits jsonb,
+  -- As of api_keys.
+  limits_bytes integer not null generated always as (coalesce(octet_length(limits::text), 0)) stored,
   limits_declared boolean not null default false,
   unique (organization_id, name)
 );

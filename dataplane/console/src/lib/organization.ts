@@ -5,7 +5,7 @@ import type { ApiKey, Project, User } from "../api/schema.ts";
 import { admin, session, type Session } from "../session.ts";
 import { useLoad } from "./load.ts";
 
-/** As many as an organization may have, of keys and of people. */
+/** As many as an organization may have, of keys, of people and of projects. */
 const MOST = 10_000;
 /** Names seldom change; ten thousand keys are not read again for each view. */
 const NAMES_MS = 30_000;
@@ -21,10 +21,10 @@ export const readKeys = (
 export const readPeople = (signal: AbortSignal | null): Promise<readonly User[]> =>
   everyPage(MOST, (query) => admin("GET /v1/organization/users", { query, signal }));
 
-export const readProjects = async (signal: AbortSignal | null): Promise<readonly Project[]> => {
-  const query = { include_archived: true };
-  return (await admin("GET /v1/organization/projects", { query, signal })).data;
-};
+export const readProjects = (signal: AbortSignal | null): Promise<readonly Project[]> =>
+  everyPage(MOST, (query) =>
+    admin("GET /v1/organization/projects", { query: { ...query, include_archived: true }, signal }),
+  );
 
 interface Named {
   readonly id: string;
