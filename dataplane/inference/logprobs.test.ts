@@ -8,12 +8,13 @@ import {
   toolPolicy,
   upstreamOf,
 } from "../../test/fakes/inference.ts";
-import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { bodyOf, sealerOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { framesOf } from "../../test/grammar/sse.ts";
 import { streamFaults, vendorJudge } from "../../test/vendor/judge.ts";
 import { vendorType } from "../../test/vendor/vendor-type.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import type { JsonObject } from "../dialects/messages/types.ts";
+import { COMPACTED_PREFIX } from "../dialects/responses/compaction.ts";
 
 const judge = await vendorJudge();
 const { fake, serve } = await serveOneUpstream(async () => ({
@@ -27,7 +28,14 @@ type Client = Exclude<Dialect, "messages">;
 const cells: [Client, Client][] = [
   ["chat", "responses"],
   ["responses", "chat"],
+  // Converted, as it holds a summary that was sealed here.
+  ["responses", "responses"],
 ];
+const compacted = {
+  type: "compaction",
+  encrypted_content: COMPACTED_PREFIX + sealerOf("org_a").seal(`${COMPACTED_PREFIX}They greet.`),
+};
+const resent = { input: [compacted, { type: "message", role: "user", content: "Say hello" }] };
 
 const tokenOf = (token: string, logprob: number) => ({ token, bytes: [...Buffer.from(token)], logprob });
 const logprobOf = (token: string, logprob: number) => ({
@@ -109,7 +117,15 @@ async function answer(client: Client, upstream: Dialect, body: JsonObject, scrip
     : { body: JSON.stringify(script) };
   fake.next({ raw });
   const snapshot = snapshotOf([routeTo([upstreamOf(fake.url, upstream)])]);
-  const call = callOf(client, snapshot, bodyOf(client, { ...body, stream: Array.isArray(script) }));
+  const call = callOf(
+    client,
+    snapshot,
+    bodyOf(client, {
+      ...(client === upstream && resent),
+      ...body,
+      stream: Array.isArray(script),
+    }),
+  );
   await serve(call);
   const { text: wire, headers } = call.sink;
   const faults = Array.isArray(script)

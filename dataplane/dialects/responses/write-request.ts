@@ -105,7 +105,7 @@ function writeReasoning(
 function writeIncludes(carry: Carry, target: Target): JsonObject {
   const include = [
     ...(target.thinking && target.encryptedReasoning ? ["reasoning.encrypted_content"] : []),
-    ...(carry.dialect === "chat" && asksLogprobs(carry) ? [LOGPROBS_INCLUDE] : []),
+    ...(asksLogprobs(carry) ? [LOGPROBS_INCLUDE] : []),
   ];
   return include.length === 0 ? {} : { include };
 }
