@@ -44,6 +44,7 @@ async function inlinedFirst(
 ): Promise<void> {
   const { organizationId } = call.principal;
   const opened = await openBody(call.dialect, call.body, { pool, organizationId, closed: call.sink.closed });
+  call.summary.askedModel = opened.inspected.model;
   const admit = (bytes: number) => call.bodyLease.take(bytes);
   await serve({ ...call, requestBody: await inlineFiles(opened, organizationId, files, admit) });
 }

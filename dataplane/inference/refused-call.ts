@@ -4,6 +4,7 @@ import { withoutMark } from "../lib/byte-order-mark.ts";
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { readTags } from "../lib/tags.ts";
 import type { InferenceCall } from "./call.ts";
+import { refusedBytes } from "./large/large-body.ts";
 
 /** So much of a body is looked at: a model is nearly always named first, and none of this may take long. */
 const LOOKED_AT_BYTES = 128 * 1024;
@@ -14,13 +15,12 @@ export function rememberRefused({
   headers,
   summary,
 }: Pick<InferenceCall, "body" | "headers" | "summary">): void {
-  if (summary.askedModel !== null) return;
-  summary.askedModel = modelIn(body);
-  summary.tags = tagsIn(headers["x-gapura-tags"]);
+  summary.askedModel ??= modelIn(refusedBytes(body));
+  summary.tags ??= tagsIn(headers["x-gapura-tags"]);
 }
 
 function modelIn(body: Buffer): string | null {
-  // A large one went to another thread, bytes and all (large/large-body.ts).
+  // Another thread has it, bytes and all (large/large-body.ts).
   if (body.length === 0) return null;
   const reader = new JsonReader(withoutMark(body.subarray(0, LOOKED_AT_BYTES)));
   let model: string | undefined;

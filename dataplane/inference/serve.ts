@@ -63,6 +63,8 @@ export function createServe(
       call.requestBody ??
       openBody(call.dialect, call.body, { pool, organizationId, closed: call.sink.closed });
     let requestBody = opening instanceof Promise ? await opening : opening;
+    // Before anything is refused, so that the record of the request has it.
+    call.summary.askedModel = requestBody.inspected.model;
     if (call.items !== undefined && refersToItems(requestBody.inspected)) {
       const edits = await knownItems(requestBody.inspected, call.items, call.bodyLease);
       if (edits.length > 0) requestBody = await edited(requestBody, edits);
@@ -97,8 +99,6 @@ function accepted(
   outputs: TypicalOutput,
 ): Serving {
   const { inspected } = requestBody;
-  // First, so that the record of a refused request has it.
-  call.summary.askedModel = inspected.model;
   call.summary.streamed = inspected.stream;
   // A batch has no stream to answer with (service.md "Batches").
   if (call.batchId !== null && inspected.stream)

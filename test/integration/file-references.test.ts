@@ -111,7 +111,12 @@ async function ask(
     (thrown: unknown) => thrown,
   );
   if (error !== null && !(error instanceof ApiError)) throw error;
-  return { error, sent: JSON.stringify(fake.requests[0]?.json() ?? null), meter: call.meter };
+  return {
+    error,
+    sent: JSON.stringify(fake.requests[0]?.json() ?? null),
+    meter: call.meter,
+    model: call.summary.askedModel,
+  };
 }
 
 describe("rule 2.10: own files are inlined on every path, our ids never go upstream", () => {
@@ -313,7 +318,8 @@ describe("refused before anything is held or sent", () => {
 
   test("more than 2,000 different files are one 400 that says so, and not unknown", async () => {
     const parts = Array.from({ length: 2_001 }, (_, index) => block("image", `file_${index}`));
-    const { error, sent } = await ask("messages", "messages", bodies.messages(...parts));
+    const { error, sent, model } = await ask("messages", "messages", bodies.messages(...parts));
+    expect(model).toBe("public-model");
     expect(error).toMatchObject({
       code: "invalid_value",
       message: "messages.0.content.2000.source.file_id: a request can name at most 2000 files",

@@ -1,7 +1,7 @@
 import Anthropic from "@anthropic-ai/sdk";
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterAll, describe, expect, test } from "vitest";
+import { afterAll, describe, expect, onTestFinished, test, vi } from "vitest";
 import {
   sampleCredentials,
   sampleKeys,
@@ -13,6 +13,7 @@ import { sealedSignature, sealerOf } from "../../../test/fakes/one-upstream.ts";
 import { startTestServer } from "../../../test/fakes/test-server.ts";
 import { Snapshot } from "../../config/snapshot.ts";
 import type { FileReader } from "../../files/file-store.ts";
+import { newLargePool } from "../../inference/large/large-body.ts";
 import { countUpstream, type CountRequest } from "../../upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
 import { FAILURES_TO_EJECT } from "../../upstream/health.ts";
@@ -350,6 +351,22 @@ describe("asking a real upstream", () => {
   ])("%s is no count", async (_, answer) => {
     expect(await ask(() => answer)).toBe(null);
   });
+});
+
+test("a large body that is refused is recorded with the model that it names", async () => {
+  const pool = newLargePool([{ id: "test", key: Buffer.alloc(32) }]);
+  onTestFinished(() => pool.close());
+  const add = vi.fn();
+  const routes = countTokensRoutes({ ask: () => Promise.resolve(null), ...local, pool });
+  await using server = await startTestServer([routes], { services: { records: { add } } });
+  const text = "word ".repeat(400_000);
+  for (const more of [{ max_tokens: "5" }, { tools: [{ type: "code_execution_20250522", name: "c" }] }]) {
+    const body = JSON.stringify({ model: "alpha", messages: [{ role: "user", content: text }], ...more });
+    const headers = { "content-type": "application/json" };
+    await server.fetch("/v1/messages/count_tokens", { method: "POST", headers, body });
+    await expect.poll(() => add.mock.lastCall?.[0]).toMatchObject({ status: 400, model: "alpha" });
+    add.mockClear();
+  }
 });
 
 test("the official SDK counts", async () => {

@@ -65,15 +65,13 @@ async function count(
   const { pool, sealerOf, files } = needs;
   const { organizationId } = callerOf(request);
   const opened = await openBody("messages", bytes, { pool, organizationId, closed });
+  request.summary.askedModel = opened.inspected.model;
   const work = await withOwnFiles(opened, files, services, request);
   const { inspected } = work;
   refuse(inspected);
   const snapshot = services.snapshot();
   const route = findRoute(snapshot, callerOf(request), inspected.model);
-  if (route === undefined) {
-    request.summary.askedModel = inspected.model;
-    throw modelNotFound(inspected.model);
-  }
+  if (route === undefined) throw modelNotFound(inspected.model);
   request.summary.model = route.model;
   // What no upstream may see is counted here (rules 3.3, 3.4).
   const sealer = sealerOf(organizationId);

@@ -35,6 +35,12 @@ export function newLargePool(keys: readonly SealKey[], more: Partial<WorkerPoolL
   return new WorkerPool(new URL("./worker.ts", import.meta.url), data, { ...limits, ...more });
 }
 
+/** By the buffer that was handed over: the bytes of a body that was refused, which came back in another one. */
+const refused = new WeakMap<Buffer, Buffer>();
+
+/** The bytes of a body that may have been handed over. None: another thread has them, or what it read was not refused. */
+export const refusedBytes = (body: Buffer): Buffer => refused.get(body) ?? body;
+
 export class LargeBody {
   readonly #pool: WorkerPool;
   readonly #organizationId: string;
@@ -70,6 +76,7 @@ export class LargeBody {
     told: JobInput<Name>,
     handedOver: readonly ArrayBuffer[] = [],
   ): Promise<Answer<Name>> {
+    const given = this.#bytes;
     const message = () => {
       const body = this.#handOver();
       const sent: JobMessage = { name, told, organizationId: this.#organizationId, body };
@@ -79,7 +86,10 @@ export class LargeBody {
       .run(this.#organizationId, message, this.#closed.signal)
       .catch(toldClient)) as JobResult;
     this.#bytes = Buffer.from(body);
-    if (error !== null) throw errorOf(error);
+    if (error !== null) {
+      if (given !== null) refused.set(given, this.#bytes);
+      throw errorOf(error);
+    }
     return withBuffer(answer as Answer<Name>);
   }
 

@@ -20,6 +20,8 @@ import { estimateWork, usualInputTokens } from "../estimate.ts";
 import { refersToItems } from "../item-references.ts";
 import { checkServerTools, declaredServerTools, refuse } from "../refuse.ts";
 import { edited, openBody, type RequestBody } from "../request-body.ts";
+import { rememberRefused } from "../refused-call.ts";
+import { newRequestSummary } from "../../telemetry/request-summary.ts";
 import { newLargePool } from "./large-body.ts";
 
 const keys = [{ id: "k1", key: Buffer.alloc(32, 7) }];
@@ -399,6 +401,18 @@ test(
     jobs.mockRestore();
   },
 );
+
+test("a body that was handed over and refused is recorded with the model that it names", async () => {
+  const body = Buffer.from(`{"model": "m", "system": "${filler.repeat(8)}", "messages": `);
+  const closed = new Cancellation();
+  await expect(openBody("messages", body, { pool, organizationId: "org_a", closed })).rejects.toThrow(
+    ApiError,
+  );
+  expect(body.length).toBe(0);
+  const summary = newRequestSummary(null);
+  rememberRefused({ body, headers: {}, summary });
+  expect(summary.askedModel).toBe("m");
+});
 
 test("whoever leaves is not worked for", async () => {
   const opened = async (closed: Cancellation) =>
