@@ -1,6 +1,7 @@
 /** The lines of a batch's results, read from their rows a few MiB at a time. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 import type { Batch } from "./batch.ts";
 import { neverRunLine } from "./lines.ts";
 
@@ -59,7 +60,10 @@ export async function* resultLines(
     missing -= rows.length;
     // A long one comes alone.
     if (last.lineBytes > BYTES_AT_ONCE) yield* slicesOf(db, id, last);
-    else yield Buffer.concat(rows.map((row) => row.line ?? neverRunLine(form, row)));
+    else
+      yield Buffer.concat(
+        await new Slices(ANSWER_SLICE_MS).map(rows, (row) => row.line ?? neverRunLine(form, row)),
+      );
     after = last.number;
   }
   if (missing !== 0) throw takenAway(id);
