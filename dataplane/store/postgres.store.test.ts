@@ -1,9 +1,14 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql, type DatabasePool } from "slonik";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, inject, test } from "vitest";
 import { z } from "zod";
 import { leastOf, LoopTurns } from "../../test/fakes/loop-turns.ts";
-import { freshDatabase, freshPostgres, type TestDatabase } from "../../test/integration/stores.ts";
+import {
+  freshDatabase,
+  freshPostgres,
+  singlePostgres,
+  type TestDatabase,
+} from "../../test/integration/stores.ts";
 import { isRefusal } from "./once-there.ts";
 import { oncePostgresIsThere, openPostgres } from "./postgres.ts";
 
@@ -75,7 +80,8 @@ test("Postgres going away breaks no process, and the pool works again when it is
 });
 
 test("who needs Postgres waits for it, for as long as it has patience", async () => {
-  await using store = await freshPostgres();
+  // A pooler that is there while its Postgres is not refuses no connection.
+  await using store = await singlePostgres();
   await store.kill();
   const heard: string[] = [];
   const onAway = (error: Error) => heard.push(error.message);
@@ -99,7 +105,8 @@ test("what Postgres does not like is not asked twice, and one that lets nobody i
   };
   await expect(oncePostgresIsThere(ask, { withinMs: 60_000 })).rejects.toThrow(/nonsense/);
   expect(tries.count).toBe(1);
-  const nobody = new URL(database.url);
+  // A pooler says it in words of its own.
+  const nobody = new URL(inject("postgresUrl"));
   nobody.pathname = "/no_such_database";
   await expect(openPostgres(nobody.href, { onError: () => {}, withinMs: 0 })).rejects.toSatisfy(isRefusal);
 });
