@@ -19,13 +19,14 @@ function fateText(handling: FieldHandling, field: FieldRule): string {
 
 const codes = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(", ");
 
-function noteText({ note, neutral, usedInRole, served, holds = [] }: FieldRule): string {
+function noteText({ note, neutral, usedInRole, keptInRole, served, holds = [] }: FieldRule): string {
   const held = holds.length === 0 ? [] : [`with ${codes([...new Set(holds)])}`];
   const used = usedInRole === undefined ? [] : [`mapped where \`role\` is \`${usedInRole}\``];
+  const kept = keptInRole === undefined ? [] : [`dropped where \`role\` is not \`${keptInRole}\``];
   const others = served === undefined ? [] : [`dropped for any value but ${codes(served)}`];
   const values = codes((neutral ?? []).map((value) => JSON.stringify(value)));
   const isFine = values === "" ? [] : [`${values} is never a loss`];
-  return [...held, ...used, ...others, ...(note === undefined ? [] : [note]), ...isFine]
+  return [...held, ...used, ...kept, ...others, ...(note === undefined ? [] : [note]), ...isFine]
     .join("; ")
     .replaceAll("|", "\\|");
 }

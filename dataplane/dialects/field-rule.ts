@@ -14,6 +14,8 @@ export interface FieldRule {
   readonly neutral?: readonly JsonValue[];
   /** In an object with this `role` the field is used up, whatever the target. */
   readonly usedInRole?: string;
+  /** It is dropped wherever the object around it is not of this `role`. */
+  readonly keptInRole?: string;
   /** Elements of a list that are served, or ask for nothing here; any other is dropped. Absent: all are. */
   readonly served?: readonly string[];
   /** Further ones that are toward these targets, without server tools. */
@@ -32,7 +34,14 @@ export interface FieldRule {
 
 type Extra = Pick<
   FieldRule,
-  "neutral" | "usedInRole" | "served" | "servedToward" | "droppedWithServerTools" | "holds" | "note"
+  | "neutral"
+  | "usedInRole"
+  | "keptInRole"
+  | "served"
+  | "servedToward"
+  | "droppedWithServerTools"
+  | "holds"
+  | "note"
 >;
 /** A rule as the tables write it: the name, and its handling toward each dialect. */
 export type FieldRow = readonly [

@@ -29,6 +29,21 @@ const encrypted = "reasoning.encrypted_content";
 const logprobs = "message.output_text.logprobs";
 const file = { filename: "a.txt", file_data: "data:text/plain;base64,SGVsbG8=" };
 
+const prompt_cache_breakpoint = { mode: "explicit" };
+const breakpointJson = '"prompt_cache_breakpoint":{"mode":"explicit"}';
+const chatBreakpoint = "messages.content.prompt_cache_breakpoint";
+const cachedText = (type: string): JsonObject => ({ type, text: "Hi", prompt_cache_breakpoint });
+const cachedImage = { type: "image_url", image_url: { url: "https://a.example/" }, prompt_cache_breakpoint };
+const cachedInstructions = [
+  { role: "system", content: [cachedText("text")] },
+  { role: "user", content: "Hi" },
+];
+const cachedResult = [
+  { type: "function_call", call_id: "c", name: "a", arguments: "{}" },
+  { type: "function_call_output", call_id: "c", output: [cachedText("input_text")] },
+];
+const searched = { web_search_options: {} };
+
 /** A call of the form before `tools`, where the result has no id but a name. */
 const legacyCall = (more: JsonObject = {}): JsonObject => ({
   messages: [
@@ -83,6 +98,16 @@ describe("kept, so that strict has nothing to refuse", () => {
       { include: [encrypted, "web_search_call.action.sources"] },
       '"content":"Hi"',
     ],
+    ["a cache breakpoint", "chat", "responses", { messages: user(cachedText("text")) }, breakpointJson],
+    ["a cache breakpoint", "responses", "chat", { input: user(cachedText("input_text")) }, breakpointJson],
+    [
+      "a cache breakpoint",
+      "responses",
+      "responses",
+      { input: user(cachedText("input_text")) },
+      breakpointJson,
+    ],
+    ["that of an image", "chat", "responses", { messages: user(cachedImage) }, breakpointJson],
     ["log probabilities", "responses", "responses", { include: [encrypted, logprobs] }, logprobs],
     [
       "the alternatives of log probabilities",
@@ -142,6 +167,16 @@ describe("dropped, so that it is named, and refused under strict", () => {
     ["logprobs", "responses", "messages", { include: [logprobs] }, "include"],
     ["results of a search", "responses", "chat", { include: ["web_search_call.results"] }, "include"],
     ["the name of a user", "chat", "messages", legacyCall({ name: "Ada" }), "messages.name"],
+    ["a cache breakpoint", "chat", "messages", { messages: user(cachedText("text")) }, chatBreakpoint],
+    ["that of instructions", "chat", "responses", { messages: cachedInstructions }, chatBreakpoint],
+    ["that of a search", "chat", "chat", { ...searched, messages: user(cachedText("text")) }, chatBreakpoint],
+    [
+      "that of a call's result",
+      "responses",
+      "chat",
+      { input: cachedResult },
+      "input.output.prompt_cache_breakpoint",
+    ],
     ["a choice among no tools", "messages", "chat", { tool_choice: { type: "any" } }, "tool_choice"],
     [
       "a choice among no tools",

@@ -59,18 +59,31 @@ const isServedToward =
     return value.every((element) => all.some((name) => name === element));
   };
 
-/** Fields with a row, and what stands in the place or inside of known objects and lists without being known. */
-function* presentIn(value: JsonValue, branch: Branch, isServed: IsServed): Generator<Found> {
-  if (Array.isArray(value)) for (const element of value) yield* presentIn(element, branch, isServed);
+const isKept = ({ keptInRole }: FieldRule, role: JsonValue | undefined): boolean =>
+  keptInRole === undefined || role === keptInRole;
+
+/**
+ * Fields with a row, and what stands in the place or inside of known objects and lists without being known.
+ * @param around the `role` of the nearest object around the value that has one.
+ */
+function* presentIn(
+  value: JsonValue,
+  branch: Branch,
+  isServed: IsServed,
+  around?: JsonValue,
+): Generator<Found> {
+  if (Array.isArray(value)) for (const element of value) yield* presentIn(element, branch, isServed, around);
   else if (!isObject(value) && branch.row?.holds?.length === 0) yield { name: branch.row.name, row: null };
   if (!isObject(value)) return;
+  const role = value["role"] ?? around;
   for (const [key, next] of branch.below) {
     const found = Object.hasOwn(value, key) ? value[key] : undefined;
     if (found === undefined || found === null) continue;
     if (next.row?.usedInRole !== undefined && value["role"] === next.row.usedInRole) continue;
     if (next.row !== undefined && !isNeutral(next.row, found)) yield { name: next.row.name, row: next.row };
-    if (next.row !== undefined && !isServed(next.row, found)) yield { name: next.row.name, row: null };
-    if (next.below.size > 0 || next.row?.holds !== undefined) yield* presentIn(found, next, isServed);
+    if (next.row !== undefined && !(isServed(next.row, found) && isKept(next.row, role)))
+      yield { name: next.row.name, row: null };
+    if (next.below.size > 0 || next.row?.holds !== undefined) yield* presentIn(found, next, isServed, role);
   }
   const { row } = branch;
   if (row?.holds === undefined) return;

@@ -1,4 +1,5 @@
 /** Content parts of Chat and Responses clients, as far as both are read in the same way. */
+import { hasBreakpoint } from "./cache-breakpoints.ts";
 import type { Cursor } from "./cursor.ts";
 import type { ContentBlockParam } from "./messages/types.ts";
 
@@ -28,7 +29,7 @@ export function readParts(
   if (typeof content === "string") return content;
   const blocks = content.map(readPart);
   const [only] = blocks;
-  return blocks.length === 1 && only?.type === "text" ? only.text : blocks;
+  return blocks.length === 1 && only?.type === "text" && !hasBreakpoint(only) ? only.text : blocks;
 }
 
 /** @throws ApiError always: the part is of a type that is not `what`. */

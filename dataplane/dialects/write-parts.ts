@@ -1,4 +1,5 @@
 /** Content blocks as the parts that Chat and Responses have: text, images and files. */
+import { markBreakpoint } from "./cache-breakpoints.ts";
 import { unsupportedContent } from "./capabilities.ts";
 import type { Carry } from "./codecs.ts";
 import { dataUrl, detailOf, fileName, textsBefore } from "./media.ts";
@@ -17,6 +18,11 @@ export interface PartForm {
 
 /** @throws ApiError `unsupported_content` for a block that the dialect has no part for. */
 export function writeParts(block: ContentBlockParam, carry: Carry, form: PartForm): JsonObject[] {
+  const parts = partsOf(block, carry, form);
+  return carry.serverTools ? parts : markBreakpoint(parts, block);
+}
+
+function partsOf(block: ContentBlockParam, carry: Carry, form: PartForm): JsonObject[] {
   if (block.type === "image") return [writeImage(block, carry, form)];
   if (block.type === "document") return writeDocument(block, carry, form);
   return [form.text(plainBlockText(block, carry))];

@@ -1,5 +1,6 @@
 /** A Chat Completions client's request into the hub (dialects.md §B2, §D1). */
 import { readArguments } from "../arguments.ts";
+import { withBreakpoint } from "../cache-breakpoints.ts";
 import type { Carry, CodecContext } from "../codecs.ts";
 import { Cursor, fieldError } from "../cursor.ts";
 import { effortToHub, openaiEfforts } from "../effort.ts";
@@ -174,7 +175,9 @@ function readMessage(message: Cursor, reading: Reading): void {
       reading.conversation.instructions(readTexts(message, isText).join("\n"));
       return;
     case "user":
-      reading.conversation.user(readUserContent(message, reading));
+      reading.conversation.user(
+        readParts(message, "content", (part) => withBreakpoint(readPart(part, reading), part)),
+      );
       return;
     case "assistant":
       readAssistant(message, reading);
@@ -202,9 +205,6 @@ function readMessage(message: Cursor, reading: Reading): void {
 const legacyId = (index: number): string => `call_function_${index}`;
 
 const isText = (type: string): boolean => type === "text";
-
-const readUserContent = (message: Cursor, reading: Reading): string | ContentBlockParam[] =>
-  readParts(message, "content", (part) => readPart(part, reading));
 
 function readPart(part: Cursor, reading: Reading): ContentBlockParam {
   const type = part.requiredText("type");
@@ -237,7 +237,7 @@ function readFile(file: Cursor): DocumentBlock {
 function readResult(message: Cursor, reading: Reading): string | ContentBlockParam[] {
   // Legacy function messages may have null content.
   if (!message.has("content") && message.get("role") === "function") return "";
-  return readUserContent(message, reading);
+  return readParts(message, "content", (part) => readPart(part, reading));
 }
 
 function readAssistant(message: Cursor, reading: Reading): void {

@@ -49,7 +49,8 @@ function writeSaid(role: MessageParam["role"], content: MessageParam["content"],
   if (blocks.length === 0) return [];
   const parts = blocks.flatMap((block) => writeParts(block, carry, partForm));
   const [only] = parts;
-  return [{ role, content: parts.length === 1 && only?.["type"] === "text" ? (only["text"] ?? "") : parts }];
+  const isBareText = parts.length === 1 && only?.["type"] === "text" && Object.keys(only).length === 2;
+  return [{ role, content: isBareText ? (only["text"] ?? "") : parts }];
 }
 
 function writeResult(block: ToolResultBlock, media: JsonObject[], carry: Carry): JsonObject {

@@ -1,5 +1,6 @@
 /** A Responses client's request into the hub (dialects.md §B3, §D1, §F). */
 import { readArguments } from "../arguments.ts";
+import { withBreakpoint } from "../cache-breakpoints.ts";
 import type { Carry, CodecContext, Sealer } from "../codecs.ts";
 import { Cursor } from "../cursor.ts";
 import { effortToHub, openaiEfforts } from "../effort.ts";
@@ -170,7 +171,9 @@ function readMessage(item: Cursor, reading: Reading): void {
       return;
     }
     case "user":
-      reading.conversation.user(readParts(item, "content", (part) => readPart(part, reading)));
+      reading.conversation.user(
+        readParts(item, "content", (part) => withBreakpoint(readPart(part, reading), part)),
+      );
       return;
     default:
       item.fail("role", `unknown role ${role.slice(0, 40)}`);
