@@ -59,6 +59,13 @@ const converted = ways.filter(({ client, path }) => client === "responses" && pa
 const messageText = (body: unknown) => JSON.stringify(body);
 
 describe.each(converted.map((way) => [nameOf(way), way] as const))("%s", (_, way) => {
+  test("a summary has no log probabilities, and no upstream is asked for half of them", async () => {
+    const { upstream, answer } = await ask(way, [...history, trigger], summary, { top_logprobs: 3 });
+    expect(answer.output).toMatchObject([{ type: "compaction" }]);
+    expect("top_logprobs" in upstream && way.upstream !== "responses").toBe(false);
+    expect("logprobs" in upstream).toBe(false);
+  });
+
   test("a trigger is answered with one sealed item, which the next request may hold", async () => {
     const forced = { tool_choice: "required", text: { format: { type: "json_object" } } };
     const thought: Part[] = [
