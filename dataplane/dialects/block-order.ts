@@ -11,10 +11,11 @@
  */
 import type { CodecContext } from "./codecs.ts";
 import { lengthOfLogprobs } from "./logprobs.ts";
+import { lengthOfCitations } from "./url-citations.ts";
 import { weightOf } from "./output-estimate.ts";
 import { corruptAnswer } from "./upstream-error.ts";
 import { isUnfinished, isWholeInput, toolInput } from "./tool-input.ts";
-import type { ContentBlock, Logprob, MessagesEvent } from "./messages/types.ts";
+import type { ContentBlock, Logprob, MessagesEvent, UrlCitation } from "./messages/types.ts";
 
 /** Characters of one answer; whoever sends more is broken. */
 export const MAX_ANSWER_CHARACTERS = 64 * 1024 * 1024;
@@ -44,6 +45,10 @@ export interface Piece {
   heldLogprobs: Logprob[];
   /** Tokens received with log probabilities. */
   tokens: number;
+  /** Citations received and not yet passed on, in texts. */
+  heldCitations: UrlCitation[];
+  /** Citations received. */
+  citations: number;
   state: "queued" | "open" | "closed";
   ended: boolean;
 }
@@ -96,6 +101,8 @@ export class BlockOrder {
       held: "",
       heldLogprobs: [],
       tokens: 0,
+      heldCitations: [],
+      citations: 0,
       state: "queued",
       ended: false,
     };
@@ -118,8 +125,7 @@ export class BlockOrder {
     if (text === "" && logprobs.length === 0) return;
     piece.weight += weight;
     this.#weight += weight;
-    this.#characters += text.length + lengthOfLogprobs(logprobs);
-    if (this.#characters > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
+    this.#grow(text.length + lengthOfLogprobs(logprobs));
     if (piece.state === "closed") {
       if (text.trim() === "") return;
       throw corruptAnswer("a content block goes on after its end");
@@ -133,6 +139,20 @@ export class BlockOrder {
       for (const one of logprobs) piece.heldLogprobs.push(one);
     }
     if (this.#queue.length > 1) this.#advance();
+  }
+
+  /** Citations of a text; without effect once it is closed. */
+  cite(piece: Piece, citations: readonly UrlCitation[]): void {
+    if (citations.length === 0 || piece.state === "closed") return;
+    this.#grow(lengthOfCitations(citations));
+    piece.citations += citations.length;
+    if (piece.state === "open") this.#events.push(this.#annotations(citations));
+    else for (const one of citations) piece.heldCitations.push(one);
+  }
+
+  #grow(characters: number): void {
+    this.#characters += characters;
+    if (this.#characters > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
   }
 
   /** A tool call's late id; without effect once the call was begun under another one. */
@@ -190,6 +210,8 @@ export class BlockOrder {
       this.#events.push(this.#delta(piece, piece.held, piece.heldLogprobs));
     piece.held = "";
     piece.heldLogprobs = [];
+    if (piece.heldCitations.length > 0) this.#events.push(this.#annotations(piece.heldCitations));
+    piece.heldCitations = [];
     return true;
   }
 
@@ -232,6 +254,11 @@ export class BlockOrder {
           delta: { type: "input_json_delta", partial_json: text },
         };
     }
+  }
+
+  #annotations(annotations: readonly UrlCitation[]): MessagesEvent {
+    const delta = { type: "annotations_delta", annotations } as const;
+    return { type: "content_block_delta", index: this.#nextIndex, delta };
   }
 }
 

@@ -10,6 +10,7 @@ import type {
   MessagesRequest,
   MessagesResponse,
   MessagesUsage,
+  UrlCitation,
 } from "./messages/types.ts";
 import type { Dialect } from "./dialect.ts";
 import type { DropListener } from "./drop-listener.ts";
@@ -42,6 +43,8 @@ export interface CodecContext extends UsageContext {
   readonly serverTools?: ReadonlySet<string>;
   /** The client is shown the log probabilities of the answer's tokens (logprobs.ts). */
   readonly logprobs?: boolean;
+  /** The client is shown the citations of pages that the upstream made by itself (url-citations.ts). */
+  readonly annotations?: boolean;
   /** Told every finished output item of a Responses answer; absent: none is kept. */
   readonly keepItem?: KeepItem;
 }
@@ -50,18 +53,8 @@ export interface CodecContext extends UsageContext {
 export type KeepItem = (id: string, json: Buffer | string) => void;
 
 /**
- * A markdown link of an answer to something that a tool result named (service.md "Citations in Responses and Chat").
- * Indexes count Unicode code points of the text that was asked about; `end_index` is exclusive.
- */
-export interface UrlCitation {
-  readonly start_index: number;
-  readonly end_index: number;
-  readonly url: string;
-  readonly title: string;
-}
-
-/**
- * Derives an answer's citations. Asked once for each finished text: a Responses content part when it closes, a
+ * Derives an answer's citations, its markdown links to what tool results named (service.md "Citations in Responses
+ * and Chat"). Asked once for each finished text: a Responses content part when it closes, a
  * Chat answer's whole joined text. Given by the tools room, which knows the results so far.
  */
 export type Annotate = (text: string) => readonly UrlCitation[];

@@ -8,7 +8,9 @@ import { bodyLimits } from "../lib/body-limits.ts";
 import type { Cursor } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
 import { messageEnd } from "./messages/events.ts";
+import { codePoints } from "../lib/code-points.ts";
 import { WaitingLogprobs } from "./logprobs.ts";
+import { citationsWithin } from "./url-citations.ts";
 import type { Logprob, MessagesEvent, MessagesResponse, MessagesUsage, TextBlock } from "./messages/types.ts";
 
 /** A client's stop sequences. Chat takes one as it is, too. @throws ApiError when they are no texts, or too long. */
@@ -214,11 +216,15 @@ const endedBy = (stop: string, calls: boolean) =>
     ? ({ stop_reason: "tool_use", stop_sequence: null } as const)
     : ({ stop_reason: "stop_sequence", stop_sequence: stop } as const);
 
-function cutText(block: TextBlock, text: string): TextBlock {
-  if (block.logprobs === undefined) return { ...block, text };
+function cutText({ logprobs, annotations, ...block }: TextBlock, text: string): TextBlock {
   const waiting = new WaitingLogprobs();
-  waiting.push(block.logprobs);
-  return { ...block, text, logprobs: waiting.take(text) };
+  waiting.push(logprobs ?? []);
+  return {
+    ...block,
+    text,
+    ...(logprobs !== undefined && { logprobs: waiting.take(text) }),
+    ...(annotations !== undefined && { annotations: citationsWithin(annotations, codePoints(text)) }),
+  };
 }
 
 /** A whole answer, cut. A refusal stays one. */

@@ -11,6 +11,7 @@ import { keepSchemas } from "../dialects/exact-schemas.ts";
 import { demandsCall, hoistSystemTurns } from "../dialects/instructions.ts";
 import { DropNotes } from "../dialects/losses.ts";
 import { asksLogprobs } from "../dialects/logprobs.ts";
+import { showsCitations } from "../dialects/url-citations.ts";
 import type { JsonObject, MessagesRequest } from "../dialects/messages/types.ts";
 import { type OwnField, withoutUnknown } from "../dialects/own-fields.ts";
 import { codecs } from "../dialects/registry.ts";
@@ -113,6 +114,7 @@ export const readingOf = (
   possible: possibleUsage(route, dialect, limit, choices, expectedTiers(tiers, client, dialect)),
   stops: stopsCutHere(dialect, carry.stops),
   logprobs: asksLogprobs(carry),
+  annotations: showsCitations(carry),
 });
 
 /** What reading an upstream's answer needs to know of the request. */

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { computedMs } from "../../test/fakes/computed.ts";
-import { CitedSources, codePoints, linkCitations } from "./links.ts";
+import { codePoints } from "../lib/code-points.ts";
+import { CitedSources, linkCitations } from "./links.ts";
 
 function sources(...urls: string[]): CitedSources {
   const all = new CitedSources();

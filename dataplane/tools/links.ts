@@ -2,6 +2,7 @@
  * Finds the markdown links of a model's text and turns those that point at a tool result into citations
  * (service.md "Citations in Responses and Chat", rules 3.11–3.12). Pure.
  */
+import { codePoints } from "../lib/code-points.ts";
 import { pack, packedSize, packedValue, type Packed } from "../lib/packed-map.ts";
 
 /** A place that a tool result told the model about. */
@@ -157,18 +158,4 @@ class Labels {
     this.#open = [];
     this.#at = end;
   }
-}
-
-/** Code points of a slice; a lone surrogate counts as one. */
-export function codePoints(text: string, start = 0, end = text.length): number {
-  let count = 0;
-  for (let index = start; index < end; index += 1) {
-    const unit = text.charCodeAt(index);
-    if (unit >= 0xd800 && unit <= 0xdbff && index + 1 < end) {
-      const next = text.charCodeAt(index + 1);
-      if (next >= 0xdc00 && next <= 0xdfff) index += 1;
-    }
-    count += 1;
-  }
-  return count;
 }

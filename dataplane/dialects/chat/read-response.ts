@@ -8,6 +8,7 @@ import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import { foreignEnd } from "../refusal.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { weightOf, weightOfArguments, type CountedOutput, writtenWith } from "../output-estimate.ts";
+import { readUrlCitations } from "../url-citations.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import type {
   ContentBlock,
@@ -17,6 +18,7 @@ import type {
   MessagesResponse,
   StopReason,
   ToolUseBlock,
+  UrlCitation,
 } from "../messages/types.ts";
 
 /** @throws ApiError `upstream_error` without choices or message, with broken arguments, or for an error in a 200. */
@@ -32,8 +34,14 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
   if (thinking !== "")
     content.push({ type: "thinking", thinking, signature: markReasoning({ from: "chat" }) });
   const logprobs = refusal === "" ? logprobsIn(choice, context) : [];
+  const annotations = citationsIn(message, context);
   if (text + refusal !== "")
-    content.push({ type: "text", text: text + refusal, ...(logprobs.length > 0 && { logprobs }) });
+    content.push({
+      type: "text",
+      text: text + refusal,
+      ...(logprobs.length > 0 && { logprobs }),
+      ...(annotations.length > 0 && { annotations }),
+    });
   const finish = stringOf(choice["finish_reason"]);
   const isCut = isChatLimit(finish);
   content.push(...toolCalls(message, context, isCut));
@@ -76,6 +84,12 @@ export function saidIn(message: JsonObject): { text: string; thinking: string; r
 /** Those of a choice's text, whole or in a chunk, where the client is shown them. */
 export const logprobsIn = (choice: JsonObject, context: Pick<CodecContext, "logprobs">): Logprob[] =>
   context.logprobs === true ? readLogprobs(objectOf(choice["logprobs"])?.["content"]) : [];
+
+/** Those of a message or a delta, where the client is shown them. */
+export const citationsIn = (
+  message: JsonObject,
+  context: Pick<CodecContext, "annotations">,
+): UrlCitation[] => (context.annotations === true ? readUrlCitations(message["annotations"]) : []);
 
 /** What the model wrote in a whole answer. */
 export function writtenInChat(body: JsonObject): CountedOutput {

@@ -5,6 +5,7 @@
  *                               └───────────[DONE]──────────────────────────────────────^
  */
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
+import { codePoints } from "../../lib/code-points.ts";
 import { BlockOrder } from "../block-order.ts";
 import type { Piece, PieceKind } from "../block-order.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
@@ -14,9 +15,25 @@ import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { foreignEnd } from "../refusal.ts";
-import { callsIn, logprobsIn, saidIn, chatStopReason, isChatLimit, CallIds } from "./read-response.ts";
+import {
+  callsIn,
+  citationsIn,
+  logprobsIn,
+  saidIn,
+  chatStopReason,
+  isChatLimit,
+  CallIds,
+} from "./read-response.ts";
+import { movedBy } from "../url-citations.ts";
 import { messageEnd, messageStart } from "../messages/events.ts";
-import type { JsonObject, JsonValue, Logprob, MessagesEvent, MessagesUsage } from "../messages/types.ts";
+import type {
+  JsonObject,
+  JsonValue,
+  Logprob,
+  MessagesEvent,
+  MessagesUsage,
+  UrlCitation,
+} from "../messages/types.ts";
 
 interface Call {
   readonly piece: Piece;
@@ -49,6 +66,11 @@ export class ChatStreamReader implements StreamReader {
   /** The last one that a chunk named. */
   #tier: string | null = null;
   #over = false;
+  /** Code points of all texts so far, and of those before the last one; counted where citations are shown. */
+  #points = 0;
+  #pointsBefore = 0;
+  /** The last citations that came while there was no text. */
+  #uncited: readonly UrlCitation[] = [];
 
   constructor(context: CodecContext) {
     this.#context = context;
@@ -118,10 +140,25 @@ export class ChatStreamReader implements StreamReader {
       this.#say("text", refusal);
     }
     for (const call of calls) this.#call(objectOf(call));
+    const cited = citationsIn(delta, this.#context);
+    if (cited.length > 0) this.#uncited = cited;
+    if (this.#uncited.length > 0) this.#cite();
+  }
+
+  /** Once there is a text: their indexes count in all that the answer says. */
+  #cite(): void {
+    const last = this.#blocks.last();
+    if (last?.kind !== "text") return;
+    this.#blocks.cite(last, movedBy(this.#uncited, -this.#pointsBefore));
+    this.#uncited = [];
   }
 
   #say(kind: Exclude<PieceKind, "tool_use">, text: string, logprobs?: readonly Logprob[]): void {
     const last = this.#blocks.last();
+    if (kind === "text" && this.#context.annotations === true) {
+      if (last?.kind !== kind) this.#pointsBefore = this.#points;
+      this.#points += codePoints(text);
+    }
     this.#blocks.append(last?.kind === kind ? last : this.#add(kind), text, undefined, logprobs);
   }
 

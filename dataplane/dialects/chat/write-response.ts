@@ -1,12 +1,20 @@
 /** A whole answer for a Chat client (dialects.md §C2, §D2–§D4, service.md "Chat completion"). */
+import { codePoints } from "../../lib/code-points.ts";
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { writeArguments } from "../arguments.ts";
 import { serverToolBlocks } from "../find-server-tool.ts";
 import { refusalText } from "../refusal.ts";
 import { clientTool } from "../tool-name.ts";
+import { movedBy } from "../url-citations.ts";
 import { openaiTier, writeChatUsage } from "../usage.ts";
 import { TextJoiner } from "./text-joiner.ts";
-import type { JsonObject, MessagesResponse, StopReason, ToolUseBlock } from "../messages/types.ts";
+import type {
+  JsonObject,
+  MessagesResponse,
+  StopReason,
+  ToolUseBlock,
+  UrlCitation,
+} from "../messages/types.ts";
 
 /** Between two pieces of reasoning. */
 export const REASONING_BREAK = "\n\n";
@@ -35,7 +43,7 @@ export function writeChatResponse(
           role: "assistant",
           content: refused || (text === "" && calls.length > 0) ? null : text,
           refusal: refused ? refusalText(text, response) : null,
-          annotations: refused ? [] : annotations(text, annotate),
+          annotations: refused ? [] : nested(annotate?.(text) ?? ownCitations(response)),
           ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
           ...writeCalls(calls, carry),
         },
@@ -72,11 +80,22 @@ function joinedText(response: MessagesResponse): string {
 export const isServerTool = (type: string): boolean => serverToolBlocks.has(type);
 
 /** Citations as Chat nests them; indexes count on the joined text. */
-export const annotations = (text: string, annotate: Annotate | undefined): JsonObject[] =>
-  (annotate?.(text) ?? []).map(({ start_index, end_index, url, title }) => ({
+export const nested = (citations: readonly UrlCitation[]): JsonObject[] =>
+  citations.map(({ start_index, end_index, url, title }) => ({
     type: "url_citation",
     url_citation: { start_index, end_index, url, title },
   }));
+
+/** The upstream's, which are known where no server tool parts the texts. */
+function ownCitations({ content }: MessagesResponse): UrlCitation[] {
+  let points = 0;
+  return content.flatMap((block) => {
+    if (block.type !== "text") return [];
+    const before = points;
+    points += codePoints(block.text);
+    return movedBy(block.annotations ?? [], before);
+  });
+}
 
 function writeCalls(calls: readonly ToolUseBlock[], carry: Carry): JsonObject {
   const written = calls.map((call) => ({

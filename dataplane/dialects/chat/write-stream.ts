@@ -3,22 +3,31 @@
  * annotations at once, `finish_reason`, the usage where it was asked for, `[DONE]`. Server tools are not seen.
  */
 import type { ApiError } from "../../lib/api-error.ts";
+import { codePoints } from "../../lib/code-points.ts";
 import type { Annotate, Carry, CodecContext, EarlyEvent, StreamWriter } from "../codecs.ts";
 import { chatErrorChunk } from "../errors.ts";
 import { objectOf } from "../fields.ts";
 import { refusalText } from "../refusal.ts";
 import { clientTool } from "../tool-name.ts";
+import { movedBy } from "../url-citations.ts";
 import { openaiTier, writeChatUsage } from "../usage.ts";
 import { TextJoiner } from "./text-joiner.ts";
 import {
   REASONING_BREAK,
-  annotations,
   completionId,
   finishReason,
   isServerTool,
+  nested,
   usesFunctions,
 } from "./write-response.ts";
-import type { BlockDelta, ContentBlock, Logprob, MessageDelta, MessagesUsage } from "../messages/types.ts";
+import type {
+  BlockDelta,
+  ContentBlock,
+  Logprob,
+  MessageDelta,
+  MessagesUsage,
+  UrlCitation,
+} from "../messages/types.ts";
 
 export class ChatStreamWriter implements StreamWriter {
   readonly #carry: Carry;
@@ -33,6 +42,10 @@ export class ChatStreamWriter implements StreamWriter {
   readonly #joiner: TextJoiner | null;
   /** The text so far, only where citations will be derived from it. */
   #text = "";
+  /** The upstream's citations, and the code points of the text before the open block's, in which they count. */
+  readonly #cited: UrlCitation[] = [];
+  #points = 0;
+  #pointsBefore = 0;
   #saidText = false;
   #saidReasoning = false;
   #reasoningBreak = false;
@@ -73,6 +86,7 @@ export class ChatStreamWriter implements StreamWriter {
 
   #blockStart(block: ContentBlock): string {
     this.#isHidden = block.type === "server_tool_use";
+    this.#pointsBefore = this.#points;
     if (block.type === "thinking") this.#reasoningBreak = this.#saidReasoning;
     if (isServerTool(block.type)) this.#joiner?.toolRan();
     if (block.type !== "tool_use") return "";
@@ -92,6 +106,9 @@ export class ChatStreamWriter implements StreamWriter {
     switch (delta.type) {
       case "text_delta":
         return this.#say(this.#joiner === null ? delta.text : this.#joiner.push(delta.text), delta.logprobs);
+      case "annotations_delta":
+        for (const one of movedBy(delta.annotations, this.#pointsBefore)) this.#cited.push(one);
+        return "";
       case "thinking_delta":
         return this.#reason(delta.thinking);
       case "input_json_delta":
@@ -110,7 +127,8 @@ export class ChatStreamWriter implements StreamWriter {
   #say(text: string, logprobs?: readonly Logprob[]): string {
     if (text === "" && logprobs === undefined) return "";
     this.#saidText ||= text !== "";
-    if (this.#annotate !== undefined) this.#text += text;
+    if (this.#annotate === undefined) this.#points += codePoints(text);
+    else this.#text += text;
     return this.#chunk(
       `{"content":${JSON.stringify(text)}}`,
       logprobs === undefined ? "null" : JSON.stringify({ content: logprobs, refusal: null }),
@@ -130,7 +148,7 @@ export class ChatStreamWriter implements StreamWriter {
     let bytes = this.#say(this.#joiner?.end() ?? "");
     if (event.delta.stop_reason === "refusal" && !this.#saidText)
       bytes += this.#say(refusalText("", { stop_details: event.delta.stop_details ?? null }));
-    const cited = annotations(this.#text, this.#annotate);
+    const cited = nested(this.#annotate?.(this.#text) ?? this.#cited);
     if (cited.length > 0) bytes += this.#chunk(`{"annotations":${JSON.stringify(cited)}}`);
     return bytes;
   }

@@ -23,11 +23,20 @@ export interface TextBlock {
   cache_control?: CacheControl | null;
   /** Inside the process, and in Chat and Responses (logprobs.ts). */
   logprobs?: readonly Logprob[];
+  /** Inside the process, and in Chat and Responses (url-citations.ts). */
+  annotations?: readonly UrlCitation[];
 }
 /** What a model thought of one token, and the token's own UTF-8. */
 export type TokenLogprob = { token: string; logprob: number; bytes: number[] };
 /** A token of an answer beside the likeliest ones in its place. */
 export type Logprob = TokenLogprob & { top_logprobs: TokenLogprob[] };
+/** A web page that a place of a text comes from. Indexes count Unicode code points of the text; `end_index` is exclusive. */
+export interface UrlCitation {
+  readonly start_index: number;
+  readonly end_index: number;
+  readonly url: string;
+  readonly title: string;
+}
 export type ImageSource =
   | { type: "base64"; media_type: string; data: string }
   | { type: "url"; url: string }
@@ -278,7 +287,11 @@ export type BlockDelta =
   | { type: "thinking_delta"; thinking: string }
   | { type: "signature_delta"; signature: string }
   | { type: "citations_delta"; citation: Citation }
+  | AnnotationsDelta
   | CompactionDelta;
+
+/** Citations that count in the whole text of their block. Inside the process, and in Chat and Responses. */
+export type AnnotationsDelta = { type: "annotations_delta"; annotations: readonly UrlCitation[] };
 
 /** All that a `compaction` block holds in the end, at once; null where it failed. */
 export type CompactionDelta = {

@@ -8,7 +8,7 @@ import { messagesErrorEvent } from "../errors.ts";
 import { sealSignature } from "../reasoning.ts";
 import { writeMessagesUsage } from "../usage.ts";
 import { hidesThinking, sealCompaction, writeBlock, writeMessagesResponse } from "./write-response.ts";
-import type { BlockDelta, MessagesUsage } from "./types.ts";
+import type { AnnotationsDelta, BlockDelta, MessagesUsage } from "./types.ts";
 
 const frame = (type: string, data: object): string => `event: ${type}\ndata: ${JSON.stringify(data)}\n\n`;
 
@@ -27,6 +27,7 @@ export class MessagesStreamWriter implements StreamWriter {
     switch (event.type) {
       case "content_block_delta":
         if (event.delta.type === "thinking_delta" && this.#hidesThinking) return "";
+        if (event.delta.type === "annotations_delta") return "";
         return `event: content_block_delta\ndata: {"type":"content_block_delta","index":${event.index},"delta":${this.#delta(event.delta)}}\n\n`;
       case "content_block_stop":
         return `event: content_block_stop\ndata: {"type":"content_block_stop","index":${event.index}}\n\n`;
@@ -59,7 +60,7 @@ export class MessagesStreamWriter implements StreamWriter {
     return messagesErrorEvent(error, this.#context.requestId ?? "");
   }
 
-  #delta(delta: BlockDelta): string {
+  #delta(delta: Exclude<BlockDelta, AnnotationsDelta>): string {
     switch (delta.type) {
       case "text_delta":
         return `{"type":"text_delta","text":${JSON.stringify(delta.text)}}`;

@@ -12,6 +12,7 @@ import type {
   ServerToolUseBlock,
   ThinkingBlock,
   ToolUseBlock,
+  UrlCitation,
   WebFetchToolResultBlock,
   WebSearchToolResultBlock,
 } from "../messages/types.ts";
@@ -37,9 +38,12 @@ export const textPart = (
   logprobs: [...logprobs],
 });
 
-/** Citations as Responses has them: flat, counted in their own content part. */
-export const annotationsOf = (text: string, annotate: Annotate | undefined): JsonObject[] =>
-  (annotate?.(text) ?? []).map((citation) => ({ type: "url_citation", ...citation }));
+/** Citations as Responses has them: flat, counted in their own content part. `own`: the upstream's. */
+export const annotationsOf = (
+  text: string,
+  annotate: Annotate | undefined,
+  own: readonly UrlCitation[] = [],
+): JsonObject[] => (annotate?.(text) ?? own).map((citation) => ({ type: "url_citation", ...citation }));
 
 /** Of a call that has ended: one that the output limit cut is incomplete. */
 export const callStatus = (args: string): ItemStatus => (isWholeInput(args) ? "completed" : "incomplete");

@@ -8,9 +8,17 @@ import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText, weightOf, weightOfArguments } from "../output-estimate.ts";
+import { readUrlCitations } from "../url-citations.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
 import { foreignEnd } from "../refusal.ts";
-import type { ContentBlock, JsonObject, Logprob, MessagesResponse, StopReason } from "../messages/types.ts";
+import type {
+  ContentBlock,
+  JsonObject,
+  Logprob,
+  MessagesResponse,
+  StopReason,
+  UrlCitation,
+} from "../messages/types.ts";
 
 /** Between two summary parts of one reasoning item. */
 export const SUMMARY_BREAK = "\n\n";
@@ -100,7 +108,14 @@ function readMessageItem(item: JsonObject, content: ContentBlock[], context: Cod
     const { text, isRefusal } = readPart(part);
     refused ||= isRefusal;
     const logprobs = partLogprobs(part, context);
-    if (text !== "") content.push({ type: "text", text, ...(logprobs.length > 0 && { logprobs }) });
+    const annotations = partCitations(part, context);
+    if (text === "") continue;
+    content.push({
+      type: "text",
+      text,
+      ...(logprobs.length > 0 && { logprobs }),
+      ...(annotations.length > 0 && { annotations }),
+    });
   }
   return refused;
 }
@@ -115,6 +130,12 @@ export function readPart(part: JsonObject | null): { text: string; isRefusal: bo
 /** Those of a content part's text, or of a piece of it, where the client is shown them. */
 export const partLogprobs = (part: JsonObject | null, context: Pick<CodecContext, "logprobs">): Logprob[] =>
   context.logprobs === true ? readLogprobs(part?.["logprobs"]) : [];
+
+/** Those of a content part, where the client is shown them. */
+export const partCitations = (
+  part: JsonObject | null,
+  context: Pick<CodecContext, "annotations">,
+): UrlCitation[] => (context.annotations === true ? readUrlCitations(part?.["annotations"]) : []);
 
 function readCall(item: JsonObject, context: CodecContext, isCut: boolean): ContentBlock {
   const name = textOf(item["name"]);

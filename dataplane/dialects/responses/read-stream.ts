@@ -20,6 +20,7 @@ import {
   SUMMARY_BREAK,
   callId,
   isResponsesLimit,
+  partCitations,
   partLogprobs,
   readPart,
   readReasoningMark,
@@ -36,6 +37,15 @@ const MAX_ITEMS = 4_096;
 /** Items that hold something for the hub. */
 const itemKinds = ["message", "function_call", "reasoning"] as const;
 type ItemKind = (typeof itemKinds)[number];
+
+/** Events after the end of a text that may tell its citations. */
+const tellsCitations: ReadonlySet<string> = new Set([
+  "response.output_text.annotation.added",
+  "response.content_part.done",
+  "response.output_item.done",
+  "response.completed",
+  "response.incomplete",
+]);
 
 const kindOf = (item: JsonObject): ItemKind | undefined => itemKinds.find((kind) => kind === item["type"]);
 
@@ -77,6 +87,8 @@ export class ResponsesStreamReader implements StreamReader {
   /** Of what a failure says was written by then. */
   #failedWeight = 0;
   #over = false;
+  /** A text that is told wholly, whose citations its part may still tell. */
+  #said: Piece | null = null;
 
   constructor(context: CodecContext) {
     this.#context = context;
@@ -123,6 +135,7 @@ export class ResponsesStreamReader implements StreamReader {
     this.#reported = readResponsesUsage(response?.["usage"]) ?? this.#reported;
     this.#tier = stringOf(response?.["service_tier"]) ?? this.#tier;
     const output = this.#outputOf(data, type);
+    if (this.#said !== null && !tellsCitations.has(type)) this.#endSaid(this.#said);
     const delta = stringOf(data["delta"]) ?? "";
     switch (type) {
       case "response.output_text.delta":
@@ -140,23 +153,25 @@ export class ResponsesStreamReader implements StreamReader {
       case "response.reasoning_text.delta":
         this.#reasoning(output, "raw", 0, delta);
         return null;
-      case "response.output_text.done":
-        this.#closeText(
-          output,
-          countOf(data["content_index"]),
-          stringOf(data["text"]) ?? "",
-          false,
-          this.#logprobs(data),
-        );
+      case "response.output_text.annotation.added":
+        this.#cite(output, countOf(data["content_index"]), { annotations: [data["annotation"] ?? null] });
         return null;
+      case "response.output_text.done": {
+        const text = stringOf(data["text"]) ?? "";
+        const piece = this.#restOfText(output, countOf(data["content_index"]), text, false, data);
+        if (piece === undefined) return null;
+        if (this.#context.annotations === true) this.#said = piece;
+        else this.#blocks.end(piece);
+        return null;
+      }
       case "response.refusal.done":
-        this.#closeText(output, countOf(data["content_index"]), stringOf(data["refusal"]) ?? "", true);
+        this.#closeText(output, countOf(data["content_index"]), stringOf(data["refusal"]) ?? "", true, null);
         return null;
       case "response.content_part.done": {
         const part = objectOf(data["part"]);
         const { text, isRefusal } = readPart(part);
         const place = countOf(data["content_index"]);
-        if (text !== "") this.#closeText(output, place, text, isRefusal, this.#logprobs(part));
+        if (text !== "") this.#closeText(output, place, text, isRefusal, part);
         return null;
       }
       case "response.function_call_arguments.done":
@@ -233,7 +248,7 @@ export class ResponsesStreamReader implements StreamReader {
       (arrayOf(whole["content"]) ?? []).forEach((value, index) => {
         const part = objectOf(value);
         const { text, isRefusal } = readPart(part);
-        if (text !== "") this.#closeText(output, index, text, isRefusal, this.#logprobs(part));
+        if (text !== "") this.#closeText(output, index, text, isRefusal, part);
       });
     for (const piece of item.pieces.values()) this.#blocks.end(piece);
     item.done = true;
@@ -261,21 +276,44 @@ export class ResponsesStreamReader implements StreamReader {
     this.#blocks.append(piece, delta, undefined, logprobs);
   }
 
-  /** @param logprobs of all its tokens, or none. */
+  /** @param part what tells the log probabilities of all its tokens, or none. @returns undefined for an empty text. */
+  #restOfText(
+    output: number,
+    content: number,
+    whole: string,
+    isRefusal: boolean,
+    part: JsonObject | null,
+  ): Piece | undefined {
+    const { pieces } = this.#item("message", output);
+    const seen = pieces.get(content);
+    if (seen?.ended === true) return seen;
+    const rest = this.#logprobs(part).slice(seen?.tokens ?? 0);
+    this.#text(output, content, whole.slice(seen?.length ?? 0), isRefusal, rest);
+    return pieces.get(content);
+  }
+
   #closeText(
     output: number,
     content: number,
     whole: string,
     isRefusal: boolean,
-    logprobs: readonly Logprob[] = [],
+    part: JsonObject | null,
   ): void {
-    const { pieces } = this.#item("message", output);
-    const seen = pieces.get(content);
-    if (seen?.ended === true) return;
-    const rest = logprobs.slice(seen?.tokens ?? 0);
-    this.#text(output, content, whole.slice(seen?.length ?? 0), isRefusal, rest);
-    const piece = pieces.get(content);
-    if (piece !== undefined) this.#blocks.end(piece);
+    const piece = this.#restOfText(output, content, whole, isRefusal, part);
+    if (piece === undefined || piece.ended) return;
+    this.#blocks.cite(piece, partCitations(part, this.#context).slice(piece.citations));
+    this.#endSaid(piece);
+  }
+
+  #endSaid(piece: Piece): void {
+    if (this.#said === piece) this.#said = null;
+    this.#blocks.end(piece);
+  }
+
+  /** One that comes before any text of its part is left out. */
+  #cite(output: number, content: number, part: JsonObject): void {
+    const piece = this.#item("message", output).pieces.get(content);
+    if (piece !== undefined) this.#blocks.cite(piece, partCitations(part, this.#context));
   }
 
   #call(output: number, item: JsonObject): Piece {

@@ -16,7 +16,7 @@ import {
 import type { ToolResult } from "./output-items.ts";
 import { compactionOutput } from "./compaction.ts";
 import { endedResponse, isComplete, responseHead } from "./response-frame.ts";
-import type { JsonObject, Logprob, MessagesResponse, ToolUseBlock } from "../messages/types.ts";
+import type { JsonObject, MessagesResponse, TextBlock, ToolUseBlock } from "../messages/types.ts";
 
 export function writeResponsesResponse(
   response: MessagesResponse,
@@ -49,14 +49,14 @@ function outputItems(
     parts = [];
   };
   const results = resultsById(response);
-  const addText = (text: string, logprobs?: readonly Logprob[]) => {
+  const addText = ({ text, logprobs, annotations }: Omit<TextBlock, "type">) => {
     saidText = true;
     if (refused) parts.push({ type: "refusal", refusal: text });
-    else parts.push(textPart(text, annotationsOf(text, annotate), logprobs));
+    else parts.push(textPart(text, annotationsOf(text, annotate, annotations), logprobs));
   };
   for (const block of response.content) {
     if (block.type === "text") {
-      if (block.text !== "") addText(block.text, block.logprobs);
+      if (block.text !== "") addText(block);
       continue;
     }
     closeMessage("completed");
@@ -76,7 +76,7 @@ function outputItems(
   }
   if (refused && !saidText) {
     const explanation = refusalText("", response);
-    if (explanation !== "") addText(explanation);
+    if (explanation !== "") addText({ text: explanation });
   }
   closeMessage(isComplete(response.stop_reason) ? "completed" : "incomplete");
   return items;

@@ -35,11 +35,18 @@ import type {
   ServerToolUseBlock,
   ThinkingBlock,
   ToolUseBlock,
+  UrlCitation,
 } from "../messages/types.ts";
 
 /** The open content block. `wire` stands between an event's sequence number and its delta, the same every time. */
 type Open =
-  | { readonly kind: "text"; wire: string; text: string; readonly logprobs: Logprob[] }
+  | {
+      readonly kind: "text";
+      wire: string;
+      text: string;
+      readonly logprobs: Logprob[];
+      readonly citations: UrlCitation[];
+    }
   | {
       readonly kind: "thinking";
       readonly id: string;
@@ -108,7 +115,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   #blockStart(block: ContentBlock): string {
     switch (block.type) {
       case "text":
-        this.#open = { kind: "text", wire: "", text: "", logprobs: [] };
+        this.#open = { kind: "text", wire: "", text: "", logprobs: [], citations: [] };
         return "";
       case "thinking":
         return this.#closeMessage("completed") + this.#thinkingStart(block);
@@ -134,6 +141,9 @@ export class ResponsesStreamWriter implements StreamWriter {
         return open?.kind === "text" ? this.#text(open, delta.text, delta.logprobs) : "";
       case "thinking_delta":
         return open?.kind === "thinking" ? this.#thinking(open, delta.thinking) : "";
+      case "annotations_delta":
+        if (open?.kind === "text") for (const one of delta.annotations) open.citations.push(one);
+        return "";
       case "signature_delta":
         if (open?.kind === "thinking") open.signature += delta.signature;
         return "";
@@ -197,10 +207,10 @@ export class ResponsesStreamWriter implements StreamWriter {
     return { item_id: id, output_index: output, content_index: parts.length };
   }
 
-  #textStop({ text, logprobs }: Extract<Open, { kind: "text" }>): string {
+  #textStop({ text, logprobs, citations }: Extract<Open, { kind: "text" }>): string {
     if (text === "" || this.#message === null) return "";
     const place = this.#place();
-    const annotations = annotationsOf(text, this.#annotate);
+    const annotations = annotationsOf(text, this.#annotate, citations);
     const part = textPart(text, annotations, logprobs);
     let bytes = "";
     annotations.forEach((annotation, index) => {
@@ -341,7 +351,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   #closeAll(end: MessageEnd): string {
     let bytes = this.#blockStop();
     if (end.stop_reason === "refusal" && !this.#saidText) {
-      const open: Open = { kind: "text", wire: "", text: "", logprobs: [] };
+      const open: Open = { kind: "text", wire: "", text: "", logprobs: [], citations: [] };
       bytes += this.#text(open, refusalText("", { stop_details: end.stop_details ?? null }));
       bytes += this.#textStop(open);
     }

@@ -1,0 +1,244 @@
+/** Rule 2.1: citations of web pages by an upstream that searches by itself cross between Chat and Responses. */
+import { describe, expect, test } from "vitest";
+import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
+import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { framesOf } from "../../test/grammar/sse.ts";
+import { streamFaults, vendorJudge } from "../../test/vendor/judge.ts";
+import { vendorType } from "../../test/vendor/vendor-type.ts";
+import type { Dialect } from "../dialects/dialect.ts";
+import type { JsonObject } from "../dialects/messages/types.ts";
+
+const judge = await vendorJudge();
+const { fake, serve } = await serveOneUpstream();
+
+interface Cited {
+  readonly start_index: number;
+  readonly end_index: number;
+  readonly url: string;
+  readonly title: string;
+}
+/** A text with the citations that count in it. */
+interface Said {
+  readonly text: string;
+  readonly cited: readonly Cited[];
+}
+type Client = Exclude<Dialect, "messages">;
+
+const model = "upstream-model";
+const first: Said = {
+  text: "Seen 🦜 there.",
+  cited: [{ start_index: 5, end_index: 6, url: "https://birds.example/", title: "Birds" }],
+};
+const second: Said = {
+  text: " And here.",
+  cited: [
+    { start_index: 1, end_index: 4, url: "https://a.example/?b=1", title: "Ä" },
+    { start_index: 5, end_index: 9, url: "https://c.example/", title: "" },
+  ],
+};
+/** The second text's as they count where both are one: the parrot is one character. */
+const joined: Said = {
+  text: first.text + second.text,
+  cited: [
+    ...first.cited,
+    ...second.cited.map((one) => ({
+      ...one,
+      start_index: one.start_index + 13,
+      end_index: one.end_index + 13,
+    })),
+  ],
+};
+
+const flat = (one: Cited) => ({ type: "url_citation", ...one });
+const nested = (one: Cited) => ({ type: "url_citation", url_citation: one });
+const fileCitation = { type: "file_citation", file_id: "file_1", filename: "a", index: 1 };
+
+const chunk = (choice: object): string =>
+  `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", created: 1, model, choices: [{ index: 0, ...choice }] })}\n\n`;
+const event = (type: string, more: object): string =>
+  `event: ${type}\ndata: ${JSON.stringify({ type, ...more })}\n\n`;
+
+function chatWhole({ text, cited }: Said): object {
+  const message = { role: "assistant", content: text, refusal: null, annotations: cited.map(nested) };
+  return {
+    id: "c",
+    object: "chat.completion",
+    created: 1,
+    model,
+    choices: [{ index: 0, message, finish_reason: "stop" }],
+    usage: { prompt_tokens: 3, completion_tokens: 3, total_tokens: 6 },
+  };
+}
+
+const chatEnd = [chunk({ delta: {}, finish_reason: "stop" }), "data: [DONE]\n\n"];
+const chatStream = ({ text, cited }: Said): string[] => [
+  chunk({ delta: { role: "assistant", content: "" } }),
+  chunk({ delta: { content: text } }),
+  chunk({ delta: { annotations: cited.map(nested) } }),
+  ...chatEnd,
+];
+
+function responsesWhole(said: readonly Said[]) {
+  const content = said.map(({ text, cited }) => ({
+    type: "output_text",
+    text,
+    annotations: [...cited.map(flat), fileCitation],
+    logprobs: [],
+  }));
+  return {
+    id: "r",
+    object: "response",
+    status: "completed",
+    model,
+    output: [{ id: "m", type: "message", status: "completed", role: "assistant", content }],
+    usage: { input_tokens: 3, output_tokens: 3, total_tokens: 6 },
+  };
+}
+
+/** @param told where the citations stand: in events of their own, or only in the finished part. */
+function responsesStream(said: readonly Said[], told: "events" | "part"): string[] {
+  const response = responsesWhole(said);
+  const [item] = response.output;
+  return [
+    event("response.created", { response: { ...response, status: "in_progress", output: [], usage: null } }),
+    event("response.output_item.added", { output_index: 0, item: { ...item, content: [] } }),
+    ...said.flatMap(({ text, cited }, content_index) => {
+      const place = { item_id: "m", output_index: 0, content_index };
+      return [
+        event("response.output_text.delta", { ...place, delta: text, logprobs: [] }),
+        ...(told === "part" ? [] : cited).map((one, annotation_index) =>
+          event("response.output_text.annotation.added", {
+            ...place,
+            annotation_index,
+            annotation: flat(one),
+          }),
+        ),
+        event("response.output_text.done", { ...place, text, logprobs: [] }),
+        event("response.content_part.done", { ...place, part: item?.content[content_index] }),
+      ];
+    }),
+    event("response.output_item.done", { output_index: 0, item }),
+    event("response.completed", { response }),
+  ];
+}
+
+async function answer(client: Dialect, upstream: Dialect, script: object | string[], body: JsonObject = {}) {
+  const isStream = Array.isArray(script);
+  fake.next({
+    raw: isStream
+      ? { body: script.join(""), contentType: "text/event-stream" }
+      : { body: JSON.stringify(script) },
+  });
+  const snapshot = snapshotOf([routeTo([upstreamOf(fake.url, upstream)])]);
+  const call = callOf(client, snapshot, bodyOf(client, { ...body, stream: isStream }));
+  await serve(call);
+  const { text } = call.sink;
+  expect(
+    isStream ? streamFaults(judge, client, text) : judge(vendorType(client, "Answer"), JSON.parse(text)),
+  ).toEqual([]);
+  return text;
+}
+
+const objectsIn = (wire: string) =>
+  wire.startsWith("{")
+    ? [JSON.parse(wire)]
+    : framesOf(wire).flatMap(({ data }) => (data.startsWith("{") ? [JSON.parse(data)] : []));
+
+/** All citations of a Chat answer. */
+const chatCitations = (wire: string): unknown =>
+  objectsIn(wire).flatMap(({ choices }) =>
+    choices.flatMap(
+      (choice: { message?: JsonObject; delta?: JsonObject }) =>
+        (choice.message ?? choice.delta)?.["annotations"] ?? [],
+    ),
+  );
+
+/** Those of each content part of a Responses answer. */
+function partCitations(wire: string): unknown {
+  const last = objectsIn(wire).at(-1);
+  return (last.response ?? last).output.flatMap(({ content }: { content?: { annotations: unknown }[] }) =>
+    (content ?? []).map(({ annotations }) => annotations),
+  );
+}
+
+describe("a Responses client of a Chat upstream", () => {
+  test.each([
+    ["whole", chatWhole(joined)],
+    ["streamed", chatStream(joined)],
+  ])("is told the citations, %s", async (_how, script) => {
+    expect(partCitations(await answer("responses", "chat", script))).toEqual([joined.cited.map(flat)]);
+  });
+
+  test("each has an event of its own, before its text is done", async () => {
+    const events = objectsIn(await answer("responses", "chat", chatStream(joined)));
+    const types = events.map(({ type }) => type);
+    const added = events.filter(({ type }) => type === "response.output_text.annotation.added");
+    expect(added.map(({ annotation }) => annotation)).toEqual(joined.cited.map(flat));
+    expect(added.map(({ annotation_index: index }) => index)).toEqual([0, 1, 2]);
+    expect(types.lastIndexOf("response.output_text.annotation.added")).toBeLessThan(
+      types.indexOf("response.output_text.done"),
+    );
+  });
+
+  test("indexes count in the part: a text after reasoning is another one", async () => {
+    const script = [
+      chunk({ delta: { role: "assistant", content: first.text } }),
+      chunk({ delta: { reasoning_content: "Hm." } }),
+      chunk({ delta: { content: second.text } }),
+      chunk({ delta: { annotations: joined.cited.slice(1).map(nested) } }),
+      ...chatEnd,
+    ];
+    expect(partCitations(await answer("responses", "chat", script))).toEqual([[], second.cited.map(flat)]);
+  });
+
+  test("they may come before their text, as a search does", async () => {
+    const [role = "", said = "", cited = "", ...end] = chatStream(joined);
+    const wire = await answer("responses", "chat", [role, cited, said, ...end]);
+    expect(partCitations(wire)).toEqual([joined.cited.map(flat)]);
+  });
+
+  test("what is no citation of a page is left out", async () => {
+    const odd = [
+      null,
+      5,
+      fileCitation,
+      { type: "url_citation" },
+      { type: "url_citation", url_citation: { url: 5 } },
+    ];
+    const script: string[] = chatStream(joined).toSpliced(2, 1, chunk({ delta: { annotations: odd } }));
+    expect(partCitations(await answer("responses", "chat", script))).toEqual([[]]);
+  });
+});
+
+describe("a Chat client of a Responses upstream", () => {
+  test.each([
+    ["whole", responsesWhole([first, second])],
+    ["streamed", responsesStream([first, second], "events")],
+    ["streamed, told by the finished part alone", responsesStream([first, second], "part")],
+  ])("is told the citations, %s", async (_how, script) => {
+    expect(chatCitations(await answer("chat", "responses", script))).toEqual(joined.cited.map(nested));
+  });
+
+  test("they come in one chunk before the one with the reason of the end", async () => {
+    const chunks = objectsIn(await answer("chat", "responses", responsesStream([first, second], "events")));
+    const at = chunks.findIndex(({ choices }) => choices[0]?.delta.annotations !== undefined);
+    expect(chunks[at + 1].choices[0].finish_reason).toBe("stop");
+  });
+
+  test("an answer that is cut at a stop sequence keeps those of what is left", async () => {
+    const wire = await answer("chat", "responses", responsesWhole([joined]), { stop: " And" });
+    expect(chatCitations(wire)).toEqual(first.cited.map(nested));
+  });
+});
+
+test.each<[Client, object | string[]]>([
+  ["chat", chatWhole(joined)],
+  ["chat", chatStream(joined)],
+  ["responses", responsesWhole([joined])],
+  ["responses", responsesStream([joined], "events")],
+])("a Messages client of a %s upstream sees the text alone", async (upstream, script) => {
+  const wire = await answer("messages", upstream, script);
+  expect(wire).toContain("Seen 🦜 there.");
+  expect(wire).not.toContain("birds.example");
+  expect(wire).not.toContain("annotations");
+});
