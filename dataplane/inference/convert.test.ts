@@ -158,6 +158,21 @@ describe.each(cells)("a %s client of a %s upstream", (client, upstream) => {
     expect(streamed.meter.settled[0]?.tokens.output).toBeGreaterThan(0);
   });
 
+  test("two functions of one name are refused: nobody could tell whose a call is", async () => {
+    const parameters = { type: "object" };
+    const { tool, param } = {
+      messages: { tool: { name: "f", input_schema: parameters }, param: "tools.1.name" },
+      chat: {
+        tool: { type: "function", function: { name: "f", parameters } },
+        param: "tools[1].function.name",
+      },
+      responses: { tool: { type: "function", name: "f", parameters }, param: "tools[1].name" },
+    }[client];
+    const error = await refusal(callTo(client, upstream, bodyOf(client, { tools: [tool, tool] })));
+    expect(error).toMatchObject({ kind: { status: 400 }, param });
+    expect(fake.requests).toEqual([]);
+  });
+
   test("bad input is refused before anything is held", async () => {
     const messages = [{ role: "user", content: [{ type: "nonsense" }] }];
     const field = client === "responses" ? { input: messages } : { messages };

@@ -41,7 +41,7 @@ export function readMessagesRequest(
   const model = root.name("model");
   checkLimits(root);
   const messages = readMessages(root, reading);
-  const tools = root.objects("tools")?.map((tool) => readTool(tool, reading));
+  const tools = readTools(root, reading);
   const choice = readToolChoice(root, reading);
   // Beta's `output_format` is read into `output_config`.
   const { output_format: _beta, ...rest } = withoutNulls(body);
@@ -248,6 +248,19 @@ function checkSource(block: Cursor, type: "image" | "document"): void {
 }
 
 const isFunctionTool = (tool: Cursor): boolean => (tool.text("type") ?? "custom") === "custom";
+
+/** @throws ApiError when two functions have one name. */
+function readTools(root: Cursor, reading: Reading): (FunctionTool | JsonObject)[] | undefined {
+  const names = new Set<string>();
+  return root.objects("tools")?.map((tool) => {
+    const read = readTool(tool, reading);
+    if (!isFunctionTool(tool)) return read;
+    const name = tool.name("name");
+    if (names.has(name)) tool.fail("name", `there are two tools named ${name.slice(0, 100)}`);
+    names.add(name);
+    return read;
+  });
+}
 
 function readTool(tool: Cursor, reading: Reading): FunctionTool | JsonObject {
   if (!isFunctionTool(tool)) {
