@@ -28,6 +28,9 @@ function kindIn(family: ErrorFamily, error: ApiError): ErrorKind {
 /** The status of an error in a family; the same everywhere but for 529. */
 export const errorStatus = (family: ErrorFamily, error: ApiError): number => kindIn(family, error).status;
 
+const messageIn = (family: ErrorFamily, error: ApiError): string =>
+  family === "openai" ? (error.openaiMessage ?? error.message) : error.message;
+
 /** The code that a body shows: the table's, or what a provider told where the table has none. */
 const codeOf = (error: ApiError, ours: string | null | undefined): string | null =>
   ours ?? error.reportedCode ?? null;
@@ -56,7 +59,7 @@ function messagesError(error: ApiError): Record<string, unknown> {
 function openaiError(error: ApiError): Record<string, unknown> {
   const kind = kindIn("openai", error);
   return {
-    message: error.message,
+    message: messageIn("openai", error),
     type: kind.openaiType,
     param: error.param ?? null,
     code: codeOf(error, kind.openaiCode),
@@ -84,7 +87,7 @@ export function errorBody(style: ErrorStyle, error: ApiError, requestId: string)
     type: "error",
     error: {
       type: style.family === "messages" ? kind.messagesType : kind.openaiType,
-      message: error.message,
+      message: messageIn(style.family, error),
       param: error.param ?? null,
       code: codeOf(error, kind.openaiCode),
       ...(details === undefined ? {} : { details }),

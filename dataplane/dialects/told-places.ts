@@ -19,12 +19,21 @@ const sharedNames = new Set(
  * @returns `error` itself when it is none of an upstream's.
  */
 export function withoutForeignPaths(error: ApiError): ApiError {
+  if (error.code === "context_length_exceeded" && error.param !== undefined) return withoutPlace(error);
   if (refusalOf(error) === null || error.code !== "invalid_request") return error;
   const text = error.message.replace(leadingPath, "").replaceAll(pathInside, "a field");
   const { param, reportedCode } = error;
   return new ApiError("invalid_request", text, {
     ...(param !== undefined && sharedNames.has(param) ? { param } : {}),
     ...(reportedCode === undefined ? {} : { reportedCode }),
+    cause: error,
+  });
+}
+
+function withoutPlace(error: ApiError): ApiError {
+  const { code, message, openaiMessage } = error;
+  return new ApiError(code, message, {
+    ...(openaiMessage === undefined ? {} : { openaiMessage }),
     cause: error,
   });
 }

@@ -1,5 +1,6 @@
 import { describe, expect, test } from "vitest";
-import { chatErrorChunk, messagesErrorBody, openaiErrorBody } from "./errors.ts";
+import type { ApiError } from "../lib/api-error.ts";
+import { chatErrorChunk, errorBody, messagesErrorBody, openaiErrorBody } from "./errors.ts";
 import { inBandError, ownSecrets, retryAfterSeconds, upstreamError, withoutOwn } from "./upstream-error.ts";
 import { withoutForeignPaths } from "./told-places.ts";
 
@@ -252,6 +253,49 @@ describe("a prompt that is too long, in the sentences that Claude Code reads", (
     ],
   ])("%#", (body, message) => {
     expect(failure(400, body)).toMatchObject({ code: "context_length_exceeded", message });
+  });
+});
+
+describe("a prompt that is too long, in OpenAI style", () => {
+  const words =
+    "The maximum context length is 10 tokens. However, your messages resulted in 20 tokens at https://vendor.example.";
+  const shown = (error: ApiError) => openaiErrorBody(error)["error"];
+
+  test("is told in the upstream's own words, with the field that it names", () => {
+    const error = failure(400, openai(words, "context_length_exceeded", "messages"));
+    expect(shown(error)).toEqual({
+      message: words.replace("https://vendor.example.", "[address]"),
+      type: "invalid_request_error",
+      param: "messages",
+      code: "context_length_exceeded",
+    });
+    expect(shown(withoutForeignPaths(error))).toMatchObject({
+      message: expect.stringMatching(/\[address\]$/) as unknown,
+      param: null,
+    });
+    expect(errorBody({ family: "openai", union: true }, error, "req_1")["error"]).toMatchObject({
+      message: expect.stringMatching(/\[address\]$/) as unknown,
+    });
+  });
+
+  test("without what is known to be ours", () => {
+    const error = withoutOwn(failure(400, openai(`${words} s3cr3tkeyofours`)), () =>
+      ownSecrets("http://x", "s3cr3tkeyofours"),
+    );
+    expect(shown(error)).toMatchObject({ message: expect.stringMatching(/\[key\]$/) as unknown });
+  });
+
+  test("keeps the sentence of Messages", () => {
+    const sentence = "prompt is too long: 210000 tokens > 200000 maximum";
+    expect(shown(failure(400, anthropic(sentence)))).toMatchObject({ message: sentence });
+  });
+
+  test("repeats nothing that speaks of our account", () => {
+    const ours = openai("Your organization has a maximum context length of 10.", "context_length_exceeded");
+    expect(shown(failure(400, ours))).toMatchObject({
+      message: "prompt is too long: it does not fit into the model's context window",
+      code: "context_length_exceeded",
+    });
   });
 });
 

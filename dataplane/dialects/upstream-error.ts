@@ -108,10 +108,8 @@ class UpstreamRefusal extends ApiError {
   constructor(said: ReportedError, names: ModelNames | null, all = said, own: OwnSecrets = []) {
     const text = withoutSecrets(said.message, names, own);
     const isClean = (word: string) => withoutSecrets(word, names, own) === word;
-    const places = [said.param ?? "", ...said.details.map(({ field }) => field)];
-    const param = places.find((place) => plainPath.test(place) && isClean(place));
     super("invalid_request", text === "" ? ownWords.invalid_request : text, {
-      ...(param === undefined ? {} : { param }),
+      ...placeIn(said, isClean),
       ...(isRequestCode(said.code) && isClean(said.code) ? { reportedCode: said.code } : {}),
     });
     this.#said = said;
@@ -127,6 +125,41 @@ class UpstreamRefusal extends ApiError {
   without(own: OwnSecrets): UpstreamRefusal {
     return new UpstreamRefusal(this.#said, this.#names, this.#all, own);
   }
+}
+
+/** A prompt that does not fit: a sentence that Claude Code reads, and in OpenAI style what the upstream said. */
+class ContextOverflow extends ApiError {
+  readonly #sentence: string;
+  readonly #said: ReportedError;
+  readonly #names: ModelNames | null;
+
+  constructor(sentence: string, said: ReportedError, names: ModelNames | null, own: OwnSecrets = []) {
+    const text = withoutSecrets(said.message, names, own);
+    super("context_length_exceeded", sentence, {
+      ...(text === "" ? {} : { openaiMessage: text }),
+      ...placeIn(said, (word) => withoutSecrets(word, names, own) === word),
+    });
+    this.#sentence = sentence;
+    this.#said = said;
+    this.#names = names;
+  }
+
+  /** The same without what is known to be ours. */
+  without(own: OwnSecrets): ContextOverflow {
+    return new ContextOverflow(this.#sentence, this.#said, this.#names, own);
+  }
+
+  /** The same for a client whose body has no such place. */
+  withoutPlace(): ContextOverflow {
+    return new ContextOverflow(this.#sentence, { ...this.#said, param: null, details: [] }, this.#names);
+  }
+}
+
+/** The field at fault, where one is named that can be told. */
+function placeIn({ param, details }: ReportedError, isClean: (word: string) => boolean): { param?: string } {
+  const places = [param ?? "", ...details.map(({ field }) => field)];
+  const place = places.find((name) => plainPath.test(name) && isClean(name));
+  return place === undefined ? {} : { param: place };
 }
 
 /** A place in a request, and no words: `temperature`, `messages[0].content`. */
@@ -174,7 +207,11 @@ export function ownSecrets(url: string, credential: string | undefined): OwnSecr
 
 /** An error as a client of this upstream may see it. @returns `error` itself when it is none of an upstream's. */
 export const withoutOwn = (error: ApiError, own: () => OwnSecrets): ApiError =>
-  error instanceof UpstreamRefusal ? error.without(own()) : error;
+  error instanceof UpstreamRefusal || error instanceof ContextOverflow ? error.without(own()) : error;
+
+/** A prompt that does not fit, as a client of another dialect is told. @returns `error` itself when it is none. */
+export const overflowElsewhere = (error: ApiError): ApiError =>
+  error instanceof ContextOverflow ? error.withoutPlace() : error;
 
 const literally = (text: string): string => text.replaceAll(/[^\w\s]/g, String.raw`\$&`);
 
@@ -340,13 +377,14 @@ const accountCode =
 const isAccountCode = (code: string): boolean =>
   accountCode.test(code.replaceAll(/(?<=[a-z\d])(?=[A-Z])/g, "_"));
 
+const isOfTheAccount = ({ message, code }: ReportedError): boolean =>
+  aboutTheAccount.test(message) || isAccountCode(code);
+
 /** A 400 as the client may see it; null when it speaks about our account instead of the request. */
 function aboutTheRequest(error: ReportedError, names: ModelNames | null): ApiError | null {
-  const overflow = contextOverflow(error);
+  const overflow = contextOverflow(error, names);
   if (overflow !== null) return overflow;
-  const { message, code } = error;
-  if (aboutTheAccount.test(message) || isAccountCode(code)) return null;
-  if (inBandCodes.get(code) === "upstream_error") return null;
+  if (isOfTheAccount(error) || inBandCodes.get(error.code) === "upstream_error") return null;
   return new UpstreamRefusal(error, names);
 }
 
@@ -367,28 +405,40 @@ const overflows = {
     /context[ _]length|context window|context size|too many tokens|prompt is too long|input is too long/i,
 };
 
+const digits = (text: string | undefined) => (text ?? "").replaceAll(/[,_]/g, "");
+const longPrompt = (tokens: string | undefined, most: string | undefined) =>
+  `prompt is too long: ${digits(tokens)} tokens > ${digits(most)} maximum`;
+const longSum = (input: string | undefined, output: string | undefined, most: string | undefined) =>
+  `input length and \`max_tokens\` exceed context limit: ${digits(input)} + ${digits(output)} > ${digits(most)}`;
+
 /**
- * A prompt that does not fit, in exactly the two sentences whose numbers Claude Code reads (dialects.md §A2).
+ * A prompt that does not fit: in Messages exactly the two sentences whose numbers Claude Code reads (dialects.md §A2), and
+ * everywhere where the upstream said one of them.
  */
-function contextOverflow(error: ReportedError): ApiError | null {
-  const { message } = error;
-  const digits = (text: string | undefined) => (text ?? "").replaceAll(/[,_]/g, "");
-  const tooLong = (text: string) => new ApiError("context_length_exceeded", text);
-  const longPrompt = (tokens: string, most: string) =>
-    tooLong(`prompt is too long: ${tokens} tokens > ${most} maximum`);
-  const longSum = (input: string, output: string, most: string) =>
-    tooLong(`input length and \`max_tokens\` exceed context limit: ${input} + ${output} > ${most}`);
+function contextOverflow(error: ReportedError, names: ModelNames | null): ApiError | null {
+  const said = messagesSentence(error.message);
+  if (said !== null) return new ApiError("context_length_exceeded", said);
+  const sentence = sentenceFor(error);
+  if (sentence === null) return null;
+  return new ContextOverflow(sentence, isOfTheAccount(error) ? { ...error, message: "" } : error, names);
+}
+
+function messagesSentence(message: string): string | null {
   const prompt = overflows.prompt.exec(message);
-  if (prompt !== null) return longPrompt(digits(prompt[1]), digits(prompt[2]));
+  if (prompt !== null) return longPrompt(prompt[1], prompt[2]);
   const sum = overflows.sum.exec(message);
-  if (sum !== null) return longSum(digits(sum[1]), digits(sum[2]), digits(sum[3]));
+  return sum === null ? null : longSum(sum[1], sum[2], sum[3]);
+}
+
+/** null: the error is about something else. */
+function sentenceFor({ message, code }: ReportedError): string | null {
   const openai = overflows.openai.exec(message);
   if (openai !== null)
     return openai[3] === undefined
-      ? longPrompt(digits(openai[2]), digits(openai[1]))
-      : longSum(digits(openai[3]), digits(openai[4]), digits(openai[1]));
-  if (error.code === "context_length_exceeded" || overflows.words.test(message))
-    return tooLong("prompt is too long: it does not fit into the model's context window");
+      ? longPrompt(openai[2], openai[1])
+      : longSum(openai[3], openai[4], openai[1]);
+  if (code === "context_length_exceeded" || overflows.words.test(message))
+    return "prompt is too long: it does not fit into the model's context window";
   return null;
 }
 

@@ -179,6 +179,8 @@ export interface ApiErrorOptions {
   readonly param?: string;
   /** A provider's own code for what is wrong with the client's request, shown where the table has none (rule 1.5). */
   readonly reportedCode?: string;
+  /** What OpenAI style says instead of the message. */
+  readonly openaiMessage?: string;
   /** Whole seconds for `retry-after`, at most 60. */
   readonly retryAfterSeconds?: number;
   /** Overrides the table's `retry` (a failure after billed iterations must not be repeated by an SDK). */
@@ -199,6 +201,7 @@ export class ApiError extends Error {
   readonly code: ErrorCode;
   readonly param: string | undefined;
   readonly reportedCode: string | undefined;
+  readonly openaiMessage: string | undefined;
   readonly retryAfterSeconds: number | undefined;
   readonly headers: Readonly<Record<string, string>>;
   readonly details: Readonly<Record<string, unknown>> | undefined;
@@ -210,6 +213,7 @@ export class ApiError extends Error {
     this.code = code;
     this.param = options.param;
     this.reportedCode = options.reportedCode;
+    this.openaiMessage = options.openaiMessage;
     this.retryAfterSeconds = options.retryAfterSeconds;
     this.headers = options.headers ?? {};
     this.details = options.details;
