@@ -251,6 +251,29 @@ describe("a prompt that is too long, in the sentences that Claude Code reads", (
       openai("Your input exceeds the context window of this model.", "context_length_exceeded"),
       "prompt is too long: it does not fit into the model's context window",
     ],
+    [
+      openai(
+        "Input tokens exceed the configured limit of 272000 tokens. Your messages resulted in 289650 tokens. Please reduce the length of the messages.",
+        "context_length_exceeded",
+      ),
+      "prompt is too long: 289650 tokens > 272000 maximum",
+    ],
+    [
+      openai(
+        "This endpoint's maximum context length is 131072 tokens. However, you requested about 138956 tokens (7884 of text input, 131072 in the output).",
+      ),
+      "input length and `max_tokens` exceed context limit: 7884 + 131072 > 131072",
+    ],
+    [
+      openai(
+        "This endpoint's maximum context length is 16384 tokens. However, you requested about 94307 tokens (94307 of text input).",
+      ),
+      "prompt is too long: 94307 tokens > 16384 maximum",
+    ],
+    [
+      openai("The input token count (1066750) exceeds the maximum number of tokens allowed (1048575)."),
+      "prompt is too long: 1066750 tokens > 1048575 maximum",
+    ],
   ])("%#", (body, message) => {
     expect(failure(400, body)).toMatchObject({ code: "context_length_exceeded", message });
   });

@@ -395,10 +395,14 @@ const overflows = {
     `input length and .?max_tokens.? exceed context limit: ${number} \\+ ${number} > ${number}`,
     "i",
   ),
-  /** OpenAI, vLLM and many others, with and without the completion's share. */
+  /** OpenAI (its Responses have a "configured limit"), vLLM, OpenRouter and many others, with and without the completion's share. */
   openai: new RegExp(
-    `maximum context length is ${number} tokens.*?(?:resulted in|requested) ${number} tokens(?: \\(${number} in the messages, ${number} in the completion\\))?`,
+    `(?:maximum context length is|configured limit of) ${number} tokens.*?(?:resulted in|requested(?: about)?) ${number} tokens(?: \\(${number} (?:in the messages|of text input), ${number} in the (?:completion|output)\\))?`,
     "is",
+  ),
+  gemini: new RegExp(
+    `token count \\(?${number}\\)? exceeds the maximum number of tokens allowed \\(?${number}`,
+    "i",
   ),
   /** llama.cpp: "the request exceeds the available context size". */
   words:
@@ -437,6 +441,8 @@ function sentenceFor({ message, code }: ReportedError): string | null {
     return openai[3] === undefined
       ? longPrompt(openai[2], openai[1])
       : longSum(openai[3], openai[4], openai[1]);
+  const gemini = overflows.gemini.exec(message);
+  if (gemini !== null) return longPrompt(gemini[1], gemini[2]);
   if (code === "context_length_exceeded" || overflows.words.test(message))
     return "prompt is too long: it does not fit into the model's context window";
   return null;
