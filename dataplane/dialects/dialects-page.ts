@@ -89,7 +89,7 @@ again without, and for ten minutes gets it no more; so it is with \`stream_optio
 unless the client sent it, and in converted requests with \`user\` and
 \`max_completion_tokens\`, which goes as \`max_tokens\` then. \`metadata\` goes likewise where a Chat upstream refuses the
 field, as some do where nothing is stored, and is a drop then. **own**: tokens with prices of their own; audio goes where the table has \`audioInput\` and \`audioOutput\`, the
-output \`image\` where it has \`imageOutput\`, from Chat clients to Chat upstreams, without server tools; both are refused with
+output \`image\` where it has \`imageOutput\`, toward upstreams of the client's own dialect, without server tools; both are refused with
 400 elsewhere, as are outputs of other kinds.
 **account**: names an account of the provider, or what it shall serve and be paid for; never goes, in whichever dialect. The beta \`context-1m-…\` goes where the table has \`tiers\`,
 \`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`, as is one that an upstream refuses, which is asked again without it
