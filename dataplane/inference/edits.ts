@@ -12,7 +12,7 @@ import type { OwnField } from "../dialects/own-fields.ts";
 import { foreignAnswer, priceEffects } from "../dialects/price-effects.ts";
 import { leavesTierOpen, standardTier, type TierPlan } from "../dialects/tiers.ts";
 import { nothingSaid } from "../dialects/upstream-checks.ts";
-import type { ObjectSpan, Span } from "../lib/json-reader.ts";
+import type { Member, ObjectSpan, Span } from "../lib/json-reader.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../lib/json-splice.ts";
 import type { Inspection } from "./inspect-body.ts";
 import { present } from "./inspect-fields.ts";
@@ -182,14 +182,16 @@ class RelayEdits {
     if (store !== undefined && this.#text(store) !== "false") this.#set("store", "false");
     if (unknown.includes("metadata")) this.drop(["metadata"]);
     else if (present(fields, "metadata") !== undefined) this.#own.push("metadata");
-    if (!route.capabilities.thinking) this.drop(["reasoning_effort"]);
+    if (route.capabilities.thinking) return;
+    const effort = present(fields, "reasoning_effort");
+    this.#dropThought("reasoning_effort", effort !== undefined && this.#value(effort) === "none");
   }
 
   /** @param encrypted the answer's reasoning is to be kept whole. */
   responses(route: RelayRoute, encrypted: boolean): void {
     const store = this.#look.fields.get("store");
     if (store === undefined || this.#text(store) !== "false") this.#set("store", "false");
-    if (!route.capabilities.thinking) this.drop(["reasoning"]);
+    if (!route.capabilities.thinking) this.#dropReasoning();
     else if (encrypted) this.#includeReasoning();
     this.#cutOfflineSearch();
     this.#cutReasoning();
@@ -245,14 +247,28 @@ class RelayEdits {
   #dropThinking(): void {
     const thinking = this.#object("thinking");
     const type = thinking?.members.find(({ key }) => key === "type");
-    if (type !== undefined && this.#value(type) === "disabled") this.#removed.add("thinking");
-    else this.drop(["thinking"]);
+    this.#dropThought("thinking", type !== undefined && this.#value(type) === "disabled");
     const config = this.#object("output_config");
-    if (config === null || !config.members.some(({ key }) => key === "effort")) return;
-    this.#dropped.push("output_config.effort");
+    const effort = config?.members.find(({ key }) => key === "effort");
+    if (config === null || effort === undefined) return;
+    if (effort.kind !== "null") this.#dropped.push("output_config.effort");
     if (config.members.length === 1) this.#removed.add("output_config");
-    else
-      this.#edits.push(...removeEntries(config.members, (index) => config.members[index]?.key === "effort"));
+    else this.#removeMembers(config, "effort");
+  }
+
+  /** `reasoning.mode` is named with the tiers, and where there are no thoughts there is no summary of them. */
+  #dropReasoning(): void {
+    const isNoLoss = (member: Member) =>
+      member.kind === "null" ||
+      ["summary", "generate_summary", "mode"].includes(member.key) ||
+      (member.key === "effort" && this.#value(member) === "none");
+    this.#dropThought("reasoning", this.#object("reasoning")?.members.every(isNoLoss) ?? false);
+  }
+
+  /** @param isNoLoss it asks for nothing, or for no thoughts, as such a model answers anyway. */
+  #dropThought(name: string, isNoLoss: boolean): void {
+    if (isNoLoss) this.#removed.add(name);
+    else this.drop([name]);
   }
 
   /**
