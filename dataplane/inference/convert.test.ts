@@ -404,6 +404,20 @@ describe("a schema keeps numbers beyond 2^53 and beyond every double", () => {
   });
 });
 
+test.each<[string, string, object]>([
+  ["a call by the user", "user", { type: "tool_use", id: "t", name: "f", input: {} }],
+  ["a model's result", "assistant", { type: "tool_result", tool_use_id: "t", content: "x" }],
+  ["a model's result in parts", "assistant", { type: "tool_result", tool_use_id: "t", content: [] }],
+])("rule 1.4: %s is refused with its place", async (_, role, block) => {
+  const asked = { role: "user", content: "x" };
+  const messages = [asked, { role, content: [{ type: "text", text: "y" }, block] }, asked];
+  for (const upstream of ["chat", "responses"] as const)
+    expect(await refusal(callTo("messages", upstream, bodyOf("messages", { messages })))).toMatchObject({
+      code: "unsupported_content",
+      param: "messages.1.content.1",
+    });
+});
+
 test("rule 2.2: drops are named in the header, and refused under strict before any upstream call", async () => {
   fake.next(hello, hello);
   const body = bodyOf("messages", { top_k: 3, stream: true });

@@ -178,15 +178,16 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
     case "tool_use": {
       const id = reading.aliases.id(block.name("id"));
       const name = reading.aliases.name(block.name("name"));
-      return { ...block.value, type, id, name, input: block.requiredObject("input").value };
+      return placed(block, reading, { ...block.value, id, name, input: block.requiredObject("input").value });
     }
     case "tool_result": {
       const id = reading.aliases.id(block.name("tool_use_id"));
       block.boolean("is_error");
       const content = block.content("content");
       if (content === undefined || typeof content === "string")
-        return { ...withoutNulls(block.value), type, tool_use_id: id };
-      return { ...block.value, type, tool_use_id: id, content: readNested(content, reading) };
+        return placed(block, reading, { ...withoutNulls(block.value), tool_use_id: id });
+      const nested = readNested(content, reading) as unknown as JsonValue;
+      return placed(block, reading, { ...block.value, tool_use_id: id, content: nested });
     }
     case "tool_addition":
     case "tool_removal":
