@@ -145,6 +145,24 @@ test("no thinking budget goes upstream", async () => {
   expect(JSON.parse(asked[0]?.body.toString() ?? "")).toMatchObject({ thinking: { type: "adaptive" } });
 });
 
+test("what an inference says of its answer alone stays here: upstreams refuse a count with it", async () => {
+  const counted = { ...hello, system: "s", tool_choice: { type: "auto" }, output_config: { effort: "low" } };
+  const inference = {
+    max_tokens: 5,
+    stream: true,
+    metadata: { user_id: "u" },
+    service_tier: "auto",
+    stop_sequences: ["x"],
+    temperature: 1,
+    top_p: 1,
+    top_k: 1,
+    inference_geo: "us",
+  };
+  const { status, asked } = await count({ model: "alpha", ...counted, ...inference }, 42);
+  expect(status).toBe(200);
+  expect(JSON.parse(asked[0]?.body.toString() ?? "")).toEqual({ model: "upstream-model", ...counted });
+});
+
 describe("rule 7.12: reasoning of earlier turns", () => {
   const thinking = (signature: string) => ({ type: "thinking", thinking: "hm", signature });
   const body = (...signatures: string[]) => ({
