@@ -17,10 +17,23 @@ import {
   usage,
 } from "../../test/fakes/one-upstream.ts";
 import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
-import { text } from "../../test/fakes/upstream/script.ts";
+import { text, toolCall } from "../../test/fakes/upstream/script.ts";
 import { callOn, nameOf, type Way, ways } from "../../test/fakes/ways.ts";
 
 const { callTo, fake, refusal, serve } = await serveOneUpstream();
+
+interface SentRequest {
+  readonly system?: unknown;
+  readonly instructions?: string;
+  readonly messages?: readonly { readonly role: string; readonly content: unknown }[];
+}
+
+/** Whether the instruction stands before the conversation. */
+function inFront({ system, instructions, messages }: SentRequest): boolean {
+  const [leading] = messages ?? [];
+  const before = [system, instructions, leading?.role === "system" ? leading.content : undefined];
+  return JSON.stringify(before).includes("Be brief.");
+}
 
 const rejected = {
   messages: "messages.1.content.0: Invalid `signature` in `thinking` block",
@@ -196,6 +209,47 @@ describe.each(["responses", "chat"] as const)(
       await serve(call);
       expect(fake.requests.map(({ text }) => text.includes("encrypted_content"))).toEqual([true, false]);
       expect(call.sink.text).toContain("Hello");
+    });
+  },
+);
+
+describe.each(ways.filter(({ path }) => path === "tools").map((way) => [nameOf(way), way] as const))(
+  "in a tool loop: %s",
+  (_, way) => {
+    const refusing = (message: string) => ({ error: { status: 400, message } });
+    const askedOf = () => fake.requests.map(({ text }) => text.includes("encrypted_content"));
+
+    test.runIf(way.upstream === "responses")(
+      "a model without encrypted reasoning is asked again without it, and in later iterations",
+      async () => {
+        const search = toolCall("web_search", { query: "q" });
+        fake.next(refusing("Encrypted content is not supported with this model."), search, hello);
+        const call = callOn(fake.url, way);
+        await serve(call);
+        expect(askedOf()).toEqual([true, false, false]);
+        expect(call.sink.text).toContain("Hello");
+        expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 2 }]);
+      },
+    );
+
+    test.runIf(way.client !== "responses")(
+      "an upstream that takes no system turn in the middle gets it in front, and in later iterations",
+      async () => {
+        const search = toolCall("web_search", { query: "q" });
+        fake.next(refusing('Unexpected role "system"'), search, hello);
+        const turn = (role: string, content: string) => ({ role, content });
+        const messages = [turn("user", "hi"), turn("system", "Be brief."), turn("user", "go on")];
+        const call = callOn(fake.url, way, { body: { messages } });
+        await serve(call);
+        expect(fake.requests.map(({ json }) => inFront(json() as SentRequest))).toEqual([false, true, true]);
+        expect(call.sink.text).toContain("Hello");
+      },
+    );
+
+    test("an upstream's refusal of something else is the client's", async () => {
+      fake.next(refusing("role: input should be nicer"));
+      expect(await refusal(callOn(fake.url, way))).toMatchObject({ code: "invalid_request" });
+      expect(fake.requests).toHaveLength(1);
     });
   },
 );

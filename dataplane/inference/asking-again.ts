@@ -7,7 +7,8 @@ import { refusedOwn } from "./unknown-fields.ts";
 
 /** The request as the refusing upstream got it. */
 export interface RefusedRequest {
-  readonly converted: boolean;
+  /** System turns of its conversation may stand among the leading instructions. */
+  readonly mayHoist: boolean;
   /** The content of reasoning was asked for by us, not by the client. */
   readonly reasoningAsked: boolean;
   /** Fields of own-fields.ts that it has: an upstream may be asked again without them. */
@@ -20,11 +21,11 @@ type RefusedPart = "betas" | "system turns" | "own fields" | "reasoning's conten
 
 /** null: the refusal is about something else, which the client has to know. */
 export function refusedPart(error: unknown, refused: RefusedRequest): RefusedPart | null {
-  const { converted, reasoningAsked, own, betas } = refused;
+  const { mayHoist, reasoningAsked, own, betas } = refused;
   // First, because a beta's name may hold the others' words.
   const names = refusedBetas(error, betas);
   if (names !== null) return names.length > 0 ? "betas" : null;
-  if (converted && rejectsSystemTurns(error)) return "system turns";
+  if (mayHoist && rejectsSystemTurns(error)) return "system turns";
   if (refusedOwn(error, own).length > 0) return "own fields";
   if (reasoningAsked && cannotSealReasoning(error)) return "reasoning's content";
   return rejectsReasoning(error) ? "reasoning" : null;

@@ -19,7 +19,7 @@ import { costsPrompt } from "./broken-answer.ts";
 import { usualTokensOf } from "./estimate.ts";
 import { answerEvents } from "./loop-answer.ts";
 import type { Facts } from "./inspect-body.ts";
-import { inputSizeOf, type LoopWork, type LoopWritten } from "./open-loop.ts";
+import { firstWishes, inputSizeOf, type LoopWork, type LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "./outgoing-request.ts";
 import { leaveOutBetas, refusedBetas, sentBetas } from "./refused-betas.ts";
 import { refusedOwn, servedWithout, proofLost, tellWithout } from "./unknown-fields.ts";
@@ -50,8 +50,8 @@ export class Iterations {
   #places: ToldPlaces = "all";
   /** What was added to the request for it. */
   #next: NextCall | null = null;
-  /** So many messages of the conversation are sent without their reasoning: an upstream refused it. */
-  #withoutReasoning = 0;
+  /** What upstreams refused so far is left out. */
+  #wishes = firstWishes;
 
   constructor(services: IterationServices) {
     this.#services = services;
@@ -80,22 +80,25 @@ export class Iterations {
     }
   }
 
-  /** As `OutgoingRequest.leaveOut`. A loop's request has no system turns in the middle, and asks for no content of reasoning. */
+  /** As `OutgoingRequest.leaveOut`. */
   #leaveOut(refusal: unknown): boolean {
     const { tiers, call } = this.#services;
     const [upstream, written] = [this.#asked, this.#written];
     if (upstream === null || written === null) return false;
-    const { own } = written;
+    const { own, systemTurns, reasoning, turns } = written;
     const betas = sentBetas(tiers, upstream, isStrict(call));
-    const part = refusedPart(refusal, { converted: false, reasoningAsked: false, own, betas });
-    if (part === "betas") {
-      proofLost(tiers, upstream);
-      leaveOutBetas(tiers, upstream, refusedBetas(refusal, betas) ?? []);
-    } else if (part === "own fields") tellWithout(tiers, upstream, refusedOwn(refusal, own));
-    else if (part === "reasoning" && written.reasoning) {
-      proofLost(tiers, upstream);
-      this.#withoutReasoning = written.turns;
-    } else return false;
+    const reasoningAsked = upstream.dialect === "responses" && this.#wishes.encryptedReasoning;
+    const part = refusedPart(refusal, { mayHoist: systemTurns, reasoningAsked, own, betas });
+    if (part === "own fields") {
+      tellWithout(tiers, upstream, refusedOwn(refusal, own));
+      return true;
+    }
+    if (part === null || (part === "reasoning" && !reasoning)) return false;
+    proofLost(tiers, upstream);
+    if (part === "betas") leaveOutBetas(tiers, upstream, refusedBetas(refusal, betas) ?? []);
+    else if (part === "system turns") this.#wishes = { ...this.#wishes, hoisted: true };
+    else if (part === "reasoning") this.#wishes = { ...this.#wishes, forgotten: turns };
+    else this.#wishes = { ...this.#wishes, encryptedReasoning: false };
     return true;
   }
 
@@ -114,7 +117,7 @@ export class Iterations {
         this.#asked = upstream;
         this.#next = asked;
         this.#written = null;
-        this.#written = await work.write(upstream, asked, this.#withoutReasoning);
+        this.#written = await work.write(upstream, asked, this.#wishes);
         const { body, dropped, places } = this.#written;
         this.dropped = dropped;
         this.#places = places;

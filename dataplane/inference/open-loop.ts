@@ -5,7 +5,7 @@
 import type { Upstream } from "../config/schema.ts";
 import type { CodecContext, KeepItem, Sealer } from "../dialects/codecs.ts";
 import { serverToolNames, serverToolOf } from "../dialects/find-server-tool.ts";
-import { allTools } from "../dialects/instructions.ts";
+import { allTools, hoistSystemTurns } from "../dialects/instructions.ts";
 import { serverTools } from "../dialects/server-tools.ts";
 import type {
   DocumentBlock,
@@ -56,19 +56,30 @@ export interface LoopWritten extends Written {
   readonly turns: number;
   /** Whether any of them that is sent holds reasoning. */
   readonly reasoning: boolean;
+  /** Whether any of them that is sent is a system turn. */
+  readonly systemTurns: boolean;
 }
+
+/** How calls are put for upstreams that refused what they can do without. Plain data. */
+export interface LoopWishes {
+  /** So many messages are sent without their reasoning. */
+  readonly forgotten: number;
+  /** A Responses upstream is asked for the content of its reasoning. */
+  readonly encryptedReasoning: boolean;
+  /** System turns stand among the leading instructions. */
+  readonly hoisted: boolean;
+}
+
+/** As long as nothing was refused. */
+export const firstWishes: LoopWishes = { forgotten: 0, encryptedReasoning: true, hoisted: false };
 
 /** A tool loop's request, wherever the work on it is done. */
 export interface LoopWork extends Reading {
   readonly beginning: LoopBeginning;
   readonly sources: CitedSources;
   readonly prior: PriorContext;
-  /**
-   * A call as this upstream gets it.
-   * @param forgotten so many messages are sent without their reasoning.
-   * @throws ApiError
-   */
-  write(upstream: Upstream, next: NextCall, forgotten: number): LoopWritten | Promise<LoopWritten>;
+  /** A call as this upstream gets it. @throws ApiError */
+  write(upstream: Upstream, next: NextCall, wishes: LoopWishes): LoopWritten | Promise<LoopWritten>;
 }
 
 export const declaredToolNames = (tools: RequestedTools): ServerToolName[] =>
@@ -145,12 +156,18 @@ export class OpenLoop implements LoopWork {
     return allTools(this.#first);
   }
 
-  write(upstream: Upstream, next: NextCall, forgotten: number): LoopWritten {
+  write(upstream: Upstream, next: NextCall, wishes: LoopWishes): LoopWritten {
     const request = nextRequest(this.#first, next);
-    const known = forgetful(request.messages, forgotten);
+    const known = forgetful(request.messages, wishes.forgotten);
     const messages = upstream.dialect === "messages" ? agreeOnCitations(known, this.#serverTools) : known;
-    const written = this.#conversion.write(upstream, true, { ...request, messages });
-    return { ...written, turns: request.messages.length, reasoning: withoutReasoning(messages) !== null };
+    const asked = { ...request, messages };
+    const hoisted = wishes.hoisted ? hoistSystemTurns(asked) : null;
+    return {
+      ...this.#conversion.write(upstream, wishes.encryptedReasoning, hoisted ?? asked),
+      turns: request.messages.length,
+      reasoning: withoutReasoning(messages) !== null,
+      systemTurns: hoisted === null && messages.some(({ role }) => role === "system"),
+    };
   }
 }
 

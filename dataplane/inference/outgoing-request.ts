@@ -159,7 +159,7 @@ export class OutgoingRequest {
     if (upstream === null) return false;
     const { path, reasoningAsked, own } = this.sent;
     const betas = sentBetas(tiers, upstream, isStrict(this.#call));
-    switch (refusedPart(refusal, { converted: path === "convert", reasoningAsked, own, betas })) {
+    switch (refusedPart(refusal, { mayHoist: path === "convert", reasoningAsked, own, betas })) {
       case "betas":
         proofLost(tiers, upstream);
         leaveOutBetas(tiers, upstream, refusedBetas(refusal, betas) ?? []);

@@ -323,8 +323,8 @@ async function openLoopRemote(
     reading: (upstream, limit) => readingOf(facts, carry, context, upstream, limit),
     sources: new CitedSources(sources),
     prior: new PriorContext(prior),
-    write: (upstream, next, forgotten) =>
-      large.do("askLoop", { ...toward(facts, upstream), upstream, next, forgotten }),
+    write: (upstream, next, wishes) =>
+      large.do("askLoop", { ...toward(facts, upstream), upstream, next, wishes }),
   };
 }
 
@@ -342,11 +342,11 @@ const longWrittenRemote = (loop: OpenLoop, facts: LoopFacts, large: LargeBody): 
   carry: loop.carry,
   context: loop.context,
   reading: (upstream, limit) => loop.reading(upstream, limit),
-  write: (upstream, next, forgotten) => {
+  write: (upstream, next, wishes) => {
     const length = pagesLength(next);
-    const here = () => loop.write(upstream, next, forgotten);
+    const here = () => loop.write(upstream, next, wishes);
     if (length <= CONVERT_HERE_BYTES) return here();
-    const elsewhere = large.do("askLoop", { ...toward(facts, upstream), upstream, next, forgotten });
+    const elsewhere = large.do("askLoop", { ...toward(facts, upstream), upstream, next, wishes });
     if (length > WRITE_HERE_BYTES) return elsewhere;
     return elsewhere.catch((error: unknown) => {
       if (error instanceof ApiError && error.cause instanceof WorkNotDone) return here();

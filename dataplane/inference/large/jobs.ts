@@ -29,7 +29,13 @@ import { forCountUpstream } from "../count-body.ts";
 import { relayBody, type RelayBody, type RelayWishes } from "../edits.ts";
 import { putFiles, type InlineFile } from "../put-files.ts";
 import { inspectBody, type EditPlaces, type RemoteInspection, type Inspection } from "../inspect-body.ts";
-import { OpenLoop, type LoopBeginning, type LoopFacts, type LoopWritten } from "../open-loop.ts";
+import {
+  OpenLoop,
+  type LoopBeginning,
+  type LoopFacts,
+  type LoopWishes,
+  type LoopWritten,
+} from "../open-loop.ts";
 import { judgedFields } from "../refuse.ts";
 import { bodyWithoutReasoning } from "../rejected-reasoning.ts";
 
@@ -62,7 +68,7 @@ export interface Jobs {
     answer: { beginning: LoopBeginning; carry: RemoteCarry; sources: Packed; prior: PackedContext };
   };
   askLoop: {
-    told: LoopFacts & { upstream: Upstream; next: NextCall; forgotten: number };
+    told: LoopFacts & { upstream: Upstream; next: NextCall; wishes: LoopWishes };
     answer: LoopWritten;
   };
   files: { told: { dialect: Dialect; files: readonly InlineFile[] }; answer: { body: Buffer } };
@@ -108,8 +114,8 @@ export const jobs: Run = {
       prior: prior.pack(),
     };
   },
-  askLoop: ({ upstream, next, forgotten, ...facts }, context) =>
-    openLoop(facts, context).write(upstream, next, forgotten),
+  askLoop: ({ upstream, next, wishes, ...facts }, context) =>
+    openLoop(facts, context).write(upstream, next, wishes),
   files: ({ dialect, files }, { body }) => ({ body: putFiles(inspectBody(dialect, body), files) }),
   forCount: ({ upstream }, { body, sealer }) => ({
     body: forCountUpstream(inspectBody("messages", body), upstream, sealer),

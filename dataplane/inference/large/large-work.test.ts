@@ -18,6 +18,7 @@ import { pathNeeds } from "../choose-path.ts";
 import { callOf, snapshotOf } from "../../../test/fakes/inference.ts";
 import { estimateWork, usualInputTokens } from "../estimate.ts";
 import { refersToItems } from "../item-references.ts";
+import { firstWishes } from "../open-loop.ts";
 import { checkServerTools, declaredServerTools, refuse } from "../refuse.ts";
 import { edited, openBody, type RequestBody } from "../request-body.ts";
 import { rememberRefused } from "../refused-call.ts";
@@ -218,7 +219,7 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
       const loop = await requestBody.openLoop({ ...facts, mayOpen: true }, sealer, undefined);
       const next = { added: [], maxTokens: 50, toolChoice: undefined, instructed: true };
       return {
-        ...text(await loop.write(upstream, next, 0)),
+        ...text(await loop.write(upstream, next, firstWishes)),
         beginning: loop.beginning,
         stops: loop.reading(upstream).stops,
         cited: loop.sources.find("https://a.example/x#y"),
@@ -368,7 +369,11 @@ test(
       const facts = { ...conversionFacts(call, requestBody.inspected, route, noTiers), mayOpen: true };
       const loop = await requestBody.openLoop(facts, sealer, undefined);
       const turns = new LoopTurns();
-      const { body: bytes, ...more } = await loop.write(upstreamOf("http://127.0.0.1:9", to), next, 0);
+      const { body: bytes, ...more } = await loop.write(
+        upstreamOf("http://127.0.0.1:9", to),
+        next,
+        firstWishes,
+      );
       // Its own turn is over only then.
       await sleep(10);
       return { longest: turns.stop(), text: bytes.toString(), ...more };
