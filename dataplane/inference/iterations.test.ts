@@ -90,6 +90,24 @@ test("the same in a later iteration, whose upstream may be another one", async (
   expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 2 }]);
 });
 
+test.each<Dialect>(["messages", "chat", "responses"])(
+  "where no tool may be called, nothing is said of a choice: %s",
+  async (upstream) => {
+    const route = routeTo([upstreamOf(fake.url, upstream)], { toolPolicy: "test/default" });
+    const call = callOf("responses", snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }), {
+      model: "public-model",
+      input: "Hi",
+      tools: [{ type: "web_search" }],
+      tool_choice: { type: "allowed_tools", mode: "auto", tools: [] },
+    });
+    fake.next(text("Hello"));
+    await serve(call);
+    const sent = fake.requests[0]?.json();
+    expect(sent).not.toHaveProperty("tool_choice");
+    expect(sent).not.toHaveProperty("tools");
+  },
+);
+
 test("a refusal that stays is an error after one more try, and one without reasoning after none", async () => {
   fake.next(refused, refused, refused);
   expect((await serveTools(earlier, false)).error).toMatchObject({ code: "invalid_request" });

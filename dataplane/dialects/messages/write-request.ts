@@ -41,6 +41,11 @@ export function writeMessagesRequest(
     ...thought,
     ...writeMetadata(request, carry),
   };
+  // A loop may have none left, and a choice among none is refused.
+  if (request.tools?.length === 0) {
+    delete body["tools"];
+    delete body["tool_choice"];
+  }
   if (noteSampling(request, target, notes)) {
     const thinks = thought.thinking !== undefined && thought.thinking.type !== "disabled";
     const sampling = { temperature, top_p, top_k };
