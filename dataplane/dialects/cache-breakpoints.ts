@@ -23,5 +23,5 @@ export function markBreakpoint(parts: JsonObject[], block: ContentBlockParam): J
   const breakpoint = breakpoints.get(block);
   const last = parts.at(-1);
   if (breakpoint === undefined || last === undefined) return parts;
-  return parts.with(-1, { ...last, [FIELD]: breakpoint });
+  return parts.with(parts.length - 1, { ...last, [FIELD]: breakpoint });
 }
