@@ -35,44 +35,44 @@ export function readChatContent(reader: JsonReader, facts: ContentFacts, path: P
     const here = [...path, index];
     if (reader.kind() !== "object") return walk(reader, facts, here);
     let type: string | undefined;
-    let isPdf = false;
+    let file: FileKind = "other";
     reader.object((key) => {
       if (key === "type") type = reader.string();
       else if (key === "text") return;
       else if (key === "image_url" || key === "file" || key === "input_audio")
-        isPdf = readMedia(reader, facts, [...here, key]);
+        file = readMedia(reader, facts, [...here, key]);
       else walkMember(reader, facts, key, here);
     });
-    countMedia(facts, type, here, isPdf);
+    countMedia(facts, type, here, file);
   });
 }
 
-/** A part's media: an address, or an object around it. @returns whether it is a PDF's bytes. */
-function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): boolean {
+/** A part's media: an address, or an object around it. @returns what the file in it holds. */
+function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): FileKind {
   const kind = reader.kind();
-  let isPdf = false;
+  let file: FileKind = "other";
   if (kind === "string") facts.mediaBytes += skippedMedia(reader, true);
   if (kind === "array") walk(reader, facts, path);
-  if (kind !== "object") return false;
+  if (kind !== "object") return file;
   const start = reader.position;
   reader.object((key) => {
     if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
     else if (key === "url") facts.mediaBytes += skippedMedia(reader, true);
     else if (key === "data" || key === "file_data") {
-      isPdf = isPdfData(reader);
+      file = fileKind(reader);
       const bytes = skippedMedia(reader, false);
       facts.mediaBytes += bytes;
-      if (path.at(-1) === "input_audio") facts.audioBytes += bytes;
+      if (file === "audio" || path.at(-1) === "input_audio") facts.audioBytes += bytes;
     } else walkMember(reader, facts, key, path);
   });
-  return isPdf;
+  return file;
 }
 
-function countMedia(facts: ContentFacts, type: string | undefined, path: Path, isPdf: boolean): void {
+function countMedia(facts: ContentFacts, type: string | undefined, path: Path, file: FileKind): void {
   if (type === undefined) return;
   if (type === "image_url" || type === "input_image" || type === "computer_screenshot")
     countImage(facts, path);
-  else if (type === "file" || type === "input_file") countDocument(facts, path, isPdf);
+  else if (type === "file" || type === "input_file") countFile(facts, path, file);
   else if (type === "input_audio") facts.firstAudio ??= path;
   // Nobody but a server tool makes these, and no dialect of these parts knows them.
   else if (
@@ -84,14 +84,33 @@ function countMedia(facts: ContentFacts, type: string | undefined, path: Path, i
     addHosted(facts, type, path);
 }
 
-const PDF_DATA = "data:application/pdf";
+/** A file is what its data is, whatever the part that holds it is called. */
+function countFile(facts: ContentFacts, path: Path, file: FileKind): void {
+  if (file === "image") return countImage(facts, path);
+  if (file === "audio") facts.firstAudio ??= path;
+  else countDocument(facts, path, file === "pdf");
+}
 
-/** Whether the string ahead is a data URL of a PDF, or bare base64 of one (`%PDF`). */
-function isPdfData(reader: JsonReader): boolean {
+/** What a file holds that not every model can read. */
+type FileKind = "pdf" | "image" | "audio" | "other";
+
+const dataUrls: readonly (readonly [beginning: string, kind: FileKind])[] = [
+  ["data:application/pdf", "pdf"],
+  ["data:image/", "image"],
+  ["data:audio/", "audio"],
+];
+/** The longest of them, its slash escaped. */
+const BEGINNING_BYTES = 21;
+
+/** By the data URL ahead, or the bare base64 of a PDF (`%PDF`). */
+function fileKind(reader: JsonReader): FileKind {
   reader.kind();
   const at = reader.position + 1;
-  const beginning = reader.bytes.toString("latin1", at, at + PDF_DATA.length);
-  return beginning === PDF_DATA || beginning.startsWith("JVBERi");
+  const beginning = reader.bytes.toString("latin1", at, at + BEGINNING_BYTES);
+  if (beginning.startsWith("JVBERi")) return "pdf";
+  // Media types are of either case, and a slash may be escaped in JSON.
+  const url = beginning.replace("\\/", "/").toLowerCase();
+  return dataUrls.find(([start]) => url.startsWith(start))?.[1] ?? "other";
 }
 
 /** The items of a Responses `input`. @returns their number. */
@@ -168,7 +187,7 @@ function readParts(reader: JsonReader, facts: ContentFacts, path: Path): number 
 function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
   const start = reader.position;
   let type: string | undefined;
-  let isPdf = false;
+  let file: FileKind = "other";
   reader.object((key) => {
     if (key === "type") type = reader.string();
     else if (key === "text") return;
@@ -176,12 +195,16 @@ function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
     else if (key === "image_url" && reader.kind() === "string")
       facts.mediaBytes += skippedMedia(reader, true);
     // What stands at an address is taken for a PDF, as in Messages' `url` sources.
-    else if (key === "file_url") isPdf ||= reader.kind() !== "null";
-    else if (key === "file_data") {
-      isPdf ||= isPdfData(reader);
-      facts.mediaBytes += skippedMedia(reader, false);
+    else if (key === "file_url") {
+      if (reader.kind() !== "null") file = "pdf";
+    } else if (key === "file_data") {
+      const kind = fileKind(reader);
+      if (kind !== "other") file = kind;
+      const bytes = skippedMedia(reader, false);
+      facts.mediaBytes += bytes;
+      if (kind === "audio") facts.audioBytes += bytes;
     } else if (key === "input_audio") readMedia(reader, facts, [...path, key]);
     else walkMember(reader, facts, key, path);
   });
-  countMedia(facts, type, path, isPdf);
+  countMedia(facts, type, path, file);
 }

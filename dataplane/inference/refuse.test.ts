@@ -4,7 +4,8 @@ import { blocks, items, lookAt, tools } from "../../test/fakes/look-at.ts";
 import type { Policy } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
-import { checkMedia, checkServerTools, declaredServerTools, refuse } from "./refuse.ts";
+import { inspectBody } from "./inspect-body.ts";
+import { checkMedia, checkPricedMedia, checkServerTools, declaredServerTools, refuse } from "./refuse.ts";
 
 /** `code param` of the refusal; null when there is none. */
 function refusalOf(dialect: Dialect, more: object): string | null {
@@ -448,6 +449,7 @@ describe("rule 2.3: images and PDF for a model without the capability, on every 
   const pdf = { type: "base64", media_type: "application/pdf", data: "JVBERi0=" };
   const text = { type: "text", media_type: "text/plain", data: "x" };
   const pdfUrl = "data:application/pdf;base64,JVBERi0=";
+  const pngUrl = "data:image/png;base64,AA==";
   const said = (...content: object[]) => items({ role: "user", content });
   const rows: [Dialect, object, string | null][] = [
     [
@@ -471,8 +473,15 @@ describe("rule 2.3: images and PDF for a model without the capability, on every 
     ["chat", blocks({ type: "file", file: { file_data: pdfUrl } }), "messages[0].content[0]"],
     ["chat", blocks({ type: "file", file: { file_data: "JVBERi0=" } }), "messages[0].content[0]"],
     ["chat", blocks({ type: "file", file: { file_data: "data:text/plain;base64,eA==" } }), null],
+    ["chat", blocks({ type: "file", file: { file_data: pngUrl } }), "messages[0].content[0]"],
+    [
+      "chat",
+      blocks({ type: "file", file: { file_data: "DATA:Image/PNG;base64,AA==" } }),
+      "messages[0].content[0]",
+    ],
     ["responses", said({ type: "input_image", image_url: "https://x/" }), "input[0].content[0]"],
     ["responses", said({ type: "input_file", file_data: pdfUrl }), "input[0].content[0]"],
+    ["responses", said({ type: "input_file", file_data: pngUrl }), "input[0].content[0]"],
     ["responses", said({ type: "input_file", file_data: "data:text/plain;base64,eA==" }), null],
     ["responses", said({ type: "input_file", file_url: "https://x/a.pdf" }), "input[0].content[0]"],
     [
@@ -503,6 +512,29 @@ describe("rule 2.3: images and PDF for a model without the capability, on every 
     else expect(check).toThrow(expect.objectContaining({ code: "unsupported_content", param }));
     expect(() => checkMedia(lookAt(dialect, more), routeTo([]))).not.toThrow();
   });
+
+  test("a PDF whose data URL has escaped slashes, as PHP writes them", () => {
+    const body = JSON.stringify({
+      model: "m",
+      messages: [{ role: "user", content: [{ type: "file", file: { file_data: pdfUrl } }] }],
+    }).replaceAll("/", "\\/");
+    const look = inspectBody("chat", Buffer.from(body));
+    expect(() => checkMedia(look, routeTo([], { capabilities: { ...able, pdfInput: false } }))).toThrow(
+      expect.objectContaining({ code: "unsupported_content", param: "messages[0].content[0]" }),
+    );
+  });
+});
+
+test.each<[Dialect, object]>([
+  ["chat", blocks({ type: "file", file: { file_data: "data:audio/wav;base64,AA==", filename: "a.wav" } })],
+  [
+    "responses",
+    items({ role: "user", content: [{ type: "input_file", file_data: "data:audio/wav;base64,AA==" }] }),
+  ],
+])("rule 10.5: a file of audio is audio: %s", (dialect, more) => {
+  expect(() => checkPricedMedia(lookAt(dialect, more), routeTo([]).prices)).toThrow(
+    expect.objectContaining({ code: "unsupported_content" }),
+  );
 });
 
 describe("server tools that cannot run", () => {
