@@ -2,7 +2,7 @@
 import { sql } from "slonik";
 import type { Principal } from "../identity/principal.ts";
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
-import { takeStorage } from "../files/storage.ts";
+import { requireStorage, takeStorage } from "../files/storage.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { JsonObjectRead } from "../lib/json-read.ts";
 import { timestamp } from "../store/timestamp.ts";
@@ -45,6 +45,9 @@ export async function createFromFile(
       { param: "input_file_id" },
     );
   });
+  const limits = files.limitsOf(organizationId);
+  // Results may have passed the number of files, which this one's room does not ask about.
+  await requireStorage(pool, organizationId, { bytes: 1, files: 0 }, limits);
   const now = clock.now();
   const metadata = request.metadata === null ? null : JSON.stringify(request.metadata);
   // Its requests are copied out of the file, and are no more than that.
@@ -61,7 +64,7 @@ export async function createFromFile(
       )
       returning ${batchColumns}
     `);
-    await takeStorage(transaction, organizationId, { bytes, files: 0 }, files.limitsOf(organizationId));
+    await takeStorage(transaction, organizationId, { bytes, files: 0 }, limits);
     await takePlace(transaction, organizationId);
     return made;
   });

@@ -32,6 +32,7 @@ afterAll(async () => {
 beforeEach(() => {
   ground.upstream.reset();
   storage.maxBytes = 10 * 1024 * KiB;
+  storage.maxFiles = 100;
 });
 
 const kept = async () => (await storageOf(plane.pool, "org_acme")).bytes;
@@ -122,6 +123,21 @@ describe("batches of a file", () => {
     await swept();
     const output = await plane.json("GET", `/v1/files/${String(id)}`);
     expect((await kept()) - before).toBe(input.length + Number(output.body["bytes"]));
+  });
+
+  test("results beyond the number of files block the next batch, though it brings no file", async () => {
+    const file = await plane.upload(chatLines(1));
+    const { files: now } = await storageOf(plane.pool, "org_acme");
+    const wanted = { input_file_id: file, endpoint: "/v1/chat/completions", completion_window: "24h" };
+    storage.maxFiles = now;
+    const made = await plane.json("POST", "/v1/batches", wanted);
+    expect(made.status).toBe(200);
+    await plane.ended(`/v1/batches/${String(made.body["id"])}`);
+    expect((await storageOf(plane.pool, "org_acme")).files).toBe(now + 1);
+    expect(await plane.json("POST", "/v1/batches", wanted)).toMatchObject({
+      status: 400,
+      body: { error: { code: "storage_limit_reached" } },
+    });
   });
 
   test("one file cannot be copied without end", async () => {
