@@ -157,6 +157,74 @@ describe("a resent conversation", () => {
     });
   });
 
+  describe("rule 3.6: the answer that ran pending calls begins with their results, and comes back as it was", () => {
+    const mine = { type: "tool_use", id: "toolu_1", name: "f", input: {} };
+    const ran = { role: "assistant", content: [result("srvtoolu_1"), text("so")] };
+    const more = { role: "user", content: "more" };
+
+    test("right behind the answer that left them", () => {
+      const { messages, pending, searches } = restore([
+        { role: "user", content: "hi" },
+        { role: "assistant", content: [use("srvtoolu_1")] },
+        ran,
+        more,
+      ]);
+      expect(messages).toEqual([
+        { role: "user", content: "hi" },
+        { role: "assistant", content: [toolUse("srvtoolu_1")] },
+        { role: "user", content: [toolResult("srvtoolu_1")] },
+        { role: "assistant", content: [text("so")] },
+        more,
+      ]);
+      expect(JSON.stringify(messages)).toContain("snippet");
+      expect(pending).toEqual([]);
+      expect(searches).toHaveLength(1);
+    });
+
+    test("behind the results of the client's own calls", () => {
+      const { messages } = restore([
+        { role: "user", content: "hi" },
+        { role: "assistant", content: [use("srvtoolu_1"), mine] },
+        { role: "user", content: [{ type: "tool_result", tool_use_id: "toolu_1", content: "42" }] },
+        ran,
+        more,
+      ]);
+      expect(messages).toEqual([
+        { role: "user", content: "hi" },
+        { role: "assistant", content: [toolUse("srvtoolu_1"), mine] },
+        { role: "user", content: [toolResult("srvtoolu_1"), toolResult("toolu_1")] },
+        { role: "assistant", content: [text("so")] },
+        more,
+      ]);
+    });
+
+    test("of a tool that is not declared any more: told where the call stood", () => {
+      const { messages } = restore(
+        [
+          { role: "user", content: "hi" },
+          { role: "assistant", content: [use("srvtoolu_1")] },
+          { role: "user", content: "go on" },
+          ran,
+          more,
+        ],
+        new Set(),
+      );
+      expect(messages).toEqual([
+        { role: "user", content: "hi" },
+        { role: "assistant", content: [text(expect.stringContaining("snippet") as string)] },
+        { role: "user", content: "go on" },
+        { role: "assistant", content: [text("so")] },
+        more,
+      ]);
+    });
+
+    test("one more result for the same call is still refused, in its own place", () => {
+      expect(() => restore([{ role: "assistant", content: [use("srvtoolu_1")] }, ran, ran, more])).toThrow(
+        expect.objectContaining({ param: "messages.2.content.0.tool_use_id" }) as ApiError,
+      );
+    });
+  });
+
   test("a call of an older turn is answered in its place as never run", () => {
     const content = [use("srvtoolu_1"), use("srvtoolu_2"), result("srvtoolu_1"), text("later")];
     const { messages, pending } = restore([

@@ -19,6 +19,7 @@ import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { isObject } from "../lib/json-object.ts";
 import { addResults, makesCall } from "./add-results.ts";
 import type { ToolCall } from "./loop.ts";
+import { placeBlocks } from "./place-blocks.ts";
 import type { SearchHit } from "../tools/outcomes.ts";
 import { isOwnIndex, isToolErrorCode, openHit, resultForModel, type ToolOutcome } from "./results.ts";
 
@@ -88,10 +89,11 @@ export function restoreConversation(
   for (const [index, message] of messages.entries())
     if (isObject(message) && message["role"] === "assistant") lastAssistant = index;
 
+  const placed = placeBlocks(messages);
   for (const [index, message] of messages.entries()) {
-    const content = isObject(message) ? message["content"] : undefined;
-    if (!isObject(message) || message["role"] !== "assistant" || !Array.isArray(content)) {
-      refuseServerToolBlocks(content, index);
+    const blocks = placed.get(index);
+    if (blocks === undefined) {
+      refuseServerToolBlocks(isObject(message) ? message["content"] : undefined, index);
       appendTurn(out, message);
       continue;
     }
@@ -104,7 +106,7 @@ export function restoreConversation(
       pages,
       restored,
     });
-    for (const [at, block] of content.entries()) splitter.add(block, at);
+    for (const { block, here } of blocks) splitter.add(block, here);
     // Only the newest turn may still owe results; what an older one owes was given up by the client.
     const mayRun = index === lastAssistant && index >= messages.length - 2;
     pending = splitter.finish(mayRun);
@@ -184,12 +186,12 @@ class MessageSplitter {
     this.#options = options;
   }
 
-  add(block: JsonValue, index: number): void {
+  /** @param here where the client has the block. */
+  add(block: JsonValue, here: readonly PathStep[]): void {
     if (!isObject(block)) {
       this.#assistant.push(block);
       return;
     }
-    const here = [...this.#options.at, index];
     const type = block["type"];
     if (type === "server_tool_use") return this.#call(block, here);
     if (typeof type === "string" && serverToolBlocks.has(type)) return this.#result(block, here);
