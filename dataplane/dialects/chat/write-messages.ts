@@ -3,9 +3,16 @@
  * allows only text in them: everything else a result holds follows in one user message (rule 2.9).
  */
 import { writeArguments } from "../arguments.ts";
+import { behindBlankLine } from "../blank-line.ts";
 import type { Carry, Target } from "../codecs.ts";
 import { instructionsOf, systemTurnText } from "../instructions.ts";
-import type { JsonObject, MessageParam, MessagesRequest, ToolResultBlock } from "../messages/types.ts";
+import type {
+  ContentBlockParam,
+  JsonObject,
+  MessageParam,
+  MessagesRequest,
+  ToolResultBlock,
+} from "../messages/types.ts";
 import { plainBlockText } from "../plain-blocks.ts";
 import { readMark } from "../reasoning.ts";
 import { type PartForm, writeParts } from "../write-parts.ts";
@@ -15,16 +22,52 @@ export function writeMessages(request: MessagesRequest, carry: Carry, target: Ta
   // Lists of lists, because a conversation may have more messages than a call can have arguments.
   const written: JsonObject[][] = system === undefined ? [] : [[{ role: "system", content: system }]];
   let between: MessageParam[] = [];
+  // In Messages turns in a row are one: results of its calls come behind all of it.
+  let turns: Content[] = [];
+  let calls = false;
   for (const message of request.messages) {
     if (message.role !== "assistant") {
       between.push(message);
       continue;
     }
-    written.push(writeBetween(between, carry), writeAssistant(message.content, carry, target));
-    between = [];
+    if (!calls || between.length > 0) {
+      written.push(writeAssistant(joined(turns), carry, target), writeBetween(between, carry));
+      between = [];
+      turns = [];
+      calls = false;
+    }
+    turns.push(message.content);
+    calls ||= makesCalls(message.content);
   }
-  written.push(writeBetween(between, carry));
+  written.push(writeAssistant(joined(turns), carry, target), writeBetween(between, carry));
   return written.flat();
+}
+
+type Content = MessageParam["content"];
+
+const makesCalls = (content: Content): boolean =>
+  typeof content !== "string" && content.some(({ type }) => type === "tool_use");
+
+/** Turns of the model as one; their texts are no one text. */
+function joined(turns: readonly Content[]): Content {
+  const [first, ...others] = turns;
+  if (first !== undefined && others.length === 0) return first;
+  const blocks: ContentBlockParam[] = [];
+  let before: string | undefined;
+  for (const turn of turns) {
+    let isFirst = true;
+    for (const block of typeof turn === "string" ? [{ type: "text", text: turn } as const] : turn) {
+      if (block.type !== "text") {
+        blocks.push(block);
+        continue;
+      }
+      const text: string = isFirst ? behindBlankLine(before, block.text) : block.text;
+      blocks.push({ ...block, text });
+      before = text;
+      isFirst = false;
+    }
+  }
+  return blocks;
 }
 
 /** What stands between two assistant turns: tool results first, then what users and the system say. */
