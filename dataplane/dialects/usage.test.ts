@@ -11,6 +11,11 @@ import {
   writeResponsesUsage,
 } from "./usage.ts";
 
+const split = (fiveMinutes: number, oneHour: number) => ({
+  ephemeral_5m_input_tokens: fiveMinutes,
+  ephemeral_1h_input_tokens: oneHour,
+});
+
 describe("a Chat upstream's usage", () => {
   test("the cache's tokens are no input tokens of their own", () => {
     const usage = {
@@ -89,6 +94,27 @@ describe("a Messages upstream's usage", () => {
       input_tokens_details: { cached_tokens: 30, cache_write_tokens: 10 },
       total_tokens: 120,
     });
+  });
+
+  test.each([
+    { input_tokens: 10, output_tokens: 5, cache_creation: split(0, 30) },
+    { input_tokens: 10, output_tokens: 5, cache_creation: split(20, 10), cache_creation_input_tokens: 20 },
+  ])("what was written to a cache is in it where only the split says so: %j", (usage) => {
+    expect(writeChatUsage(usage)).toMatchObject({
+      prompt_tokens: 40,
+      total_tokens: 45,
+      prompt_tokens_details: { cache_write_tokens: 30 },
+    });
+    expect(writeResponsesUsage(usage)).toMatchObject({
+      input_tokens: 40,
+      input_tokens_details: { cache_write_tokens: 30 },
+      total_tokens: 45,
+    });
+  });
+
+  test("a prompt of which only the split is reported is not counted here as well", () => {
+    const report = { input_tokens: 0, output_tokens: 5, cache_creation: split(0, 30) };
+    expect(countedUsage(report, { estimatedInputTokens: 90 }, () => ({ tokens: 7 }))).toBe(report);
   });
 });
 

@@ -52,7 +52,7 @@ export function plausibleUsage(
 ): MessagesUsage {
   const { fiveMinutes, oneHour } = cacheWrites(reported);
   const read = cacheRead(reported);
-  const isInputPossible = reported.input_tokens + read + fiveMinutes + oneHour <= possible.input;
+  const isInputPossible = promptTokens(reported) <= possible.input;
   if (isInputPossible && reported.output_tokens <= possible.output) return reported;
   const output = Math.min(reported.output_tokens, possible.output + seenOutput());
   if (isInputPossible && output === reported.output_tokens) return reported;
@@ -88,8 +88,13 @@ export function cacheWrites(usage: MessagesUsage): {
 } {
   const oneHour = usage.cache_creation?.ephemeral_1h_input_tokens ?? 0;
   const fiveMinutes = usage.cache_creation?.ephemeral_5m_input_tokens ?? 0;
-  return { fiveMinutes: Math.max(fiveMinutes, cacheWritten(usage) - oneHour), oneHour };
+  const written = usage.cache_creation_input_tokens ?? 0;
+  return { fiveMinutes: Math.max(fiveMinutes, written - oneHour), oneHour };
 }
+
+/** Tokens of all classes of input together, as OpenAI's prompt total counts them. */
+export const promptTokens = (usage: MessagesUsage): number =>
+  usage.input_tokens + cacheRead(usage) + cacheWritten(usage);
 
 /**
  * What an answer used (rule 10.6), on every path: as its upstream reports it, and counted here for a half of which it
@@ -119,7 +124,7 @@ export function countedUsage(
   const believed =
     possible === undefined ? reported : plausibleUsage(reported, possible, () => written().tokens);
   const { input_tokens, output_tokens } = believed;
-  const isInputKnown = prompt(believed) > 0;
+  const isInputKnown = promptTokens(believed) > 0;
   const isOutputKnown = final && output_tokens > 0;
   const output = isOutputKnown ? output_tokens : Math.max(output_tokens, written().tokens);
   const media = expected && countedMedia(believed.media, expected, written, isInputKnown, isOutputKnown);
@@ -308,14 +313,16 @@ export const openaiTier = ({ service_tier }: Pick<MessagesUsage, "service_tier">
   openaiTiers.find((tier) => tier === service_tier) ?? "default";
 
 const cacheRead = (usage: MessagesUsage) => usage.cache_read_input_tokens ?? 0;
-const cacheWritten = (usage: MessagesUsage) => usage.cache_creation_input_tokens ?? 0;
-const prompt = (usage: MessagesUsage) => usage.input_tokens + cacheRead(usage) + cacheWritten(usage);
+const cacheWritten = (usage: MessagesUsage) => {
+  const { fiveMinutes, oneHour } = cacheWrites(usage);
+  return fiveMinutes + oneHour;
+};
 const reasoning = (usage: MessagesUsage) => usage.output_tokens_details?.thinking_tokens ?? 0;
 
 export const writeChatUsage = (usage: MessagesUsage): JsonObject => ({
-  prompt_tokens: prompt(usage),
+  prompt_tokens: promptTokens(usage),
   completion_tokens: usage.output_tokens,
-  total_tokens: prompt(usage) + usage.output_tokens,
+  total_tokens: promptTokens(usage) + usage.output_tokens,
   prompt_tokens_details: {
     cached_tokens: cacheRead(usage),
     cache_write_tokens: cacheWritten(usage),
@@ -330,9 +337,9 @@ export const writeChatUsage = (usage: MessagesUsage): JsonObject => ({
 });
 
 export const writeResponsesUsage = (usage: MessagesUsage): JsonObject => ({
-  input_tokens: prompt(usage),
+  input_tokens: promptTokens(usage),
   input_tokens_details: { cached_tokens: cacheRead(usage), cache_write_tokens: cacheWritten(usage) },
   output_tokens: usage.output_tokens,
   output_tokens_details: { reasoning_tokens: reasoning(usage) },
-  total_tokens: prompt(usage) + usage.output_tokens,
+  total_tokens: promptTokens(usage) + usage.output_tokens,
 });

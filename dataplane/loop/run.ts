@@ -14,6 +14,7 @@ import { aliasOfId } from "../dialects/alias.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { messageEnd } from "../dialects/messages/events.ts";
 import { isOfUpstream } from "../dialects/upstream-error.ts";
+import { promptTokens } from "../dialects/usage.ts";
 import type {
   MessagesEvent,
   MessagesUsage,
@@ -383,9 +384,7 @@ interface Asked {
 const upstreamAttribute = (upstream: string | null): Attributes =>
   upstream === null ? {} : { "gapura.upstream": upstream };
 
-const modelTokens = ({
-  input_tokens: input,
-  cache_read_input_tokens: read,
-  cache_creation_input_tokens: written,
-  output_tokens: output,
-}: MessagesUsage): ModelTokens => ({ input: input + (read ?? 0) + (written ?? 0), output });
+const modelTokens = (usage: MessagesUsage): ModelTokens => ({
+  input: promptTokens(usage),
+  output: usage.output_tokens,
+});
