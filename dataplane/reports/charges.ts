@@ -6,12 +6,10 @@ import type { CommonQueryMethods } from "slonik";
 import type { Micros } from "../billing/credits.ts";
 import { STANDARD } from "../billing/price.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
-import { DAY_MS } from "../lib/clock.ts";
 import { LazyList } from "../lib/json-slices.ts";
 import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 import type { Tag } from "../lib/tags.ts";
 import type { Filters } from "./filters.ts";
-import { invalidParameter } from "../lib/query.ts";
 import type { BucketRange } from "./parameters.ts";
 import { readSums, tooLong, type Sum, type SumColumn } from "./sums.ts";
 
@@ -126,7 +124,7 @@ interface Total {
 /** Of all days: each sum may be of eight, and a hundred models have a year's at most of these. */
 const MOST_LINES = 300_000;
 
-/** @throws ApiError 400 when more than 366 whole days are asked for, or there are too many charges. */
+/** @throws ApiError 400 naming `startName` when there are too many charges. */
 export async function readCharges(
   pool: CommonQueryMethods,
   query: {
@@ -138,9 +136,6 @@ export async function readCharges(
   startName: string,
 ): Promise<ChargeSums> {
   const { organizationId, range, by, filters } = query;
-  if (Math.floor(range.askedMs / DAY_MS) > MOST_DAYS) {
-    throw invalidParameter(startName, `${startName} must be at most ${MOST_DAYS} days before the end.`);
-  }
   const sums = await readSums(pool, {
     organizationId,
     range,

@@ -1,7 +1,7 @@
 /** `GET /v1/organizations/cost_report`. Source: service.md "Reports", rules 5.15–5.19, dialects.md §G, §H1. */
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
-import { readCharges, type ChargeGroup } from "./charges.ts";
+import { MOST_DAYS, readCharges, type ChargeGroup } from "./charges.ts";
 import { readFilters } from "./filters.ts";
 import { readGroups, readOnlyPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { LazyList } from "../lib/json-slices.ts";
@@ -16,7 +16,7 @@ export async function costReport(
   query: ReportQuery,
   now: number,
 ) {
-  const range = readRange(query, "starting_at", "ending_at", readWidth(query, ["1d"]), now);
+  const range = readRange(query, "starting_at", "ending_at", readWidth(query, ["1d"]), now, MOST_DAYS);
   const { groups, tag } = readGroups(query, ["description"]);
   const by = { lines: groups.length > 0, tag };
   const filters = readFilters(query, ["starting_at", "ending_at"]);

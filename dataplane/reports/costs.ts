@@ -1,7 +1,7 @@
 /** `GET /v1/organization/costs`. Source: service.md "Reports", rules 5.15–5.19, dialects.md §G, §H1. */
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
-import { readCharges, type ChargeGroup } from "./charges.ts";
+import { MOST_DAYS, readCharges, type ChargeGroup } from "./charges.ts";
 import { readFilters } from "./filters.ts";
 import { readGroups, readOnlyPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
 import { LazyList } from "../lib/json-slices.ts";
@@ -15,7 +15,7 @@ export async function costs(
   query: ReportQuery,
   now: number,
 ) {
-  const range = readRange(query, "start_time", "end_time", readWidth(query, ["1d"]), now);
+  const range = readRange(query, "start_time", "end_time", readWidth(query, ["1d"]), now, MOST_DAYS);
   const { groups, tag } = readGroups(query, ["line_item"]);
   const by = { lines: groups.length > 0, tag };
   const filters = readFilters(query, ["start_time", "end_time"]);

@@ -19,8 +19,6 @@ export interface BucketRange {
   readonly from: number;
   readonly to: number;
   readonly widthMs: number;
-  /** What was asked for, before its ends were moved to those of buckets. */
-  readonly askedMs: number;
 }
 
 /** The part of a range that one page shows. */
@@ -36,7 +34,8 @@ export type Width = "1d" | "1h";
 /**
  * A range of buckets: from `startName` (default: 7 days ago) to `endName` (default: now). A start inside of a bucket
  * snaps down to the bucket's start, and the bucket in which the end lies is shown whole.
- * @throws ApiError 400: no date, or an end at or before the start.
+ * @param mostDays whole days between the two as they were asked for.
+ * @throws ApiError 400: no date, an end at or before the start, or too many days.
  */
 export function readRange(
   query: ReportQuery,
@@ -44,23 +43,27 @@ export function readRange(
   endName: string,
   width: Width,
   now: number,
+  mostDays = Number.POSITIVE_INFINITY,
 ): BucketRange {
-  const start = readMoment(query, startName) ?? now - DEFAULT_RANGE_MS;
+  const given = readMoment(query, startName);
+  const start = given ?? now - DEFAULT_RANGE_MS;
   const end = readMoment(query, endName);
+  const startWords = given === null ? `${startName} (7 days ago)` : startName;
   if ((end ?? now) <= start) {
     throw end === null
       ? invalidParameter(startName, `${startName} must be before now.`)
-      : invalidParameter(
-          endName,
-          `${endName} must be after ${startName}${query[startName] === undefined ? " (7 days ago)" : ""}.`,
-        );
+      : invalidParameter(endName, `${endName} must be after ${startWords}.`);
+  }
+  if (Math.floor(((end ?? now) - start) / DAY_MS) > mostDays) {
+    throw given === null
+      ? invalidParameter(endName, `${endName} must be at most ${mostDays} days after ${startWords}.`)
+      : invalidParameter(startName, `${startName} must be at most ${mostDays} days before the end.`);
   }
   const widthMs = width === "1h" ? HOUR_MS : DAY_MS;
   return {
     from: Math.floor(start / widthMs) * widthMs,
     to: Math.ceil((end ?? now) / widthMs) * widthMs,
     widthMs,
-    askedMs: (end ?? now) - start,
   };
 }
 

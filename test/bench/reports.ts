@@ -45,7 +45,7 @@ try {
   const plan = await pool.anyFirst(sql.type(z.object({ "QUERY PLAN": z.string() }))`
     explain (analyze, costs off) ${statement({
       organizationId,
-      range: { from: Date.parse(start), to: now, widthMs: DAY_MS, askedMs: now - Date.parse(start) },
+      range: { from: Date.parse(start), to: now, widthMs: DAY_MS },
       groupBy: ["model"],
       filters: readFilters({}, []),
       columns: ["input_tokens", "cache_read_tokens", "output_tokens", "web_searches"],

@@ -287,9 +287,11 @@ describe("rule 5.13: a bad parameter is a 400 in the style of the family, and na
     [COST_REPORT, "group_by=workspace_id", "group_by"],
     [COST_REPORT, "bucket_width=1h", "bucket_width"],
     [COST_REPORT, "starting_at=2024-01-01&ending_at=2025-01-02", "starting_at"],
+    [COST_REPORT, "ending_at=2126-01-02", "ending_at must"],
     [COSTS, "group_by=project_id", "group_by"],
     [COSTS, "bucket_width=1h", "bucket_width"],
     [COSTS, "start_time=2024-01-01&end_time=2025-01-02", "start_time"],
+    [COSTS, "end_time=2126-01-02", "end_time"],
   ];
   test.each(cases)("%s?%s", async (path, query, param) => {
     const answer = await world.call(world.a.admin, "GET", `${path}?${query}`);
