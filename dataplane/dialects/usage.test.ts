@@ -77,6 +77,27 @@ describe("a Messages upstream's usage", () => {
     expect(after).toMatchObject({ input_tokens: 9, output_tokens: 7, cache_read_input_tokens: 4 });
   });
 
+  test("a prompt of zeros alone overwrites none that was reported, and a split of zeros no split", () => {
+    const start = {
+      input_tokens: 9,
+      output_tokens: 1,
+      cache_read_input_tokens: 4,
+      cache_creation_input_tokens: 20,
+      cache_creation: split(0, 20),
+    };
+    const before = readMessagesUsage(start, null);
+    const zeros = { input_tokens: 0, cache_read_input_tokens: 0, cache_creation_input_tokens: 0 };
+    expect(readMessagesUsage({ ...zeros, cache_creation: split(0, 0), output_tokens: 7 }, before)).toEqual({
+      ...start,
+      output_tokens: 7,
+    });
+    const again = { cache_creation_input_tokens: 20, cache_creation: split(0, 0), output_tokens: 7 };
+    expect(readMessagesUsage(again, before)).toEqual({ ...start, output_tokens: 7 });
+    // What was read from the cache after all.
+    const read = { ...zeros, cache_read_input_tokens: 33, output_tokens: 7 };
+    expect(readMessagesUsage(read, before)).toEqual({ ...read, cache_creation: split(0, 0) });
+  });
+
   test("its cache classes are part of OpenAI's prompt", () => {
     const usage = {
       input_tokens: 60,

@@ -182,7 +182,8 @@ function tierUsage(
 
 /**
  * A Messages `usage`, laid over what was reported before: counters are totals of the whole message so far, and
- * null or absent never overwrites a number. Null when `raw` reports nothing.
+ * null or absent never overwrites a number, nor do zeros alone a prompt or a cache's split: some servers end so. Null
+ * when `raw` reports nothing.
  */
 export function readMessagesUsage(raw: unknown, before: MessagesUsage | null): MessagesUsage | null {
   const usage = objectOf(raw);
@@ -195,13 +196,13 @@ export function readMessagesUsage(raw: unknown, before: MessagesUsage | null): M
     cache_creation_input_tokens: counter("cache_creation_input_tokens", before?.cache_creation_input_tokens),
     cache_read_input_tokens: counter("cache_read_input_tokens", before?.cache_read_input_tokens),
   };
-  const writes = objectOf(usage["cache_creation"]);
+  const split = cacheSplit(usage["cache_creation"]);
+  const isSplit = split !== null && split.ephemeral_5m_input_tokens + split.ephemeral_1h_input_tokens > 0;
+  const writes = isSplit ? split : (before?.cache_creation ?? split);
   if (writes !== null)
-    read.cache_creation = {
-      ephemeral_5m_input_tokens: countOf(writes["ephemeral_5m_input_tokens"]),
-      ephemeral_1h_input_tokens: countOf(writes["ephemeral_1h_input_tokens"]),
-    };
-  else if (before?.cache_creation) read.cache_creation = before.cache_creation;
+    read.cache_creation = isSplit || usage["cache_creation_input_tokens"] !== 0 ? writes : NO_WRITES;
+  if (before !== null && promptTokens(read) === 0 && promptTokens(before) > 0)
+    Object.assign(read, inputOf(before));
   const details = objectOf(usage["output_tokens_details"]);
   if (details !== null) read.output_tokens_details = { thinking_tokens: countOf(details["thinking_tokens"]) };
   else if (before?.output_tokens_details) read.output_tokens_details = before.output_tokens_details;
@@ -213,6 +214,31 @@ export function readMessagesUsage(raw: unknown, before: MessagesUsage | null): M
   if (typeof speed === "string") read.speed = speed;
   return read;
 }
+
+const NO_WRITES = { ephemeral_5m_input_tokens: 0, ephemeral_1h_input_tokens: 0 };
+
+function cacheSplit(raw: unknown): NonNullable<MessagesUsage["cache_creation"]> | null {
+  const writes = objectOf(raw);
+  return (
+    writes && {
+      ephemeral_5m_input_tokens: countOf(writes["ephemeral_5m_input_tokens"]),
+      ephemeral_1h_input_tokens: countOf(writes["ephemeral_1h_input_tokens"]),
+    }
+  );
+}
+
+/** What a report says of its prompt. */
+const inputOf = ({
+  input_tokens,
+  cache_creation_input_tokens = null,
+  cache_read_input_tokens = null,
+  cache_creation,
+}: MessagesUsage): Partial<MessagesUsage> => ({
+  input_tokens,
+  cache_creation_input_tokens,
+  cache_read_input_tokens,
+  ...(cache_creation && { cache_creation }),
+});
 
 /** A Chat `usage`; null when nothing is reported. Caches are named differently by DeepSeek and Moonshot. */
 export function readChatUsage(raw: unknown): MessagesUsage | null {
