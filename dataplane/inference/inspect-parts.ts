@@ -167,6 +167,7 @@ function readItem(reader: JsonReader, facts: ContentFacts, index: number): void 
   if (type === "reasoning" && !encrypted && parts === 0) facts.bareReasoning.push({ ...span, id });
   else if (searchCalls.has(type)) {
     if (!facts.searchCalls.some((call) => call.type === type)) facts.searchCalls.push({ type, path });
+    facts.serverToolHistory = true;
   } else if (ownToolBlocks.has(type) || hostedBlocks.test(type) || hostedItems.test(type))
     addHosted(facts, type, path);
 }

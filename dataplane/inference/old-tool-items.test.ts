@@ -55,6 +55,29 @@ test.each(
   expect(await toldOf(upstream, items)).toBe(told);
 });
 
+test.each(dialects)(
+  "a session that may not search any more goes on, and sends none of it (%s)",
+  async (upstream) => {
+    fake.reset();
+    fake.next(text("Hello"));
+    const body = {
+      input: [user("Hi"), said("look"), search, said("ans"), user("And now?")],
+      tools: [{ type: "web_search", external_web_access: false }],
+    };
+    const call = callOn(
+      fake.url,
+      { path: "convert", client: "responses", upstream, stream: false },
+      { body },
+    );
+    await serve(call);
+    expect(JSON.parse(call.sink.text)).toMatchObject({ status: "completed", output: [{ type: "message" }] });
+    const sent = fake.requests[0]?.text ?? "";
+    expect(sent).toContain("look");
+    expect(sent).toContain("ans");
+    expect(sent).not.toContain("search");
+  },
+);
+
 test.each(dialects)("nothing from one turn to the next (%s)", async (upstream) => {
   expect(await toldOf(upstream, [said("look"), search, user("Go on"), said("ans")])).toBe("lookans");
 });

@@ -313,7 +313,7 @@ const refusals: [Dialect, object, string][] = [
   ],
   [
     "responses",
-    { ...items({ type: "web_search_call" }), tools: [{ type: "web_search", external_web_access: false }] },
+    { ...items({ type: "x_search_call" }), tools: [{ type: "web_search", external_web_access: false }] },
     "invalid_request_error input[0]",
   ],
 ];
@@ -323,6 +323,11 @@ test.each(refusals)("rules 2.10, 2.11, 3.3: %s %j is refused", (dialect, more, e
 });
 
 const harmless: [Dialect, object][] = [
+  // Codex, whose session has searched and now may not go online any more.
+  [
+    "responses",
+    { ...items({ type: "web_search_call" }), tools: [{ type: "web_search", external_web_access: false }] },
+  ],
   ["messages", { container: null, mcp_servers: null, thread: null }],
   ["messages", { mcp_servers: [] }],
   ["chat", { container: null, mcp_servers: [] }],

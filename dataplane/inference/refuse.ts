@@ -277,10 +277,11 @@ function refuseUndeclared(look: Facts, chosen: string, wanted: ServerToolName | 
   throw bodyFieldError(code, look.dialect, ["tool_choice"], `"${chosen}" is not among the tools`);
 }
 
-/** Searches that ran before, of a tool that is not declared now. */
+/** Searches that ran before, of a tool that is not among the tools now; one that may not go online is. */
 function refuseSearchCalls(look: Facts): void {
   const declared = new Set<string>();
   for (const name of declaredServerTools(look).keys()) declared.add(serverTools[name].item);
+  if (look.tools.some((tool) => isOffline(look, tool))) declared.add(serverTools.web_search.item);
   for (const { type, path } of look.content.searchCalls)
     if (!declared.has(type))
       throw bodyFieldError(
