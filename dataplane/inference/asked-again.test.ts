@@ -213,46 +213,48 @@ describe.each(["responses", "chat"] as const)(
   },
 );
 
-describe.each(ways.filter(({ path }) => path === "tools").map((way) => [nameOf(way), way] as const))(
-  "in a tool loop: %s",
-  (_, way) => {
-    const refusing = (message: string) => ({ error: { status: 400, message } });
-    const askedOf = () => fake.requests.map(({ text }) => text.includes("encrypted_content"));
+describe("in a tool loop", () => {
+  const refusing = (message: string) => ({ error: { status: 400, message } });
+  const askedOf = () => fake.requests.map(({ text }) => text.includes("encrypted_content"));
+  const loops = (which: (way: Way) => boolean) =>
+    ways.filter((way) => way.path === "tools" && which(way)).map((way) => [nameOf(way), way] as const);
 
-    test.runIf(way.upstream === "responses")(
-      "a model without encrypted reasoning is asked again without it, and in later iterations",
-      async () => {
-        const search = toolCall("web_search", { query: "q" });
-        fake.next(refusing("Encrypted content is not supported with this model."), search, hello);
-        const call = callOn(fake.url, way);
-        await serve(call);
-        expect(askedOf()).toEqual([true, false, false]);
-        expect(call.sink.text).toContain("Hello");
-        expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 2 }]);
-      },
-    );
+  test.each(loops(({ upstream }) => upstream === "responses"))(
+    "a model without encrypted reasoning is asked again without it, and in later iterations: %s",
+    async (_, way) => {
+      const search = toolCall("web_search", { query: "q" });
+      fake.next(refusing("Encrypted content is not supported with this model."), search, hello);
+      const call = callOn(fake.url, way);
+      await serve(call);
+      expect(askedOf()).toEqual([true, false, false]);
+      expect(call.sink.text).toContain("Hello");
+      expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 2 }]);
+    },
+  );
 
-    test.runIf(way.client !== "responses")(
-      "an upstream that takes no system turn in the middle gets it in front, and in later iterations",
-      async () => {
-        const search = toolCall("web_search", { query: "q" });
-        fake.next(refusing('Unexpected role "system"'), search, hello);
-        const turn = (role: string, content: string) => ({ role, content });
-        const messages = [turn("user", "hi"), turn("system", "Be brief."), turn("user", "go on")];
-        const call = callOn(fake.url, way, { body: { messages } });
-        await serve(call);
-        expect(fake.requests.map(({ json }) => inFront(json() as SentRequest))).toEqual([false, true, true]);
-        expect(call.sink.text).toContain("Hello");
-      },
-    );
+  test.each(loops(({ client }) => client !== "responses"))(
+    "an upstream that takes no system turn in the middle gets it in front, and in later iterations: %s",
+    async (_, way) => {
+      const search = toolCall("web_search", { query: "q" });
+      fake.next(refusing('Unexpected role "system"'), search, hello);
+      const turn = (role: string, content: string) => ({ role, content });
+      const messages = [turn("user", "hi"), turn("system", "Be brief."), turn("user", "go on")];
+      const call = callOn(fake.url, way, { body: { messages } });
+      await serve(call);
+      expect(fake.requests.map(({ json }) => inFront(json() as SentRequest))).toEqual([false, true, true]);
+      expect(call.sink.text).toContain("Hello");
+    },
+  );
 
-    test("an upstream's refusal of something else is the client's", async () => {
+  test.each(loops(() => true))(
+    "an upstream's refusal of something else is the client's: %s",
+    async (_, way) => {
       fake.next(refusing("role: input should be nicer"));
       expect(await refusal(callOn(fake.url, way))).toMatchObject({ code: "invalid_request" });
       expect(fake.requests).toHaveLength(1);
-    });
-  },
-);
+    },
+  );
+});
 
 describe("a Chat upstream that does not know a field of our own", () => {
   const [converted] = ways.filter(
