@@ -69,6 +69,30 @@ spec: *spec
   expect(told(text)).toEqual(["9"]);
 });
 
+test("an anchor serves a whole table of prices (rule 6.8), an alias bomb is refused where it stands", () => {
+  const entry = (model: number) => `  - {<<: *price, model: m${model}}\n`;
+  const table = `apiVersion: gapura.dev/v1alpha1
+kind: PriceTable
+metadata: {name: default}
+spec:
+  unit: USD
+  models:
+  - &price {model: m0, input: "3", output: "15"}
+${Array.from({ length: 999 }, (_, index) => entry(index + 1)).join("")}`;
+  const { manifests, faults } = parseFile(table);
+  expect(faults).toEqual([]);
+  const { models } = (manifests[0]?.spec ?? { models: [] }) as { models: unknown[] };
+  expect(models).toHaveLength(1000);
+  expect(models.at(-1)).toEqual({ model: "m999", input: "3", output: "15" });
+
+  const level = (index: number) => `l${index}: &l${index} [${`*l${index - 1}, `.repeat(10)}]\n`;
+  const bomb = `l0: &l0 [a, b]\n${Array.from({ length: 30 }, (_, index) => level(index + 1)).join("")}`;
+  expect(parseFile(bomb).faults).toMatchObject([
+    { line: 7, reason: "Unreadable", message: expect.stringContaining("more than 400000 values") },
+  ]);
+  expect(parseFile(`one: &one 1\nmany: [${"*one, ".repeat(10_001)}]\n`).faults).toMatchObject([{ line: 2 }]);
+});
+
 test("items of a List, and of one inside it, have lines of their own", () => {
   const route = (name: string, indent: string) =>
     `${indent}- apiVersion: gapura.dev/v1alpha1

@@ -1,5 +1,16 @@
 /** One manifest file → what it declares. Pure: text in, documents and faults out. */
-import { type Alias, type Document, isMap, LineCounter, parseAllDocuments, visit } from "yaml";
+import {
+  type Alias,
+  type Document,
+  isAlias,
+  isMap,
+  isPair,
+  isScalar,
+  isSeq,
+  LineCounter,
+  parseAllDocuments,
+  visit,
+} from "yaml";
 import { API_VERSION, GROUP, isNamespaceName, NAME, NAMESPACE_FORM } from "../api/fields.ts";
 import { isKind, type Kind, KINDS } from "../api/kinds.ts";
 import { type Fault, pathText } from "../plan/objects.ts";
@@ -57,8 +68,10 @@ export interface ParsedFile {
 }
 
 const DEFAULT_NAMESPACE = "default";
-/** Aliases that one document may resolve to; more is a bomb. */
-const MAX_ALIASES = 100;
+/** Aliases of one document; the library looks for the anchor of each among all of them. */
+const MAX_ALIASES = 10_000;
+/** Values that they may stand for, together; more is a bomb. */
+const MAX_ALIASED_VALUES = 400_000;
 /** What goes through values recurses. Without aliases the parser stops before this by itself. */
 const MAX_DEPTH = 1000;
 /** Of a path that is shown. */
@@ -84,7 +97,14 @@ export function parseFile(text: string): ParsedFile {
       continue;
     }
     try {
-      const value: unknown = document.toJS({ maxAliasCount: MAX_ALIASES });
+      const beyond = aliasBeyond(document);
+      if (beyond !== null) {
+        const message = `it has more than ${MAX_ALIASES} aliases, or they stand for more than ${MAX_ALIASED_VALUES} values`;
+        collected.faults.push(fileFault(lines.linePos(beyond).line, message));
+        continue;
+      }
+      // Judged above: the library counts uses of an anchor, and a table of prices may have a thousand of a small one.
+      const value: unknown = document.toJS({ maxAliasCount: -1 });
       if (value === null || value === undefined) continue;
       const path: PropertyKey[] = [];
       const endless = endlessAt(value, path, new Set());
@@ -104,6 +124,32 @@ export function parseFile(text: string): ParsedFile {
     }
   }
   return collected;
+}
+
+/** Where the alias stands with which a document has too many of them, or of the values that they stand for; null: nowhere. */
+function aliasBeyond(document: Document.Parsed): number | null {
+  const weights = new Map<string, number>();
+  let aliases = 0;
+  let aliased = 0;
+  let beyond: number | null = null;
+  /** How many values a node is, its aliases replaced by what they stand for; an anchor stands before its aliases. */
+  const weigh = (node: unknown): number => {
+    if (isPair(node)) return weigh(node.key) + weigh(node.value);
+    if (isAlias(node)) {
+      const weight = weights.get(node.source) ?? 1;
+      aliases += 1;
+      aliased += weight;
+      if (aliases > MAX_ALIASES || aliased > MAX_ALIASED_VALUES) beyond ??= node.range?.[0] ?? 0;
+      return weight;
+    }
+    let weight = 1;
+    if (isMap(node) || isSeq(node)) for (const item of node.items) weight += weigh(item);
+    else if (!isScalar(node)) return 0;
+    if (node.anchor !== undefined) weights.set(node.anchor, weight);
+    return weight;
+  };
+  weigh(document.contents);
+  return beyond;
 }
 
 /** What is wrong with a value that has no end, and in `path` where; null: it has one. */
