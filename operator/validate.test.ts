@@ -16,3 +16,17 @@ test("a number where a text belongs is to be put in quotes", async () => {
     ["spec.credits.grants[0].amount", "must be a string, in quotes"],
   ]);
 });
+
+test("what is declared twice is told with the file that counts, a Secret in one file too", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
+  const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: provider}\n";
+  const table = `apiVersion: gapura.dev/v1alpha1\nkind: PriceTable\nmetadata: {name: default}\nspec: {unit: USD}\n`;
+  const file = join(folder, "all.yaml");
+  await writeFile(file, [secret, secret, table, table].join("---\n"));
+  const { faults } = await validateFolder(folder);
+  await rm(folder, { recursive: true });
+  expect(faults.map(({ line, reason, message }) => [line, reason, message])).toEqual([
+    [5, "Duplicate", `Secret default/provider is declared in ${file} too; the first one counts`],
+    [14, "Duplicate", `PriceTable default/default is declared in ${file} too; the first one counts`],
+  ]);
+});

@@ -154,24 +154,17 @@ export class FolderSource {
       faults.push({ ...fault, file, kind: "Secret", namespace, name });
     });
     const secrets = new Map<string, Readonly<Record<string, string>>>(keys);
-    const seen = new Set<string>();
+    const seen = new Map<string, string>();
     for (const [file, { parsed }] of this.#files)
       for (const secret of parsed.secrets) {
         const key = reference(secret);
-        if (seen.has(key))
-          faults.push({
-            file,
-            line: secret.line,
-            kind: "Secret",
-            namespace: secret.namespace,
-            name: secret.name,
-            path: "metadata.name",
-            reason: "Duplicate",
-            message: `Secret ${key} is declared in another file too; the first one counts`,
-            hidesObject: false,
-          });
-        else secrets.set(key, { ...secrets.get(key), ...secret.data });
-        seen.add(key);
+        const first = seen.get(key);
+        if (first !== undefined) {
+          faults.push({ ...duplicate({ kind: "Secret", ...secret }, first), file });
+          continue;
+        }
+        seen.set(key, file);
+        secrets.set(key, { ...secrets.get(key), ...secret.data });
       }
     return secrets;
   }
@@ -215,11 +208,16 @@ function mergeSecrets(kept: readonly SecretDocument[], read: readonly SecretDocu
 const named = ({ kind, namespace, name }: Named) => ({ kind, namespace, name });
 const manifestPart = ({ spec, faults, creationTimestamp }: Manifest) => ({ spec, faults, creationTimestamp });
 
-const duplicate = (manifest: Manifest, first: string): FileFault => ({
-  line: manifest.line,
-  ...named(manifest),
+const duplicate = (
+  { kind, namespace, name, line }: Pick<FileFault, "kind" | "namespace" | "name" | "line">,
+  first: string,
+): FileFault => ({
+  line,
+  kind,
+  namespace,
+  name,
   path: "metadata.name",
   reason: "Duplicate",
-  message: `${manifest.kind} ${reference(manifest)} is declared in ${first} too; the first one counts`,
+  message: `${kind} ${reference({ namespace, name })} is declared in ${first} too; the first one counts`,
   hidesObject: false,
 });
