@@ -21,6 +21,26 @@ test.each(["0", "-1", "1.5Gi", "1 Gi", "2G", "2GiB", "Mi", "1e9", "9999999999999
   },
 );
 
+test.each(["PORT", "OPS_PORT", "DATABASE_CONNECTIONS", "OTEL_METRIC_EXPORT_INTERVAL"])(
+  "%s is a whole number: a blank is not 0, and no other way of writing one counts",
+  (name) => {
+    for (const value of [" ", "0x50", "1e3", "80.0", "-1", "abc", "99999999999"])
+      expect(() => readEnvironment({ ...needed, [name]: value })).toThrow(
+        new RegExp(`${name}: must be a whole number from \\d+ to \\d+`),
+      );
+  },
+);
+
+test.each(["FILES_S3_URL", "PUBLIC_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"])(
+  "%s is an http or https address",
+  (name) => {
+    for (const value of ["s3://key:secret@host/bucket", "host:9000"])
+      expect(() => readEnvironment({ ...needed, [name]: value })).toThrow(
+        `${name}: must be an http:// or https:// address`,
+      );
+  },
+);
+
 test("user and password that stand apart may hold any characters", () => {
   const variables = {
     DATABASE_URL: "postgres://db.internal:6432/ledger?sslmode=require",

@@ -3,7 +3,12 @@ import { z } from "zod";
 import { DAY_MS, HOUR_MS } from "./lib/clock.ts";
 import { checkRedisAddress, withSentinelPassword } from "./store/redis-address.ts";
 
-const port = z.coerce.number().int().min(0).max(65_535);
+/** Digits alone: a blank text would count as 0, which is any free port. */
+const whole = (least: number, most: number) => {
+  const within = (text: string) => /^\d{1,9}$/.test(text) && Number(text) >= least && Number(text) <= most;
+  return z.string().refine(within, `must be a whole number from ${least} to ${most}`).transform(Number);
+};
+const port = whole(0, 65_535);
 /** An empty variable counts as absent: charts and shells set such. */
 const optional = <Schema extends z.ZodType>(schema: Schema) =>
   z.preprocess((value) => (value === "" ? undefined : value), schema.optional());
@@ -34,7 +39,7 @@ const databaseUrlSchema = z
     "sslmode must be disable, require (TLS, and the server's certificate must hold) or no-verify (TLS with whoever answers)",
   );
 
-const httpUrl = z.url({ protocol: /^https?$/ });
+const httpUrl = z.url({ protocol: /^https?$/, error: "must be an http:// or https:// address" });
 
 /** A list of exporters, of which we have one: true where it is among them. */
 const otlpExporter = withDefault(z.string(), "otlp").transform((list) =>
@@ -65,7 +70,7 @@ export const environmentSchema = z.object({
   /** A replica for reports and lists. Default: DATABASE_URL. */
   DATABASE_READ_URL: optional(databaseUrlSchema),
   /** The most connections of this process to each of them. */
-  DATABASE_CONNECTIONS: withDefault(z.coerce.number().int().min(2).max(100), "10"),
+  DATABASE_CONNECTIONS: withDefault(whole(2, 100), "10"),
   REDIS_URL: redisUrl,
   /** Default: REDIS_URL. */
   REDIS_CACHE_URL: optional(redisUrl),
@@ -79,7 +84,7 @@ export const environmentSchema = z.object({
   /** Tell Prometheus the balance and the spend of each organization (rule 14.6). */
   METRICS_ORGANIZATIONS: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   LOG_LEVEL: withDefault(z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]), "info"),
-  FILES_S3_URL: optional(z.url()),
+  FILES_S3_URL: optional(httpUrl),
   /** Where traces and the GenAI metrics go (rule 14.3), as OpenTelemetry's own programs read it. */
   OTEL_EXPORTER_OTLP_ENDPOINT: optional(httpUrl),
   OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: optional(httpUrl),
@@ -87,7 +92,7 @@ export const environmentSchema = z.object({
   OTEL_TRACES_EXPORTER: otlpExporter,
   OTEL_METRICS_EXPORTER: otlpExporter,
   /** Milliseconds between two exports of metrics. */
-  OTEL_METRIC_EXPORT_INTERVAL: withDefault(z.coerce.number().int().min(1_000).max(3_600_000), "60000"),
+  OTEL_METRIC_EXPORT_INTERVAL: withDefault(whole(1_000, 3_600_000), "60000"),
   /** How telemetry names this process, as OpenTelemetry's own programs read them. */
   OTEL_SERVICE_NAME: optional(z.string()),
   OTEL_RESOURCE_ATTRIBUTES: optional(z.string()),
