@@ -23,8 +23,8 @@ test.each([
   expect(stderr).toContain("usage: operator/main.ts");
 });
 
-/** As a pod that reaches no API server, with one setting more. */
-const startedInCluster = (name: string, value: string) =>
+/** As a pod that reaches no API server, with some settings more. */
+const startedInCluster = (settings: Readonly<Record<string, string>>) =>
   spawnSync(process.execPath, [program], {
     encoding: "utf8",
     env: {
@@ -32,12 +32,12 @@ const startedInCluster = (name: string, value: string) =>
       POD_NAMESPACE: "gapura",
       POD_NAME: "operator-1",
       KUBECONFIG: "/nonexistent",
-      [name]: value,
+      ...settings,
     },
   });
 
 test("namespaces that cannot be are refused before anything is asked: nothing there would ever be served", () => {
-  const { status, stderr } = startedInCluster("WATCH_NAMESPACES", "team-a team-b");
+  const { status, stderr } = startedInCluster({ WATCH_NAMESPACES: "team-a team-b" });
   expect([status, stderr]).toEqual([
     1,
     expect.stringContaining('WATCH_NAMESPACES: "team-a team-b" is not the name of one'),
@@ -50,7 +50,18 @@ test.each([
   ["SEAL_SECRET", "Seal Key", "must be a name of lower-case letters"],
   ["DATA_PLANE_SELECTOR", "app=data plane", "must be a label selector"],
 ])("%s=%s is refused at the start, as no API server would ever take it", (name, value, reason) => {
-  const { status, stderr } = startedInCluster(name, value);
+  const { status, stderr } = startedInCluster({ [name]: value });
   expect([status, stderr]).toEqual([2, expect.stringContaining(`operator: ${name}: `)]);
   expect(stderr).toContain(reason);
+});
+
+test.each(["", " "])("settings that are %j are as if they were absent", (blank) => {
+  const names = ["LOG_LEVEL", "SNAPSHOT_NAME", "SEAL_SECRET", "DATA_PLANE_SELECTOR", "OPS_PORT", "TENANCY"];
+  const { stderr } = startedInCluster(Object.fromEntries(names.map((name) => [name, blank])));
+  expect(stderr).toContain("the kubeconfig /nonexistent cannot be read");
+});
+
+test("an operator without its pod's name is told so", () => {
+  const { status, stderr } = startedInCluster({ POD_NAME: "" });
+  expect([status, stderr]).toEqual([2, "operator: POD_NAME: is missing\n"]);
 });

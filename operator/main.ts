@@ -57,10 +57,14 @@ try {
 }
 
 async function runInCluster(): Promise<void> {
-  const read = environmentSchema.safeParse(process.env);
+  // As in a data plane a blank variable counts as absent: charts and shells set such.
+  const given = new Map(Object.entries(process.env).filter(([, value = ""]) => value.trim() !== ""));
+  const read = environmentSchema.safeParse(Object.fromEntries(given));
   if (!read.success) {
-    for (const { path, message } of read.error.issues)
-      process.stderr.write(`operator: ${path.join(".")}: ${message}\n`);
+    for (const { path, message } of read.error.issues) {
+      const name = path.join(".");
+      process.stderr.write(`operator: ${name}: ${given.has(name) ? message : "is missing"}\n`);
+    }
     process.exit(2);
   }
   const environment = read.data;
