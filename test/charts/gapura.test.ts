@@ -1,12 +1,12 @@
-import { appendFileSync, cpSync, mkdtempSync, rmSync } from "node:fs";
+import { appendFileSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { describe, expect, test } from "vitest";
-import { parseAllDocuments } from "yaml";
+import { parse, parseAllDocuments } from "yaml";
 import { z } from "zod";
 import { readEnvironment } from "../../dataplane/environment.ts";
 import { chartReadme, chartSchema } from "../../hack/chart.ts";
-import { helm, podOf, render, type KubeObject, type Rendered } from "./helm.ts";
+import { helm, podOf, render, template, type KubeObject, type Rendered } from "./helm.ts";
 import { everything, matrix, stores } from "./matrix.ts";
 
 interface PodSpec {
@@ -336,6 +336,31 @@ test("a released chart's alerts link to its repository, a checkout's to nothing 
     rmSync(folder, { recursive: true, force: true });
   }
 });
+
+/** A label's value: https://kubernetes.io/docs/concepts/overview/working-with-objects/labels/#syntax-and-character-set */
+const LABEL_VALUE = /^([A-Za-z0-9]([-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?)?$/;
+
+test.each(["0.2.0+a1b2c3d4", `0.2.0-${"pre.".repeat(20)}1+build`])(
+  "labels hold a version with build metadata, as Flux and CI append it: %s",
+  async (version) => {
+    const folder = mkdtempSync(join(tmpdir(), "gapura-chart-"));
+    try {
+      cpSync(resolve(import.meta.dirname, "../../charts/gapura"), folder, { recursive: true });
+      const path = join(folder, "Chart.yaml");
+      const chart = parse(readFileSync(path, "utf8")) as object;
+      writeFileSync(path, JSON.stringify({ ...chart, version, appVersion: version }));
+      const { objects } = await template(everything, "gapura", "gw", folder);
+      const values = objects.flatMap((object) => {
+        const { template: pod } = (object["spec"] ?? {}) as { template?: KubeObject };
+        return [object, pod].flatMap((one) => Object.values(one?.metadata?.labels ?? {}));
+      });
+      expect(values.length).toBeGreaterThan(50);
+      expect(values.filter((value) => !LABEL_VALUE.test(value))).toEqual([]);
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  },
+);
 
 /**
  * The minor version of Kubernetes 1 since which a rule of a definition may call it.

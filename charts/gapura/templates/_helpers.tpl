@@ -47,14 +47,19 @@ app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: {{ index . 1 }}
 {{- end -}}
 
+{{/* A version as a label's value, which holds no plus and has at most 63 characters: Flux and CI append "+REVISION". */}}
+{{- define "gapura.labelValue" -}}
+{{- . | replace "+" "_" | trunc 63 | trimAll "-_." -}}
+{{- end -}}
+
 {{/* Labels of an object: call with (list . "data-plane"), and with further labels (a pod's) as the third of the list.
 The chart's own win: selectors and the operator find pods by them. */}}
 {{- define "gapura.labels" -}}
 {{- $root := index . 0 -}}
 {{- $own := include "gapura.selector" . | fromYaml -}}
-{{- $_ := set $own "app.kubernetes.io/version" $root.Chart.AppVersion -}}
+{{- $_ := set $own "app.kubernetes.io/version" (include "gapura.labelValue" $root.Chart.AppVersion) -}}
 {{- $_ := set $own "app.kubernetes.io/managed-by" $root.Release.Service -}}
-{{- $_ := set $own "helm.sh/chart" (printf "%s-%s" $root.Chart.Name $root.Chart.Version) -}}
+{{- $_ := set $own "helm.sh/chart" (include "gapura.labelValue" (printf "%s-%s" $root.Chart.Name $root.Chart.Version)) -}}
 {{- $more := gt (len .) 2 | ternary (last .) (dict) -}}
 {{ toYaml (merge (dict) $own $more ($root.Values.commonLabels | default dict)) }}
 {{- end -}}
