@@ -63,6 +63,17 @@ export function readOptions(args: readonly string[], say: (line: string) => void
     say(`--${name} must be a port, 0 for any free one; it is ${value}`);
     process.exit(2);
   };
+  // What a script's variable without a value leaves: it would mean the folder that the user stands in, or every address.
+  for (const name of ["manifests", "data", "host"] as const)
+    if (values[name].trim() === "") {
+      say(`--${name} is empty`);
+      process.exit(2);
+    }
+  const ports = { port: port("port", values.port), opsPort: port("ops-port", values["ops-port"]) };
+  if (ports.port !== 0 && ports.port === ports.opsPort) {
+    say(`--ops-port must be another port than --port; both are ${ports.port}`);
+    process.exit(2);
+  }
   // npm runs us in the repository's folder; paths are meant from where the user stands.
   const from = process.env["INIT_CWD"] ?? process.cwd();
   const manifests = resolve(from, values.manifests);
@@ -75,8 +86,7 @@ export function readOptions(args: readonly string[], say: (line: string) => void
   }
   return {
     manifests,
-    port: port("port", values.port),
-    opsPort: port("ops-port", values["ops-port"]),
+    ...ports,
     host: values.host,
     data: resolve(from, values.data),
     console: !values["no-console"],

@@ -36,6 +36,10 @@ test("a data folder that cannot be written: one sentence, at once", async () => 
 test.each([
   ["--manifests", "package.json", 2, "--manifests package.json: is no folder"],
   ["--manifests", "nowhere", 2, "--manifests nowhere: there is no such folder"],
+  ["--manifests", "", 2, "--manifests is empty"],
+  ["--data", "", 2, "--data is empty"],
+  ["--host", " ", 2, "--host is empty"],
+  ["--ops-port", "8080", 2, "--ops-port must be another port than --port; both are 8080"],
   // Of a network that is nobody's (RFC 5737).
   [
     "--host",
@@ -44,10 +48,11 @@ test.each([
     "--host 192.0.2.1 cannot be listened on (EADDRNOTAVAIL): choose an address of this machine",
   ],
 ])("%s %s: one sentence, before anything is started", (flag, value, code, sentence) => {
-  const data = join(folder.path, "unused");
+  const given = { "--data": join(folder.path, "unused"), "--port": "0", "--ops-port": "0", [flag]: value };
+  if (flag === "--ops-port") given["--port"] = value;
   const { status, stderr } = spawnSync(
     process.execPath,
-    [join(root, "hack/start.ts"), flag, value, "--data", data, "--port", "0", "--ops-port", "0"],
+    [join(root, "hack/start.ts"), ...Object.entries(given).flat()],
     { cwd: root, encoding: "utf8", timeout: 60_000, env: { ...process.env, INIT_CWD: root } },
   );
   expect(stderr).toContain(`gapura: ${sentence}\n`);
