@@ -55,6 +55,35 @@ kind: ModelRoot
   ]);
 });
 
+test.each([
+  ["apiVersion: 5\nkind: PriceTable", "apiVersion", "must be a string, in quotes"],
+  ["apiVersion: gapura.dev/v1alpha1\nkind: [PriceTable]", "kind", "must be a string"],
+  ["apiVersion: gapura.dev/v1alpha1\nkind: ''", "kind", "is required"],
+  ["apiVersion: gapura.dev/v1alpha1\nkind: PriceTable", "metadata", "is required"],
+  ["apiVersion: gapura.dev/v1alpha1\nkind: PriceTable\nmetadata: [m]", "metadata", "must be an object"],
+  ["apiVersion: gapura.dev/v1alpha1\nkind: PriceTable\nmetadata: {}", "metadata.name", "is required"],
+  [
+    "apiVersion: v1\nkind: Secret\nmetadata: {name: m}\nstringData: {port: 5432}",
+    "stringData.port",
+    "must be a string, in quotes",
+  ],
+  [
+    "apiVersion: gapura.dev/v1alpha1\nkind: PriceTable\nmetadata: {name: 5}",
+    "metadata.name",
+    "must be a string, in quotes",
+  ],
+  [
+    "apiVersion: gapura.dev/v1alpha1\nkind: PriceTable\nmetadata: {name: m, namespace: 5}",
+    "metadata.namespace",
+    "must be a string, in quotes",
+  ],
+])(
+  "%j: what is there in a wrong form is not called missing, and a number is to be put in quotes",
+  (text, path, message) => {
+    expect(parseFile(text).faults).toMatchObject([{ path, message }]);
+  },
+);
+
 test("an alias without its anchor is told where it stands", () => {
   const text = `apiVersion: gapura.dev/v1alpha1
 kind: ModelRoute

@@ -14,6 +14,7 @@ import {
 import { API_VERSION, GROUP, isNamespaceName, NAME, NAMESPACE_FORM } from "../api/fields.ts";
 import { isKind, type Kind, KINDS } from "../api/kinds.ts";
 import { type Fault, pathText } from "../plan/objects.ts";
+import { notText } from "../plan/read-spec.ts";
 
 /** A declared object as it stands in a file; it has no uid and no generation yet. */
 export interface Manifest {
@@ -226,11 +227,11 @@ function collect(value: unknown, place: Place, into: Collected): void {
   }
   const { apiVersion, kind } = value;
   if (typeof kind !== "string" || kind === "") {
-    refuse("kind", "is required");
+    refuse("kind", missing(kind) ?? notText(kind));
     return;
   }
   if (typeof apiVersion !== "string" || apiVersion === "") {
-    refuse("apiVersion", "is required", { ...nobody, kind });
+    refuse("apiVersion", missing(apiVersion) ?? notText(apiVersion), { ...nobody, kind });
     return;
   }
   if (kind === "List" && Array.isArray(value["items"])) {
@@ -315,6 +316,10 @@ function unknownFields(value: Json, known: ReadonlySet<string>): string[] {
   ];
 }
 
+/** What is said of a field that is not there; null: it is. */
+const missing = (value: unknown): string | null =>
+  value === undefined || value === null || value === "" ? "is required" : null;
+
 interface Metadata {
   readonly namespace: string | null;
   readonly name: string | null;
@@ -332,13 +337,15 @@ function readMetadata(value: unknown): Metadata {
     path,
     message,
   });
-  if (!isObject(value)) return bad("metadata", "is required");
+  if (!isObject(value)) return bad("metadata", missing(value) ?? "must be an object");
   const { name, namespace, creationTimestamp } = value;
-  if (typeof name !== "string" || name.length > NAME.maxLength || !NAME.form.test(name))
-    return bad("metadata.name", NAME.message);
-  if (namespace !== undefined && namespace !== null && namespace !== "")
-    if (typeof namespace !== "string" || !isNamespaceName(namespace))
-      return bad("metadata.namespace", `must be a name of ${NAMESPACE_FORM}`);
+  if (typeof name !== "string") return bad("metadata.name", missing(name) ?? notText(name));
+  if (name.length > NAME.maxLength || !NAME.form.test(name))
+    return bad("metadata.name", missing(name) ?? NAME.message);
+  if (missing(namespace) === null) {
+    if (typeof namespace !== "string") return bad("metadata.namespace", notText(namespace));
+    if (!isNamespaceName(namespace)) return bad("metadata.namespace", `must be a name of ${NAMESPACE_FORM}`);
+  }
   const created = typeof creationTimestamp === "string" ? Date.parse(creationTimestamp) : Number.NaN;
   return {
     namespace: typeof namespace === "string" && namespace !== "" ? namespace : DEFAULT_NAMESPACE,
@@ -352,7 +359,11 @@ function readMetadata(value: unknown): Metadata {
 /** The values of a Secret; a value never appears in a fault. */
 function readSecret(value: Json, refuse: (path: string, message: string) => void): Record<string, string> {
   const data: Record<string, string> = {};
-  const take = (field: "data" | "stringData", read: (text: string) => string | null, wanted: string) => {
+  const take = (
+    field: "data" | "stringData",
+    read: (text: string) => string | null,
+    refusal: (value: unknown) => string,
+  ) => {
     const entries = value[field];
     if (entries === undefined || entries === null) return;
     if (!isObject(entries)) {
@@ -361,13 +372,13 @@ function readSecret(value: Json, refuse: (path: string, message: string) => void
     }
     for (const [key, text] of Object.entries(entries)) {
       const content = typeof text === "string" ? read(text) : null;
-      if (content === null || key === "__proto__") refuse(pathText([field, key]), `must be ${wanted}`);
+      if (content === null || key === "__proto__") refuse(pathText([field, key]), refusal(text));
       else data[key] = content;
     }
   };
-  take("data", decodeBase64, "a string in base64");
+  take("data", decodeBase64, () => "must be a string in base64");
   // As in a cluster, stringData wins.
-  take("stringData", (text) => text, "a string");
+  take("stringData", (text) => text, notText);
   return data;
 }
 

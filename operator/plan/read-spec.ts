@@ -115,7 +115,6 @@ function faultsOf(issue: z.core.$ZodIssue, root: readonly PropertyKey[]): Fault[
 }
 
 const article: Readonly<Record<string, string>> = {
-  string: "a string",
   boolean: "true or false",
   int: "an integer",
   number: "a number",
@@ -129,7 +128,9 @@ function wording(issue: z.core.$ZodIssue): string {
   if (issue.input === undefined && issue.code !== "custom") return "is required";
   switch (issue.code) {
     case "invalid_type":
-      return `must be ${article[issue.expected] ?? issue.expected}${writtenOtherwise(issue)}`;
+      return issue.expected === "string"
+        ? notText(issue.input)
+        : `must be ${article[issue.expected] ?? issue.expected}${writtenOtherwise(issue)}`;
     case "invalid_value":
       return `must be ${issue.values.length === 1 ? "" : "one of "}${issue.values.map(String).join(", ")}`;
     case "too_small":
@@ -146,10 +147,12 @@ function wording(issue: z.core.$ZodIssue): string {
   }
 }
 
-/** How YAML reads what was written, where that is not what was meant: numbers, and words that YAML 1.1, which kubectl reads, takes for booleans. */
+/** What is said of a value where a text belongs: YAML reads one that looks like a number as a number. */
+export const notText = (value: unknown): string =>
+  `must be a string${typeof value === "number" || typeof value === "boolean" ? ", in quotes" : ""}`;
+
+/** How YAML reads what was written, where that is not what was meant: words that YAML 1.1, which kubectl reads, takes for booleans. */
 function writtenOtherwise({ expected, input }: z.core.$ZodIssueInvalidType): string {
-  if (expected === "string" && (typeof input === "number" || typeof input === "boolean"))
-    return ", in quotes";
   return expected === "boolean" && typeof input === "string" && /^(y|yes|n|no|on|off)$/i.test(input)
     ? "; yes, no, on and off are text in YAML 1.2"
     : "";
