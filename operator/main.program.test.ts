@@ -45,6 +45,8 @@ test("namespaces that cannot be are refused before anything is asked: nothing th
 });
 
 test.each([
+  ["POD_NAMESPACE", "team.a", "must be a name of lower-case letters"],
+  ["POD_NAME", "Operator 1", "must be a name of lower-case letters"],
   ["SNAPSHOT_NAME", "Gapura_1", "must be a name of lower-case letters"],
   ["SNAPSHOT_NAME", "a".repeat(64), "<=63 characters"],
   ["SEAL_SECRET", "Seal Key", "must be a name of lower-case letters"],

@@ -5,7 +5,7 @@
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
 import { z } from "zod";
-import { objectName } from "./api/fields.ts";
+import { isNamespaceName, NAMESPACE_FORM, objectName } from "./api/fields.ts";
 import { runFolder } from "./folder/run.ts";
 import { LABEL_MAX_LENGTH, labelSelector } from "./kube/label-selector.ts";
 import {
@@ -23,8 +23,8 @@ const environmentSchema = z.object({
   KUBECONFIG: z.string().default(""),
   /** Set in every pod; read where there is no KUBECONFIG. */
   KUBERNETES_SERVICE_HOST: z.string().default(""),
-  POD_NAMESPACE: z.string().min(1),
-  POD_NAME: z.string().min(1),
+  POD_NAMESPACE: z.string().refine(isNamespaceName, `must be a name of ${NAMESPACE_FORM}`),
+  POD_NAME: objectName(),
   DATA_PLANE_SELECTOR: labelSelector().default(
     "app.kubernetes.io/name=gapura,app.kubernetes.io/component=data-plane",
   ),
