@@ -80,8 +80,8 @@ const UNSEEN: ReadonlySet<string> = new Set(["EACCES", "EPERM", "ELOOP"]);
 const signatureOf = (info: { ino: number; size: number; mtimeMs: number; ctimeMs: number }) =>
   `${info.ino} ${info.size} ${info.mtimeMs} ${info.ctimeMs}`;
 
-/** Names of files that are being written. */
-export const DRAFT_PREFIX = ".draft-";
+/** Names of files that are being written. No key of a Secret, whose name a generated key's file has, begins with two dots. */
+export const DRAFT_PREFIX = "..draft-";
 
 /** Writes beside the target and renames over it. */
 export async function writeAtomically(

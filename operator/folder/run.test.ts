@@ -351,6 +351,12 @@ describe("keys", () => {
     expect((await fs.readFile(file, "utf8")).trim()).toBe(value);
   });
 
+  test("a key whose name begins with a dot is none of the files that are being written", async () => {
+    await write("organization.yaml", organization.replaceAll("api-key", ".draft-key"));
+    start();
+    await expectSoon(async () => (await newest())?.published?.routing.organizations[0]?.apiKeys.length, 1);
+  });
+
   test("a generated key's file that is changed, taken away and put back is seen like an edit of a manifest", async () => {
     holdClock();
     await write("org.yaml", organization);
