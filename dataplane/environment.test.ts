@@ -41,6 +41,28 @@ test.each(["FILES_S3_URL", "PUBLIC_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"])(
   },
 );
 
+test.each([
+  ["DATABASE_URL", "postgres://"],
+  ["DATABASE_READ_URL", "postgres://"],
+  ["REDIS_URL", "redis://"],
+  ["REDIS_CACHE_URL", "rediss://"],
+  ["FILES_S3_URL", "https://"],
+])("%s whose user and password cannot be read is refused by name, without its words", (name, scheme) => {
+  const read = (address: string) => () => readEnvironment({ ...needed, [name]: `${scheme}${address}` });
+  const told = (words: string) => `the environment is not complete:\n  ${name}: ${words}`;
+  for (const address of ["user:pass/word@host:6379/0", "host:99999/0"])
+    expect(read(address)).toThrow(new RegExp(`^${told("(cannot be read as an address|must be an http)")}`));
+  expect(read("user:pass%word@host/0")).toThrow(told("holds a % that begins no escape; write it as %25"));
+  expect(read("user:pass%2Fword@host:6379/0")).not.toThrow();
+});
+
+test("PUBLIC_URL has no query, as paths are written behind it", () => {
+  const read = (value: string) => readEnvironment({ ...needed, PUBLIC_URL: value }).PUBLIC_URL;
+  expect(read("https://api.example.com/llm/")).toBe("https://api.example.com/llm/");
+  for (const value of ["https://api.example.com/?a=b", "https://api.example.com/#a"])
+    expect(() => read(value)).toThrow("PUBLIC_URL: must have no query");
+});
+
 test("user and password that stand apart may hold any characters", () => {
   const variables = {
     DATABASE_URL: "postgres://db.internal:6432/ledger?sslmode=require",

@@ -1,6 +1,7 @@
 /** The data plane's environment (design.md §7), read once by `main.ts`. */
 import { z } from "zod";
 import { DAY_MS, HOUR_MS } from "./lib/clock.ts";
+import { addressFault } from "./store/address-fault.ts";
 import { checkRedisAddress, withSentinelPassword } from "./store/redis-address.ts";
 
 /** Digits alone: a blank text would count as 0, which is any free port. */
@@ -30,14 +31,22 @@ const redisUrl = z.string().superRefine((url, context) => {
   }
 });
 
+/** An address whose user and password must be readable; of a wrong scheme the schema itself tells. */
+const readable = <Schema extends z.ZodType<string>>(schema: Schema, scheme: RegExp) =>
+  schema.superRefine((address, context) => {
+    const fault = scheme.test(address) ? addressFault(address) : null;
+    if (fault !== null) context.addIssue(fault);
+  });
+
 const SSL_MODES = ["disable", "require", "no-verify"];
-const databaseUrlSchema = z
-  .string()
-  .regex(/^postgres(ql)?:\/\//, "must start with postgres://")
-  .refine(
-    (url) => SSL_MODES.includes((URL.parse(url) ?? new URL("x:")).searchParams.get("sslmode") ?? "disable"),
-    "sslmode must be disable, require (TLS, and the server's certificate must hold) or no-verify (TLS with whoever answers)",
-  );
+const POSTGRES = /^postgres(ql)?:\/\//;
+const databaseUrlSchema = readable(
+  z.string().regex(POSTGRES, "must start with postgres://"),
+  POSTGRES,
+).refine(
+  (url) => SSL_MODES.includes((URL.parse(url) ?? new URL("x:")).searchParams.get("sslmode") ?? "disable"),
+  "sslmode must be disable, require (TLS, and the server's certificate must hold) or no-verify (TLS with whoever answers)",
+);
 
 const httpUrl = z.url({ protocol: /^https?$/, error: "must be an http:// or https:// address" });
 
@@ -78,13 +87,13 @@ export const environmentSchema = z.object({
   /** `kid:base64,...`; the first one seals. */
   GAPURA_SEAL_KEYS: optional(z.string()),
   /** The address that clients use, for links in answers. */
-  PUBLIC_URL: optional(httpUrl),
+  PUBLIC_URL: optional(httpUrl.refine((url) => !/[?#]/.test(url), "must have no query")),
   /** Serve the console, which the image holds, under `/console/` (rule 11.1). */
   CONSOLE: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   /** Tell Prometheus the balance and the spend of each organization (rule 14.6). */
   METRICS_ORGANIZATIONS: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   LOG_LEVEL: withDefault(z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]), "info"),
-  FILES_S3_URL: optional(httpUrl),
+  FILES_S3_URL: optional(readable(httpUrl, /^https?:/)),
   /** Where traces and the GenAI metrics go (rule 14.3), as OpenTelemetry's own programs read it. */
   OTEL_EXPORTER_OTLP_ENDPOINT: optional(httpUrl),
   OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: optional(httpUrl),

@@ -1,5 +1,6 @@
 /** What `REDIS_URL` may say (rule 12.1). */
 import type { RedisOptions } from "ioredis";
+import { addressFault, BARE_PERCENT } from "./address-fault.ts";
 
 const FORMS =
   "must be redis://, rediss:// (TLS), unix:// with the path of a socket, " +
@@ -49,7 +50,11 @@ export function checkRedisAddress(url: string): void {
 export function readRedisAddress(url: string): RedisPlace | null {
   // The library takes a socket as a path.
   if (url.startsWith("unix:")) return { path: decodeURIComponent(new URL(url).pathname) };
-  if (/^rediss?:\/\//.test(url)) return null;
+  if (/^rediss?:\/\//.test(url)) {
+    const fault = addressFault(url);
+    if (fault !== null) throw new Error(fault);
+    return null;
+  }
   const [, scheme, login, hosts = "", name = "", db, query] = SENTINEL.exec(url) ?? [];
   if (scheme === undefined) throw new Error(FORMS);
   const sentinelPassword = new URLSearchParams(query).get("sentinelPassword");
@@ -89,7 +94,7 @@ function decoded(text: string): string {
   try {
     return decodeURIComponent(text);
   } catch {
-    throw new Error("holds a % that begins no escape; write it as %25");
+    throw new Error(BARE_PERCENT);
   }
 }
 
