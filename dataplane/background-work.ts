@@ -2,7 +2,7 @@
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { readBalances } from "./billing/balance-metrics.ts";
-import { UsageRetention } from "./billing/usage-retention.ts";
+import { UsageRetention } from "./billing/ledger/usage-retention.ts";
 import type { SnapshotLoader } from "./config/load.ts";
 import type { Stops } from "./end-serving.ts";
 import type { Environment } from "./environment.ts";

@@ -59,7 +59,7 @@ async function runMigrations(args: readonly string[], environment: NodeJS.Proces
 }
 
 async function runGrant(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
-  const { grant, parseGrant } = await import("./billing/grant-command.ts");
+  const { grant, parseGrant } = await import("./billing/ledger/grant-command.ts");
   const request = parseGrant(args);
   await printFrom(environment, async (postgres) => [await grant(postgres, request)]);
 }
@@ -90,7 +90,7 @@ async function runWhy(args: readonly string[], environment: NodeJS.ProcessEnv): 
 async function runAdopt(args: readonly string[], environment: NodeJS.ProcessEnv): Promise<void> {
   refuseArguments("adopt", args);
   const { DATABASE_URL, REDIS_URL } = readStores(environment);
-  const { adopt } = await import("./billing/adopt-command.ts");
+  const { adopt } = await import("./billing/holds/adopt-command.ts");
   const { openRedis, redisReady } = await import("./store/redis.ts");
   const { createLogger } = await import("./telemetry/log.ts");
   const { newId } = await import("./lib/ids.ts");

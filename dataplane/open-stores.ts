@@ -3,7 +3,7 @@ import type { Logger } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import type { Environment } from "./environment.ts";
-import { readLedgerId, type LedgerId } from "./billing/ledger-identity.ts";
+import { readLedgerId, type LedgerId } from "./billing/ledger/ledger-identity.ts";
 import { Recurring } from "./lib/recurring.ts";
 import { wordsOf } from "./lib/words-of.ts";
 import { requireMigrated } from "./store/migrate.ts";

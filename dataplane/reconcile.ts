@@ -5,7 +5,7 @@
  */
 import { reconcileBatches } from "./batches/reconcile-batches.ts";
 import { reconcileStorage } from "./batches/reconcile-storage.ts";
-import { reconcileLedger } from "./billing/reconcile-ledger.ts";
+import { reconcileLedger } from "./billing/reconcile/reconcile-ledger.ts";
 import { openPostgres } from "./store/postgres.ts";
 import { openRedis, redisReady } from "./store/redis.ts";
 

@@ -20,7 +20,7 @@ import type { Logger } from "pino";
 import manifest from "../package.json" with { type: "json" };
 import { startBackgroundWork } from "./background-work.ts";
 import { openBatches } from "./batches/start.ts";
-import { ToolRoom } from "./batches/tool-room.ts";
+import { ToolRoom } from "./batches/worker/tool-room.ts";
 import { SnapshotLoader } from "./config/load.ts";
 import { noSnapshot } from "./config/no-snapshot.ts";
 import { endServing } from "./end-serving.ts";

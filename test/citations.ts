@@ -5,7 +5,7 @@
  *   design.md §4.2, dialects.md §A4   docs/reference/<page>, the heading that begins so; §0.6 is item 6 under §0
  *   service.md "Errors", "Limits"     a heading of that page, in docs/reference or docs
  *   docs/operations.md, large-bodies.md   a page; in Markdown, [links](page.md#heading) to a file and its heading
- *   billing/charge.ts, store/meter-hold.lua   a file, from the root, the program's folder or the comment's own folder
+ *   billing/ledger/charge.ts, store/meter-hold.lua   a file, from the root, the program's folder or the comment's own folder
  */
 import { existsSync, readFileSync, readdirSync } from "node:fs";
 import { dirname, join, resolve } from "node:path";

@@ -4,7 +4,7 @@
  */
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { costMicros, pricesAt } from "../dataplane/billing/price.ts";
+import { costMicros, pricesAt } from "../dataplane/billing/prices/price.ts";
 import type { TokenUsage } from "../dataplane/billing/meter.ts";
 import { noTools } from "../dataplane/billing/token-usage.ts";
 import { priceTableSpec } from "../operator/api/price-table.ts";

@@ -10,7 +10,7 @@ import { serverToolNames } from "../dataplane/dialects/find-server-tool.ts";
 import { serverTools } from "../dataplane/dialects/server-tools.ts";
 import { withServerTools } from "../dataplane/dialects/server-tools-page.ts";
 import { openApiDocument } from "../dataplane/http/openapi/document.ts";
-import { checkServerTools, declaredServerTools, refuse } from "../dataplane/inference/refuse.ts";
+import { checkServerTools, declaredServerTools, refuse } from "../dataplane/inference/request/refuse.ts";
 import { toolFunctions } from "../dataplane/loop/tool-functions.ts";
 import { toolCapabilities } from "../dataplane/tools/capabilities.ts";
 import { readDeclarations } from "../dataplane/tools/declarations.ts";

@@ -2,7 +2,7 @@
 import type { DatabasePool } from "slonik";
 import type { Logger } from "pino";
 import type { Micros } from "../billing/credits.ts";
-import { creditEmpty } from "../billing/rate-limits.ts";
+import { creditEmpty } from "../billing/holds/rate-limits.ts";
 import type { FileStore } from "../files/file-store.ts";
 import type { ByteBudget } from "../lib/byte-budget.ts";
 import type { Clock } from "../lib/clock.ts";

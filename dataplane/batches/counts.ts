@@ -2,9 +2,9 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { promptOf } from "../billing/token-usage.ts";
-import type { UsageRow } from "../billing/usage-row.ts";
+import type { UsageRow } from "../billing/ledger/usage-row.ts";
 import type { BatchContext } from "./context.ts";
-import { eachBatch } from "./each-batch.ts";
+import { eachBatch } from "./worker/each-batch.ts";
 
 const counted = ["succeeded", "errored", "canceled", "expired"] as const;
 type Counted = (typeof counted)[number];

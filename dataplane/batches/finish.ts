@@ -10,11 +10,11 @@ import { allCounted, correctCounts, nothingLeft } from "./counts.ts";
 import { timestamp } from "../store/timestamp.ts";
 import { batchColumns, batchSchema, RETENTION_MS, type Batch } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
-import type { BatchBackOff } from "./back-off.ts";
+import type { BatchBackOff } from "./worker/back-off.ts";
 import { resultLines } from "./results.ts";
 import { reachedBatchStep } from "./steps.ts";
-import type { Turns } from "./turns.ts";
-import { validate } from "./validate.ts";
+import type { Turns } from "./worker/turns.ts";
+import { validate } from "./create/validate.ts";
 
 /** Batches with nothing left to run get ready for their end. */
 export async function closeFinished({ pool, clock }: BatchContext): Promise<void> {

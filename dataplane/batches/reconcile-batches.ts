@@ -5,8 +5,8 @@
  */
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
-import { asOfOneMoment } from "../billing/reconcile-ledger.ts";
-import { firstLines } from "../billing/report-lines.ts";
+import { asOfOneMoment } from "../billing/reconcile/reconcile-ledger.ts";
+import { firstLines } from "../billing/reconcile/report-lines.ts";
 import { SHOWN_MS } from "./batch.ts";
 
 /** @returns one line for each broken invariant; none when everything agrees. */

@@ -4,7 +4,7 @@
  */
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
-import { firstLines } from "../billing/report-lines.ts";
+import { firstLines } from "../billing/reconcile/report-lines.ts";
 
 /** @returns one line for each broken invariant; none when everything agrees. */
 export async function reconcileStorage(pool: DatabasePool): Promise<readonly string[]> {

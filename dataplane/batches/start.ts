@@ -1,10 +1,10 @@
 /** Everything of a data plane that has to do with batches, put together. */
 import type { RedisStore } from "../store/redis-servers.ts";
-import type { Holds } from "../billing/holds.ts";
-import type { RunServices } from "./run.ts";
+import type { Holds } from "../billing/holds/holds.ts";
+import type { RunServices } from "./worker/run.ts";
 import type { BatchContext } from "./context.ts";
-import { redisWakeUps } from "./wake-ups.ts";
-import { BatchWorker, type WorkerOptions } from "./worker.ts";
+import { redisWakeUps } from "./worker/wake-ups.ts";
+import { BatchWorker, type WorkerOptions } from "./worker/worker.ts";
 
 export interface BatchesOptions
   extends

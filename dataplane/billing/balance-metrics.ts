@@ -1,6 +1,6 @@
 /** What Prometheus is told of organizations' credit (rule 14.6). */
 import type { DatabasePool } from "slonik";
-import { pageAccounts } from "./accounts.ts";
+import { pageAccounts } from "./ledger/accounts.ts";
 
 /** Accounts read in one query. */
 const PAGE = 1_000;

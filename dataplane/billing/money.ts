@@ -6,9 +6,9 @@ import type { Snapshot } from "../config/snapshot.ts";
 import type { Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
 import { redisReady } from "../store/redis.ts";
-import { Holds, type HoldsOptions } from "./holds.ts";
-import type { LedgerId } from "./ledger-identity.ts";
-import { Upkeep } from "./upkeep.ts";
+import { Holds, type HoldsOptions } from "./holds/holds.ts";
+import type { LedgerId } from "./ledger/ledger-identity.ts";
+import { Upkeep } from "./holds/upkeep.ts";
 
 /** Until all masters of a cluster are connected; one that is lost is asked again later. */
 const CONNECT_MS = 2_000;

@@ -345,7 +345,7 @@ export const organizationSchema = z.object({
   source: sourceSchema,
   /** Its namespace is trusted with itself alone, and other such namespaces do not trust it. Absent: it is trusted. */
   isTenants: z.literal(true).optional(),
-  // A control character would break the packed operations of the meter (billing/shard.ts).
+  // A control character would break the packed operations of the meter (billing/holds/shard.ts).
   id: z.string().regex(/^\P{Cc}+$/u),
   displayName: z.string(),
   suspended: z.boolean(),

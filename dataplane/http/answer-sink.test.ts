@@ -3,7 +3,7 @@ import { createServer, type Server, type ServerResponse } from "node:http";
 import { connect, type AddressInfo, type Socket } from "node:net";
 import { buffer } from "node:stream/consumers";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import type { AnswerBytes } from "../inference/answer-bytes.ts";
+import type { AnswerBytes } from "../inference/answer/answer-bytes.ts";
 import { HttpAnswerSink } from "./answer-sink.ts";
 
 let server: Server;

@@ -1,6 +1,6 @@
 import type { ServerResponse } from "node:http";
 import type { AnswerSink } from "../inference/call.ts";
-import { type AnswerBytes, joinedBytes, lengthOf, putBytes } from "../inference/answer-bytes.ts";
+import { type AnswerBytes, joinedBytes, lengthOf, putBytes } from "../inference/answer/answer-bytes.ts";
 import { Cancellation } from "../lib/cancellation.ts";
 import { hasStalled } from "./stalled-clients.ts";
 

@@ -5,7 +5,7 @@
  */
 import { Readable } from "node:stream";
 import type { FastifyReply, FastifyRequest, RouteGenericInterface } from "fastify";
-import { REQUESTS_AT_ONCE } from "../billing/free-budget.ts";
+import { REQUESTS_AT_ONCE } from "../billing/holds/free-budget.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { FairPlaces, type NoPlace, type PlaceLimits, type Release } from "../lib/fair-places.ts";
 import { jsonInSlices } from "../lib/json-slices.ts";

@@ -1,7 +1,7 @@
 /** Everything that the service answers over HTTP: the one list that the program and the tests of the whole use. */
 import type { DatabasePool } from "slonik";
 import type { BatchContext } from "../batches/context.ts";
-import type { Holds } from "../billing/holds.ts";
+import type { Holds } from "../billing/holds/holds.ts";
 import type { Keys } from "../identity/keys.ts";
 import type { FileStore } from "../files/file-store.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";

@@ -1,7 +1,7 @@
 /** What is judged of a request once its key is known, before a byte of its body is read (rule 7.1). */
 import type { FastifyContextConfig } from "fastify";
 import type { IncomingMessage } from "node:http";
-import type { Preflight } from "../billing/preflight.ts";
+import type { Preflight } from "../billing/holds/preflight.ts";
 import type { Principal } from "../identity/principal.ts";
 import { encodingOf } from "./body-stream.ts";
 import { limits } from "./limits.ts";

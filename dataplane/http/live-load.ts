@@ -1,6 +1,6 @@
 /** What batches give way to: whether live requests come in, and how much of its time the process still has. */
 import { performance, type EventLoopUtilization } from "node:perf_hooks";
-import type { LiveLoad } from "../batches/headroom.ts";
+import type { LiveLoad } from "../batches/worker/headroom.ts";
 
 /** This long after the last live request the process counts as waited for. */
 const LIVE_MS = 2_000;

@@ -1,7 +1,7 @@
 /** What a route says of itself, what it may use, and what it finds of a request. */
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import type { Logger } from "pino";
-import type { Preflight } from "../billing/preflight.ts";
+import type { Preflight } from "../billing/holds/preflight.ts";
 import type { Directory, People, Principal } from "../identity/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { Dialect } from "../dialects/dialect.ts";

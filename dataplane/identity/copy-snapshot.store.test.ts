@@ -12,7 +12,7 @@ import {
   digest,
   DirectoryWorld,
 } from "../../test/integration/directory-world.ts";
-import { grant } from "../billing/grant-command.ts";
+import { grant } from "../billing/ledger/grant-command.ts";
 import type { OrganizationEntry } from "../config/schema.ts";
 import type { DirectorySyncOptions } from "./directory-sync.ts";
 import type { KeyDirectory } from "./directory.ts";

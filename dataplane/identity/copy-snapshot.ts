@@ -10,10 +10,10 @@ import type { OrganizationEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { NewId } from "../lib/ids.ts";
 import { refusesData } from "../store/postgres.ts";
-import { copyGrants, newGrants } from "../billing/declared-grants.ts";
+import { copyGrants, newGrants } from "../billing/ledger/declared-grants.ts";
 import { copyKeys } from "./declared-keys.ts";
 import { withinNames } from "./tenant-names.ts";
-import { bumpKeyEpoch, lockAccounts } from "../billing/accounts.ts";
+import { bumpKeyEpoch, lockAccounts } from "../billing/ledger/accounts.ts";
 import { reachedMoneyStep } from "../billing/steps.ts";
 
 /** Organizations in one transaction. */

@@ -9,7 +9,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { steadyClock, type Clock } from "../lib/clock.ts";
 import { Gathered } from "../lib/gathered.ts";
 import { SharedCache } from "../lib/shared-cache.ts";
-import type { CurrentKey } from "../billing/held-bill.ts";
+import type { CurrentKey } from "../billing/holds/held-bill.ts";
 import { NO_LIMITS } from "../billing/scopes.ts";
 import { lookedUpInTime } from "../store/lookup-time.ts";
 import { KeyLookupQueue } from "./key-lookup-queue.ts";

@@ -1,6 +1,6 @@
 /** Changes of one organization's keys, people and projects are made one after the other. */
 import { sql, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
-import { REQUESTS_AT_ONCE } from "../billing/free-budget.ts";
+import { REQUESTS_AT_ONCE } from "../billing/holds/free-budget.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { FairPlaces } from "../lib/fair-places.ts";
 

@@ -1,7 +1,7 @@
 /** Changing what the keys of a project may spend together, through the admin API (rule 9.5). */
 import { sql, type DatabasePool } from "slonik";
-import { bumpKeyEpoch } from "../billing/accounts.ts";
-import type { Holds } from "../billing/holds.ts";
+import { bumpKeyEpoch } from "../billing/ledger/accounts.ts";
+import type { Holds } from "../billing/holds/holds.ts";
 import { limitChanges, writeAuditLog, type Actor } from "./audit-log.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
 import { changeOrganization } from "./lock-organization.ts";

@@ -12,7 +12,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Shutdown } from "../lib/shutdown.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
-import type { AnswerBytes } from "./answer-bytes.ts";
+import type { AnswerBytes } from "./answer/answer-bytes.ts";
 
 /** Where an answer goes. The bytes of a batch item end in memory, those of a request on the wire. */
 export interface AnswerSink {

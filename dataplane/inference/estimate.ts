@@ -1,4 +1,4 @@
-import type { EstimatedWork } from "../billing/price.ts";
+import type { EstimatedWork } from "../billing/prices/price.ts";
 import type { Route } from "../config/schema.ts";
 import type { Dialect } from "../dialects/dialect.ts";
 import { tokensOfBytes } from "../dialects/output-estimate.ts";
@@ -6,7 +6,7 @@ import { OUTPUT_TOKENS_MIN } from "../dialects/responses/write-request.ts";
 import type { ExpectedTiers } from "../dialects/tiers.ts";
 import type { ExpectedMedia, PossibleUsage } from "../dialects/usage.ts";
 import { estimateInputTokens, type InputSize } from "../tokens/estimate.ts";
-import type { Facts } from "./inspect-body.ts";
+import type { Facts } from "./inspect/body.ts";
 
 /** For charging an answer whose upstream reported nothing: not the most, but what is usual. */
 const USUAL_IMAGE_TOKENS = 1_500;

@@ -2,14 +2,14 @@
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { checkLine } from "../batches/check-line.ts";
-import { CustomIds } from "../batches/custom-ids.ts";
+import { checkLine } from "../batches/create/check-line.ts";
+import { CustomIds } from "../batches/create/custom-ids.ts";
 import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 import { MAX_FIELD_BYTES } from "../lib/json-fields.ts";
 import { readJsonObject } from "../lib/json-read.ts";
-import { inspectBody } from "./inspect-body.ts";
+import { inspectBody } from "./inspect/body.ts";
 
 const list = (count: number, item: string) => `[${Array.from({ length: count }, () => item).join(",")}]`;
 const nested = (depth: number) => `${'{"a":'.repeat(depth - 1)}{}${"}".repeat(depth - 1)}`;

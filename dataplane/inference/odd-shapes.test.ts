@@ -8,9 +8,9 @@ import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { sealing } from "../lib/seal.ts";
 import { SEALED_PREFIX } from "../dialects/reasoning.ts";
-import { choosePath, pathNeeds } from "./choose-path.ts";
-import { inspectBody } from "./inspect-body.ts";
-import { refuse } from "./refuse.ts";
+import { choosePath, pathNeeds } from "./request/choose-path.ts";
+import { inspectBody } from "./inspect/body.ts";
+import { refuse } from "./request/refuse.ts";
 
 /** `code param`, or the path that the request takes to an upstream of its own dialect. */
 function judge(dialect: Dialect, more: object): string {

@@ -2,7 +2,7 @@
 import { describe, expect, test } from "vitest";
 import { declaredSearch, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
 import { bodyOf, chargeOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
-import { usageRow } from "../billing/usage-row.ts";
+import { usageRow } from "../billing/ledger/usage-row.ts";
 
 const { callTo, fake, serve, refusal } = await serveOneUpstream();
 

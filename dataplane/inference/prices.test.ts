@@ -1,9 +1,9 @@
-/** At which prices a request is held and charged (rules 10.3, 10.4); what they come to: billing/price.test.ts. */
+/** At which prices a request is held and charged (rules 10.3, 10.4); what they come to: billing/prices/price.test.ts. */
 import { expect, test } from "vitest";
 import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { declaredSearch, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
-import { usageRow } from "../billing/usage-row.ts";
+import { usageRow } from "../billing/ledger/usage-row.ts";
 import { dialects } from "../dialects/dialect.ts";
 
 const { callTo, fake, serve } = await serveOneUpstream();

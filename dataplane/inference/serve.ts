@@ -3,7 +3,7 @@
  * takes a hold, asks the route's upstreams, and passes the answer on in whatever way its path says.
  */
 import type { Bill, MeteredRequest } from "../billing/meter.ts";
-import { estimateMicros, pricesAt } from "../billing/price.ts";
+import { estimateMicros, pricesAt } from "../billing/prices/price.ts";
 import { promptOf } from "../billing/token-usage.ts";
 import { findRoute, modelNotFound } from "../config/find-route.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
@@ -24,27 +24,27 @@ import { Attempts } from "../upstream/attempts.ts";
 import { ClientLeft } from "../upstream/failure.ts";
 import type { Upstreams } from "../upstream/upstreams.ts";
 import type { UpstreamAnswer } from "../upstream/request.ts";
-import { answerJob, settle, type RelayJob } from "./answer-job.ts";
-import { askAgain } from "./asking-again.ts";
-import { costsPrompt } from "./broken-answer.ts";
+import { answerJob, settle, type RelayJob } from "./answer/answer-job.ts";
+import { askAgain } from "./upstream-refusals/asking-again.ts";
+import { costsPrompt } from "./answer/broken-answer.ts";
 import type { InferenceCall } from "./call.ts";
-import { conversationOf } from "./conversation-key.ts";
-import { conversionFacts } from "./conversion.ts";
-import { convertStream } from "./convert-stream.ts";
-import { convertWhole } from "./convert-whole.ts";
+import { conversationOf } from "./request/conversation-key.ts";
+import { conversionFacts } from "./request/conversion.ts";
+import { convertStream } from "./answer/convert-stream.ts";
+import { convertWhole } from "./answer/convert-whole.ts";
 import { askedOutput, estimateWork, expectedMedia, possibleUsage, usualInputTokens } from "./estimate.ts";
-import { knownItems, refersToItems } from "./item-references.ts";
-import { checkPricedMedia, checkServerTools, checkTextOnly, refuse } from "./refuse.ts";
+import { knownItems, refersToItems } from "./request/item-references.ts";
+import { checkPricedMedia, checkServerTools, checkTextOnly, refuse } from "./request/refuse.ts";
 import { readTags } from "../lib/tags.ts";
-import { OutgoingRequest, upstreamRequest } from "./outgoing-request.ts";
-import { relayStream } from "./relay-stream.ts";
-import { AnswerSeal } from "./seal-answer.ts";
-import { serveWithTools, type ToolServices } from "./serve-tools.ts";
-import { relayWhole } from "./relay-whole.ts";
+import { OutgoingRequest, upstreamRequest } from "./request/outgoing-request.ts";
+import { relayStream } from "./answer/relay-stream.ts";
+import { AnswerSeal } from "./answer/seal-answer.ts";
+import { serveWithTools, type ToolServices } from "./with-tools/serve-tools.ts";
+import { relayWhole } from "./answer/relay-whole.ts";
 import { TypicalOutput } from "./typical-output.ts";
-import { servedWithout } from "./unknown-fields.ts";
-import { edited, openBody, type RequestBody, type ServeOpened } from "./request-body.ts";
-import type { AnyInspection } from "./inspect-body.ts";
+import { servedWithout } from "./upstream-refusals/unknown-fields.ts";
+import { edited, openBody, type RequestBody, type ServeOpened } from "./request/request-body.ts";
+import type { AnyInspection } from "./inspect/body.ts";
 
 /**
  * @returns what `http` and `batches` call; see `InferenceCall` for its contract. One function from the first look to

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { parseGrant } from "../billing/grant-command.ts";
+import { parseGrant } from "../billing/ledger/grant-command.ts";
 import { parseAuditQuery } from "../identity/audit-log-command.ts";
 import { parseWhy } from "../requests/why-command.ts";
 

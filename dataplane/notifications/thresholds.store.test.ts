@@ -7,12 +7,12 @@ import { withinOneDay } from "../../test/fakes/one-day.ts";
 import { sampleOrganization } from "../../test/fakes/sample-snapshot.ts";
 import { DirectoryWorld, snapshotOfOrganizations } from "../../test/integration/directory-world.ts";
 import { request, usage } from "../../test/integration/money-world.ts";
-import { applyGrant } from "../billing/accounts.ts";
-import { chargeRows } from "../billing/charge.ts";
+import { applyGrant } from "../billing/ledger/accounts.ts";
+import { chargeRows } from "../billing/ledger/charge.ts";
 import type { MeteredRequest } from "../billing/meter.ts";
 import { windowOf } from "../billing/scopes.ts";
 import { DAY_MS } from "../lib/clock.ts";
-import { usageRow } from "../billing/usage-row.ts";
+import { usageRow } from "../billing/ledger/usage-row.ts";
 import { limitPeriods, type Limits, type OrganizationEntry } from "../config/schema.ts";
 
 let world: DirectoryWorld;

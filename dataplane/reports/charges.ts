@@ -4,7 +4,7 @@
  */
 import type { CommonQueryMethods } from "slonik";
 import type { Micros } from "../billing/credits.ts";
-import { STANDARD } from "../billing/price.ts";
+import { STANDARD } from "../billing/prices/price.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 import { LazyList } from "../lib/json-slices.ts";
 import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";

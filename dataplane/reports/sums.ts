@@ -4,7 +4,7 @@
  */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
-import { summedColumns } from "../billing/ledger.ts";
+import { summedColumns } from "../billing/ledger/ledger.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import { LazyList } from "../lib/json-slices.ts";

@@ -1,6 +1,6 @@
 -- The ledger and the server that the bases of this shard are from, when `word` is another one; nil when it is the same.
 -- What another server says of an account is not comparable: it may have lost its last transactions, and must be compared
--- with what is known here first (billing/ledger-guard.ts). '' is not compared.
+-- with what is known here first (billing/holds/ledger-guard.ts). '' is not compared.
 local same_ledger
 local function other_ledger(word)
   -- Asked once for a call, unless it changes.

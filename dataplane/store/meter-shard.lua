@@ -1,5 +1,5 @@
 -- What all scripts of the meter share: the keys of one shard, the time, and the books of one organization.
--- The files meter-*.lua are joined into one script (dataplane/billing/shard.ts), this one first.
+-- The files meter-*.lua are joined into one script (dataplane/billing/holds/shard.ts), this one first.
 --
 -- All keys of a shard share one hash tag, so that a script touches one slot. KEYS[1] is the tag, `{gapura-meter-7-79}`:
 --   TAG:ledger    the ledger and the run of its server that the bases of this shard are from

@@ -1,7 +1,7 @@
 /**
  * Reads the parameters of the server tools that a client declares, in each dialect's own form (service.md
  * "Server tools", rules 3.1–3.3). What may stand beside them is judged by companions.ts; which tools are known and
- * usable at all was judged before (inference/refuse.ts). Every refusal names its field. Pure.
+ * usable at all was judged before (inference/request/refuse.ts). Every refusal names its field. Pure.
  */
 import type { Dialect } from "../dialects/dialect.ts";
 import { isServerToolName, serverToolOf } from "../dialects/find-server-tool.ts";

@@ -12,7 +12,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import pg from "pg";
-import { SHARDS, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
+import { SHARDS, shardOf, shardTag } from "../../dataplane/billing/holds/shard.ts";
 import { allServers, type RedisStore } from "../../dataplane/store/redis-servers.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import { startRedisCluster } from "../integration/redis-cluster.ts";

@@ -5,7 +5,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import { TcpProxy } from "../fakes/tcp-proxy.ts";
 import { BatchWorld, expectExact, LEASE_MS, over, startBatch } from "./batch-planes.ts";
 

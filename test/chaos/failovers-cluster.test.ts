@@ -1,6 +1,6 @@
 /** Failovers of a Redis Cluster under load (test/chaos/failovers.ts): three masters with a replica each, the ways between them cut as well. */
 import { afterAll, beforeAll, test } from "vitest";
-import { SHARDS, shardOf } from "../../dataplane/billing/shard.ts";
+import { SHARDS, shardOf } from "../../dataplane/billing/holds/shard.ts";
 import { Network } from "../integration/partitions.ts";
 import { startRedisCluster, type RedisCluster } from "../integration/redis-cluster.ts";
 import { freshPostgres, type TestStore } from "../integration/stores.ts";

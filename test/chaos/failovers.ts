@@ -9,7 +9,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import fc from "fast-check";
 import { expect } from "vitest";
 import { z } from "zod";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import { lookForMasters } from "../../dataplane/store/redis-servers.ts";
 import type { DataPlane } from "../fakes/data-plane.ts";
 import { Plane, type PlaneStores } from "../integration/money-world.ts";

@@ -7,7 +7,7 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { expect } from "vitest";
 import { z } from "zod";
 import { creditsText } from "../../dataplane/billing/credits.ts";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import type { OrganizationEntry, Policy, Routing } from "../../dataplane/config/schema.ts";
 import { DataPlane, type Stores } from "../fakes/data-plane.ts";
 import { searxng } from "../fakes/engines/engines.ts";

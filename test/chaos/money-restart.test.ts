@@ -1,8 +1,8 @@
 /** What of the meter goes to Redis' file, and what a restarted or promoted Redis makes of what it finds there. */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
-import { epochKeys, operation, shardOf, shardTag } from "../../dataplane/billing/shard.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
+import { epochKeys, operation, shardOf, shardTag } from "../../dataplane/billing/holds/shard.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
 import { Plane, makeOrganization, observed, request, usage } from "../integration/money-world.ts";
 import {

@@ -5,7 +5,7 @@ import type { Redis } from "ioredis";
 import { sql } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { duplicateToListen } from "../../dataplane/store/redis-servers.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";

@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { afterEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import type { MoneyStep } from "../../dataplane/billing/steps.ts";
 import { hasEnded } from "../../hack/processes.ts";
 import type { DataPlane } from "../fakes/data-plane.ts";

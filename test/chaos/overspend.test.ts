@@ -10,7 +10,7 @@ import { sql } from "slonik";
 import { Agent, request } from "undici";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import { DataPlane, type Stores } from "../fakes/data-plane.ts";
 import {
   sampleOrganization,

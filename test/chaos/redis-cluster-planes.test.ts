@@ -1,7 +1,7 @@
 /** Whole data planes on a Redis Cluster: what `/readyz` and clients see while masters are lost (rules 12.1, 12.2). */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { shardOf } from "../../dataplane/billing/shard.ts";
+import { shardOf } from "../../dataplane/billing/holds/shard.ts";
 import type { DataPlane } from "../fakes/data-plane.ts";
 import { startRedisCluster, type RedisCluster } from "../integration/redis-cluster.ts";
 import { freshPostgres, type TestStore } from "../integration/stores.ts";

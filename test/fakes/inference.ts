@@ -6,7 +6,7 @@ import type { Micros } from "../../dataplane/billing/credits.ts";
 import type { Policy, Route, Upstream } from "../../dataplane/config/schema.ts";
 import { Snapshot } from "../../dataplane/config/snapshot.ts";
 import { type Dialect, dialectPath } from "../../dataplane/dialects/dialect.ts";
-import { type AnswerBytes, joinedBytes } from "../../dataplane/inference/answer-bytes.ts";
+import { type AnswerBytes, joinedBytes } from "../../dataplane/inference/answer/answer-bytes.ts";
 import type { AnswerSink, InferenceCall } from "../../dataplane/inference/call.ts";
 import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { Cancellation } from "../../dataplane/lib/cancellation.ts";

@@ -1,6 +1,6 @@
 /** Small bodies of each dialect, and what `inspectBody` sees in them. */
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
-import { inspectBody, type Inspection } from "../../dataplane/inference/inspect-body.ts";
+import { inspectBody, type Inspection } from "../../dataplane/inference/inspect/body.ts";
 
 const basics: Record<Dialect, object> = {
   messages: { model: "m", max_tokens: 9, messages: [{ role: "user", content: "hi" }] },

@@ -1,6 +1,6 @@
 /** `serve` before one scripted upstream, which a file of tests shares and each test finds empty. */
 import { afterAll, beforeEach, expect } from "vitest";
-import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import { usageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import type { Route, Upstream } from "../../dataplane/config/schema.ts";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { sealBlob } from "../../dataplane/dialects/reasoning.ts";

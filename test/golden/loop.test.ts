@@ -6,7 +6,7 @@ import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { costMicros } from "../../dataplane/billing/price.ts";
+import { costMicros } from "../../dataplane/billing/prices/price.ts";
 import type { Route } from "../../dataplane/config/schema.ts";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { errorBody, errorStatus } from "../../dataplane/dialects/errors.ts";

@@ -2,10 +2,10 @@
 import { connect } from "node:net";
 import { gzipSync } from "node:zlib";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { applyGrant } from "../../dataplane/billing/accounts.ts";
-import type { RateLimits } from "../../dataplane/billing/held-bill.ts";
+import { applyGrant } from "../../dataplane/billing/ledger/accounts.ts";
+import type { RateLimits } from "../../dataplane/billing/holds/held-bill.ts";
 import { openBatches } from "../../dataplane/batches/start.ts";
-import { ToolRoom } from "../../dataplane/batches/tool-room.ts";
+import { ToolRoom } from "../../dataplane/batches/worker/tool-room.ts";
 import { dialectPath, dialects } from "../../dataplane/dialects/dialect.ts";
 import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";

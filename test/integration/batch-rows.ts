@@ -1,11 +1,11 @@
 /** Batches made row by row, and ends of runs that nobody ran: for tests that play what workers do, step by step. */
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
-import { claimItems, batchesInLine, type ClaimedItem } from "../../dataplane/batches/claim.ts";
+import { claimItems, batchesInLine, type ClaimedItem } from "../../dataplane/batches/worker/claim.ts";
 import type { BatchContext } from "../../dataplane/batches/context.ts";
-import type { ItemEnd } from "../../dataplane/batches/run.ts";
-import { beat } from "../../dataplane/batches/workers.ts";
-import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import type { ItemEnd } from "../../dataplane/batches/worker/run.ts";
+import { beat } from "../../dataplane/batches/worker/workers.ts";
+import { usageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";

@@ -2,7 +2,7 @@
 import { sql } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
+import { bumpKeyEpoch } from "../../dataplane/billing/ledger/accounts.ts";
 import type { Limits } from "../../dataplane/config/schema.ts";
 import type { RequestRecord } from "../../dataplane/telemetry/request-record.ts";
 import { FakeIssuer, signingKey } from "../fakes/issuer.ts";

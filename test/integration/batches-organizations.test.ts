@@ -1,7 +1,7 @@
 /** Batches of an organization that is suspended or deleted, whose keys are deleted, and whose files are its own. */
 import { sql } from "slonik";
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
-import { measureQueue } from "../../dataplane/batches/queue-depth.ts";
+import { measureQueue } from "../../dataplane/batches/worker/queue-depth.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";

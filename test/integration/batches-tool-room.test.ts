@@ -2,7 +2,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
-import { ToolRoom } from "../../dataplane/batches/tool-room.ts";
+import { ToolRoom } from "../../dataplane/batches/worker/tool-room.ts";
 import { text, toolCall } from "../fakes/upstream/script.ts";
 import { toolPolicy } from "../fakes/inference.ts";
 import { openGround, type Ground } from "./batches-ground.ts";

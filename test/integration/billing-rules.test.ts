@@ -1,11 +1,11 @@
 /**
  * The rules of service.md "Prices and billing rules", and those of rules.md §1, Money, that are seen over HTTP,
- * each in its own words. Batches (rule 6): batches-outcomes.test.ts. Prices and rounding: billing/price.test.ts.
+ * each in its own words. Batches (rule 6): batches-outcomes.test.ts. Prices and rounding: billing/prices/price.test.ts.
  */
 import { sql } from "slonik";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { usualRhythm } from "../../dataplane/billing/upkeep.ts";
+import { usualRhythm } from "../../dataplane/billing/holds/upkeep.ts";
 import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
 import { priceDefaults } from "../../operator/api/price-table.ts";

@@ -1,7 +1,7 @@
 /** Rules 2.10 and 2.18: `count_tokens` takes ids of files as an inference of the same body does. */
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { withFileReferences } from "../../dataplane/inference/file-references.ts";
+import { withFileReferences } from "../../dataplane/inference/request/file-references.ts";
 import { newLargePool } from "../../dataplane/inference/large/large-body.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
 import { ByteBudget } from "../../dataplane/lib/byte-budget.ts";

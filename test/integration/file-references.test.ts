@@ -4,7 +4,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
 import { FileStore } from "../../dataplane/files/file-store.ts";
 import { PostgresContents } from "../../dataplane/files/postgres-contents.ts";
-import { withFileReferences } from "../../dataplane/inference/file-references.ts";
+import { withFileReferences } from "../../dataplane/inference/request/file-references.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
 import type { Serve } from "../../dataplane/inference/call.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";

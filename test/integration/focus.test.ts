@@ -3,8 +3,8 @@ import { parquetReadObjects } from "hyparquet";
 import { sql } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { chargeRows } from "../../dataplane/billing/charge.ts";
-import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import { chargeRows } from "../../dataplane/billing/ledger/charge.ts";
+import { usageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import { AdminWorld, type Tenant } from "./admin-world.ts";
 import { plainPrices, request, usage } from "./money-world.ts";
 

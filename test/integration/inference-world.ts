@@ -2,7 +2,7 @@
 import type { Dispatcher } from "undici";
 import { dialectPath, dialects } from "../../dataplane/dialects/dialect.ts";
 import { inferenceRoutes } from "../../dataplane/http/routes/inference.ts";
-import { withItemReferences } from "../../dataplane/inference/item-references.ts";
+import { withItemReferences } from "../../dataplane/inference/request/item-references.ts";
 import { createServe } from "../../dataplane/inference/serve.ts";
 import { sealing } from "../../dataplane/lib/seal.ts";
 import { redisToolCache } from "../../dataplane/tools/cache.ts";

@@ -3,7 +3,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
-import { storeEnds } from "../../dataplane/batches/store-ends.ts";
+import { storeEnds } from "../../dataplane/batches/worker/store-ends.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { newId } from "../../dataplane/lib/ids.ts";
 import { costReport } from "../../dataplane/reports/cost-report.ts";

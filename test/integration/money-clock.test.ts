@@ -5,7 +5,7 @@
 import { readFileSync, readdirSync } from "node:fs";
 import type { RedisStore } from "../../dataplane/store/redis-servers.ts";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
-import { operation, shardTag, type MeterOperation } from "../../dataplane/billing/shard.ts";
+import { operation, shardTag, type MeterOperation } from "../../dataplane/billing/holds/shard.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import { freshRedis, type TestStore } from "./stores.ts";
 

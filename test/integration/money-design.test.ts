@@ -2,12 +2,12 @@
 import { sql } from "slonik";
 import { beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
-import { chargeRows } from "../../dataplane/billing/charge.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
+import { chargeRows } from "../../dataplane/billing/ledger/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
-import { operation, shardOf, shardTag, type MeterOperation } from "../../dataplane/billing/shard.ts";
-import { encodeRow } from "../../dataplane/billing/charge-text.ts";
-import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
+import { operation, shardOf, shardTag, type MeterOperation } from "../../dataplane/billing/holds/shard.ts";
+import { encodeRow } from "../../dataplane/billing/ledger/charge-text.ts";
+import { usageRow, type UsageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import { Plane, makeOrganization, request, usage, type PlaneStores } from "./money-world.ts";
 import { openStillPlane } from "./still-plane.ts";
 import { freshRedis } from "./stores.ts";

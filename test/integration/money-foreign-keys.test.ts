@@ -1,9 +1,9 @@
 /** What somebody else did to Redis, or a full memory, must not keep the charges and holds of others (rule 1.9). */
 import { afterEach, beforeAll, expect, test } from "vitest";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
-import { encodeRow } from "../../dataplane/billing/charge-text.ts";
-import { SHARDS, operation, shardOf } from "../../dataplane/billing/shard.ts";
-import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
+import { encodeRow } from "../../dataplane/billing/ledger/charge-text.ts";
+import { SHARDS, operation, shardOf } from "../../dataplane/billing/holds/shard.ts";
+import { usageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import { makeOrganization, request, usage, type Plane } from "./money-world.ts";
 import { openStillPlane } from "./still-plane.ts";
 

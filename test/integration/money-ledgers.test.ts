@@ -1,8 +1,8 @@
 /** A Redis database belongs to one ledger (rule 12.7). */
 import { sql } from "slonik";
 import { afterEach, beforeEach, expect, test } from "vitest";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
-import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
+import { shardOf, shardTag } from "../../dataplane/billing/holds/shard.ts";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";
 import { Plane, makeOrganization, request, usage } from "./money-world.ts";

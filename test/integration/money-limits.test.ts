@@ -1,15 +1,15 @@
 /** Limits of keys and projects in the meter (rules 9.1 to 9.3, 9.6), on real stores. */
 import { sql } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, test } from "vitest";
-import { bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
-import { chargeAll, chargeRows } from "../../dataplane/billing/charge.ts";
-import { readEntries } from "../../dataplane/billing/drain.ts";
-import type { CurrentKey } from "../../dataplane/billing/held-bill.ts";
+import { bumpKeyEpoch } from "../../dataplane/billing/ledger/accounts.ts";
+import { chargeAll, chargeRows } from "../../dataplane/billing/ledger/charge.ts";
+import { readEntries } from "../../dataplane/billing/holds/drain.ts";
+import type { CurrentKey } from "../../dataplane/billing/holds/held-bill.ts";
 import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import type { LimitedScope } from "../../dataplane/billing/scopes.ts";
-import { shardOf, shardTag } from "../../dataplane/billing/shard.ts";
-import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import { shardOf, shardTag } from "../../dataplane/billing/holds/shard.ts";
+import { usageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import type { LimitPeriod, Limits } from "../../dataplane/config/schema.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { newId } from "../../dataplane/lib/ids.ts";

@@ -1,7 +1,7 @@
 /** One organization with very many keys that have limits: a thousand requests at once stay exact in each of them (rule 9.1). */
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import type { LimitedScope } from "../../dataplane/billing/scopes.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { makeOrganization, Plane, request, usage } from "./money-world.ts";

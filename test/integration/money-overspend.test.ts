@@ -2,8 +2,8 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import type { FinalUsage } from "../../dataplane/billing/meter.ts";
-import { costMicros, estimateMicros } from "../../dataplane/billing/price.ts";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import { costMicros, estimateMicros } from "../../dataplane/billing/prices/price.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import type { LimitedScope } from "../../dataplane/billing/scopes.ts";
 import { TypicalOutput } from "../../dataplane/inference/typical-output.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";

@@ -5,10 +5,10 @@
 import { sql } from "slonik";
 import { expect } from "vitest";
 import { z } from "zod";
-import type { HeldBill } from "../../dataplane/billing/held-bill.ts";
-import { readLosses } from "../../dataplane/billing/ledger-losses.ts";
+import type { HeldBill } from "../../dataplane/billing/holds/held-bill.ts";
+import { readLosses } from "../../dataplane/billing/ledger/ledger-losses.ts";
 import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import type { RunLimits } from "./money-run-limits.ts";
 import type { Plane } from "./money-world.ts";
 

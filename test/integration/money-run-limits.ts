@@ -2,7 +2,7 @@
 import { sql, type DatabasePool } from "slonik";
 import { expect } from "vitest";
 import { z } from "zod";
-import type { CurrentKey } from "../../dataplane/billing/held-bill.ts";
+import type { CurrentKey } from "../../dataplane/billing/holds/held-bill.ts";
 import type { MeteredRequest } from "../../dataplane/billing/meter.ts";
 import { windowOf, type LimitedScope } from "../../dataplane/billing/scopes.ts";
 import type { LimitPeriod, Limits } from "../../dataplane/config/schema.ts";

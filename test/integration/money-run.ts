@@ -3,13 +3,13 @@
  * request; money-run-judge.ts judges what stands in the books.
  */
 import { expect } from "vitest";
-import { applyGrant, bumpKeyEpoch } from "../../dataplane/billing/accounts.ts";
-import { decodeRow } from "../../dataplane/billing/charge-text.ts";
-import { chargeRows } from "../../dataplane/billing/charge.ts";
-import { readScopeSpend } from "../../dataplane/billing/scope-spend.ts";
-import { drainedOperation, readEntries, scopesOf } from "../../dataplane/billing/drain.ts";
-import { shardOf, shardTag, type MeterOperation } from "../../dataplane/billing/shard.ts";
-import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import { applyGrant, bumpKeyEpoch } from "../../dataplane/billing/ledger/accounts.ts";
+import { decodeRow } from "../../dataplane/billing/ledger/charge-text.ts";
+import { chargeRows } from "../../dataplane/billing/ledger/charge.ts";
+import { readScopeSpend } from "../../dataplane/billing/holds/scope-spend.ts";
+import { drainedOperation, readEntries, scopesOf } from "../../dataplane/billing/holds/drain.ts";
+import { shardOf, shardTag, type MeterOperation } from "../../dataplane/billing/holds/shard.ts";
+import { usageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { allServers } from "../../dataplane/store/redis-servers.ts";
 import { redisReady } from "../../dataplane/store/redis.ts";

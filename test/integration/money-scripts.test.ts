@@ -1,14 +1,14 @@
 /** What the scripts in store/meter-*.lua promise and no request of the outside can bring about by itself. */
 import { beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
-import { accountOperation } from "../../dataplane/billing/account-loader.ts";
-import { readAccounts } from "../../dataplane/billing/accounts.ts";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
-import { chargeRows } from "../../dataplane/billing/charge.ts";
+import { accountOperation } from "../../dataplane/billing/holds/account-loader.ts";
+import { readAccounts } from "../../dataplane/billing/ledger/accounts.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
+import { chargeRows } from "../../dataplane/billing/ledger/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
-import { drainedOperation, readEntries } from "../../dataplane/billing/drain.ts";
-import { operation, shardOf, type MeterOperation, type Shard } from "../../dataplane/billing/shard.ts";
-import { decodeRow, encodeRow } from "../../dataplane/billing/charge-text.ts";
-import { usageRow } from "../../dataplane/billing/usage-row.ts";
+import { drainedOperation, readEntries } from "../../dataplane/billing/holds/drain.ts";
+import { operation, shardOf, type MeterOperation, type Shard } from "../../dataplane/billing/holds/shard.ts";
+import { decodeRow, encodeRow } from "../../dataplane/billing/ledger/charge-text.ts";
+import { usageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import { makeOrganization, request, usage, type Plane } from "./money-world.ts";
 import { openStillPlane } from "./still-plane.ts";
 

@@ -4,12 +4,12 @@ import { allServers, type RedisStore } from "../../dataplane/store/redis-servers
 import type { Redis } from "ioredis";
 import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
-import { Holds, type HoldsOptions } from "../../dataplane/billing/holds.ts";
-import { applyGrant } from "../../dataplane/billing/accounts.ts";
-import { readLedgerId } from "../../dataplane/billing/ledger-identity.ts";
+import { Holds, type HoldsOptions } from "../../dataplane/billing/holds/holds.ts";
+import { applyGrant } from "../../dataplane/billing/ledger/accounts.ts";
+import { readLedgerId } from "../../dataplane/billing/ledger/ledger-identity.ts";
 import type { FinalUsage, MeteredRequest, Observed } from "../../dataplane/billing/meter.ts";
-import { shardOf, type Shard } from "../../dataplane/billing/shard.ts";
-import { Upkeep, type Rhythm } from "../../dataplane/billing/upkeep.ts";
+import { shardOf, type Shard } from "../../dataplane/billing/holds/shard.ts";
+import { Upkeep, type Rhythm } from "../../dataplane/billing/holds/upkeep.ts";
 import type { Prices } from "../../dataplane/config/schema.ts";
 import { systemClock } from "../../dataplane/lib/clock.ts";
 import { newId } from "../../dataplane/lib/ids.ts";

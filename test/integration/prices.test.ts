@@ -6,8 +6,8 @@
 import { sql } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { z } from "zod";
-import { chargeRows } from "../../dataplane/billing/charge.ts";
-import type { UsageRow } from "../../dataplane/billing/usage-row.ts";
+import { chargeRows } from "../../dataplane/billing/ledger/charge.ts";
+import type { UsageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import type { Prices } from "../../dataplane/config/schema.ts";
 import { type Dialect, dialects } from "../../dataplane/dialects/dialect.ts";
 import { standardTier } from "../../dataplane/dialects/tiers.ts";

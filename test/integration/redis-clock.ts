@@ -1,7 +1,7 @@
 /** A step of Redis' clock: nobody can move the clock of a server here, so all that it has noted of it is moved instead. */
 import type { Redis } from "ioredis";
 
-/** In one go, so that no call comes in between. The hash tags are those of `shardTag` (billing/shard.ts). */
+/** In one go, so that no call comes in between. The hash tags are those of `shardTag` (billing/holds/shard.ts). */
 const script = `
   local by = tonumber(ARGV[1])
   for _, key in ipairs(redis.call('KEYS', '{gapura-meter-*')) do

@@ -3,7 +3,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { Redis } from "ioredis";
-import { shardTag } from "../../dataplane/billing/shard.ts";
+import { shardTag } from "../../dataplane/billing/holds/shard.ts";
 import { freePort } from "../../hack/free-port.ts";
 import { signalAll, stopProcess } from "../../hack/processes.ts";
 import { startRedis, type RedisServer } from "../../hack/redis.ts";

@@ -4,12 +4,15 @@ import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { reconcileBatches } from "../../dataplane/batches/reconcile-batches.ts";
-import { chargeRows } from "../../dataplane/billing/charge.ts";
-import { reconcileLedger } from "../../dataplane/billing/reconcile-ledger.ts";
-import { readScopeSpend } from "../../dataplane/billing/scope-spend.ts";
+import { chargeRows } from "../../dataplane/billing/ledger/charge.ts";
+import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
+import { readScopeSpend } from "../../dataplane/billing/holds/scope-spend.ts";
 import { windowOf } from "../../dataplane/billing/scopes.ts";
-import { UsageRetention, type UsageRetentionOptions } from "../../dataplane/billing/usage-retention.ts";
-import { usageRow, type UsageRow } from "../../dataplane/billing/usage-row.ts";
+import {
+  UsageRetention,
+  type UsageRetentionOptions,
+} from "../../dataplane/billing/ledger/usage-retention.ts";
+import { usageRow, type UsageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import type { Prices } from "../../dataplane/config/schema.ts";
 import { completionsUsage } from "../../dataplane/reports/completions-usage.ts";
 import { costReport } from "../../dataplane/reports/cost-report.ts";

@@ -2,7 +2,7 @@
 import { sql } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { z } from "zod";
-import { wrongHours } from "../../dataplane/billing/reconcile-ledger.ts";
+import { wrongHours } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import { registry } from "../../dataplane/telemetry/metrics.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { AdminWorld, type Tenant } from "./admin-world.ts";

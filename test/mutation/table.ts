@@ -1,13 +1,16 @@
 /** Files whose mistakes cost most, and the tests that have to find them: money, codecs, the guard of the network. */
 export const suites: Readonly<Record<string, readonly string[]>> = {
-  "dataplane/billing/price.ts": ["dataplane/billing/price.test.ts", "test/prices.law.test.ts"],
-  "dataplane/billing/scaled-prices.ts": ["dataplane/billing/price.test.ts", "test/prices.law.test.ts"],
-  "dataplane/billing/charge-text.ts": ["dataplane/billing/charge-text.test.ts"],
-  "dataplane/billing/kept-charges.ts": ["dataplane/billing/kept-charges.test.ts"],
+  "dataplane/billing/prices/price.ts": ["dataplane/billing/prices/price.test.ts", "test/prices.law.test.ts"],
+  "dataplane/billing/prices/scaled-prices.ts": [
+    "dataplane/billing/prices/price.test.ts",
+    "test/prices.law.test.ts",
+  ],
+  "dataplane/billing/ledger/charge-text.ts": ["dataplane/billing/ledger/charge-text.test.ts"],
+  "dataplane/billing/holds/kept-charges.ts": ["dataplane/billing/holds/kept-charges.test.ts"],
   "dataplane/billing/scopes.ts": ["dataplane/billing/scopes.test.ts"],
   "dataplane/billing/credits.ts": ["dataplane/billing/credits.test.ts"],
-  "dataplane/billing/held-bill.ts": ["dataplane/billing/held-bill.test.ts"],
-  "dataplane/billing/rate-limits.ts": ["dataplane/billing/rate-limits.test.ts"],
+  "dataplane/billing/holds/held-bill.ts": ["dataplane/billing/holds/held-bill.test.ts"],
+  "dataplane/billing/holds/rate-limits.ts": ["dataplane/billing/holds/rate-limits.test.ts"],
   "dataplane/billing/token-usage.ts": ["dataplane/billing/token-usage.test.ts"],
   "dataplane/config/find-route.ts": ["dataplane/config/find-route.test.ts"],
   "dataplane/dialects/usage.ts": [

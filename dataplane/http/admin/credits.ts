@@ -1,8 +1,8 @@
 /** `/v1/organization/credits`: what an organization was granted, has used, and keeps. Source: rule 5.18. */
 import type { DatabasePool } from "slonik";
 import { creditsText } from "../../billing/credits.ts";
-import { readGrants } from "../../billing/grants.ts";
-import type { Holds } from "../../billing/holds.ts";
+import { readGrants } from "../../billing/ledger/grants.ts";
+import type { Holds } from "../../billing/holds/holds.ts";
 import { storageOf, type StorageLimits } from "../../files/storage.ts";
 import { isoSeconds } from "../../lib/unix-time.ts";
 import { callerOf, type Routes } from "../route.ts";

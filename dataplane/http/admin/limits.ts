@@ -1,8 +1,8 @@
 /** Limits and their standings as the admin API reads and shows them (rules 9.4, 9.5). */
 import { z } from "zod";
 import { creditsText, parseCredits } from "../../billing/credits.ts";
-import type { Holds } from "../../billing/holds.ts";
-import type { Standing } from "../../billing/standings.ts";
+import type { Holds } from "../../billing/holds/holds.ts";
+import type { Standing } from "../../billing/holds/standings.ts";
 import { amountOf, anewText, type LimitedScope } from "../../billing/scopes.ts";
 import { limitPeriods, type Limits } from "../../config/schema.ts";
 import type { ApiKey } from "../../identity/keys.ts";

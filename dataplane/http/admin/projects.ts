@@ -3,7 +3,7 @@
  * Source: service.md "Project", rules 5.1, 5.6, 5.7, dialects.md §A4, §A9, §G.
  */
 import type { CommonQueryMethods, DatabasePool } from "slonik";
-import type { Holds } from "../../billing/holds.ts";
+import type { Holds } from "../../billing/holds/holds.ts";
 import { findProject, readProjectIds, readProjects, type Project } from "../../identity/projects.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";

@@ -1,7 +1,7 @@
 /** `/v1/batches`. Source: service.md "Batch", rules 4.9–4.12, dialects.md §A8. */
 import type { Batch } from "../../batches/batch.ts";
 import { cancelBatch } from "../../batches/cancel.ts";
-import { createFromFile, readFileBatchRequest } from "../../batches/create-from-file.ts";
+import { createFromFile, readFileBatchRequest } from "../../batches/create/create-from-file.ts";
 import type { BatchContext } from "../../batches/context.ts";
 import { findBatch, listBatches } from "../../batches/find.ts";
 import { dialectPath } from "../../dialects/dialect.ts";

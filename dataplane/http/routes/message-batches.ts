@@ -2,7 +2,7 @@
 import type { FastifyRequest } from "fastify";
 import { RETENTION_MS, type Batch } from "../../batches/batch.ts";
 import { cancelBatch } from "../../batches/cancel.ts";
-import { createFromRequests } from "../../batches/create-from-requests.ts";
+import { createFromRequests } from "../../batches/create/create-from-requests.ts";
 import { deleteBatch } from "../../batches/delete.ts";
 import type { BatchContext } from "../../batches/context.ts";
 import { findBatch, listBatches } from "../../batches/find.ts";

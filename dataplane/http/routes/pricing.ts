@@ -1,5 +1,5 @@
 /** What a model costs, in credits, for its entry in `/v1/models`. Pure. */
-import { pricesAt } from "../../billing/price.ts";
+import { pricesAt } from "../../billing/prices/price.ts";
 import type { Prices, Rates } from "../../config/schema.ts";
 
 const ratesOf = (rates: Rates) => ({

@@ -23,21 +23,21 @@ import {
   plainConversion,
   type ConversionFacts,
   type Written,
-} from "../conversion.ts";
-import { beginning } from "../conversation-key.ts";
-import { forCountUpstream } from "../count-body.ts";
-import { relayBody, type RelayBody, type RelayWishes } from "../edits.ts";
-import { putFiles, type InlineFile } from "../put-files.ts";
-import { inspectBody, type EditPlaces, type RemoteInspection, type Inspection } from "../inspect-body.ts";
+} from "../request/conversion.ts";
+import { beginning } from "../request/conversation-key.ts";
+import { forCountUpstream } from "../request/count-body.ts";
+import { relayBody, type RelayBody, type RelayWishes } from "../request/edits.ts";
+import { putFiles, type InlineFile } from "../request/put-files.ts";
+import { inspectBody, type EditPlaces, type RemoteInspection, type Inspection } from "../inspect/body.ts";
 import {
   OpenLoop,
   type LoopBeginning,
   type LoopFacts,
   type LoopWishes,
   type LoopWritten,
-} from "../open-loop.ts";
-import { judgedFields } from "../refuse.ts";
-import { bodyWithoutReasoning } from "../rejected-reasoning.ts";
+} from "../with-tools/open-loop.ts";
+import { judgedFields } from "../request/refuse.ts";
+import { bodyWithoutReasoning } from "../upstream-refusals/rejected-reasoning.ts";
 
 /** What of a route the edits of a relayed body need. */
 export type RelayRoute = Pick<Route, "model" | "capabilities" | "limits">;

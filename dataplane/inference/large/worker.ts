@@ -4,7 +4,7 @@ import { parentPort, workerData } from "node:worker_threads";
 import { sealing, type OrganizationSealer, type SealKey } from "../../lib/seal.ts";
 import { stepBack } from "../../lib/step-back.ts";
 import type { WorkDone } from "../../lib/worker-pool.ts";
-import { boundedSealer } from "../sealed-reasoning.ts";
+import { boundedSealer } from "../request/sealed-reasoning.ts";
 import { jobs, toldError, transferred, type Answer, type JobName, type ToldError } from "./jobs.ts";
 
 export interface JobMessage {

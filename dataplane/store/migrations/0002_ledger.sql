@@ -1,7 +1,7 @@
 -- The ledger (design.md §5, §6): what organizations were granted, what each request used and what it cost.
 -- Amounts are micro-credits (10^-6 credit). balance = grants − usage − dead letters − lost; the account row is only its running sum.
 
--- Which ledger this is, so that a Redis that belongs to another one is told (billing/ledger-identity.ts). A copy or a
+-- Which ledger this is, so that a Redis that belongs to another one is told (billing/ledger/ledger-identity.ts). A copy or a
 -- restored backup of a ledger has its id; that it is not the one that Redis knows is told by `ledger_word`.
 create table ledger (
   singleton boolean primary key default true check (singleton),
@@ -184,7 +184,7 @@ select make_usage_partitions();
 
 -- Charges that `usage` refuses (a sum out of range, text that Postgres cannot hold), and rows in a form that the
 -- release at hand cannot read. They are charged to their account all the same: balance = grants − usage − dead letters.
--- Data planes try them again (billing/retry-dead-letters.ts); `npm run reconcile` names each.
+-- Data planes try them again (billing/ledger/retry-dead-letters.ts); `npm run reconcile` names each.
 create table dead_letters (
   -- The request's; of a row that cannot be read or not be told from others, the SHA-256 of its text.
   id text primary key,
@@ -201,7 +201,7 @@ create table dead_letters (
 );
 
 -- What a ledger that lost its last transactions, or was restored, owes to its books: charges that Redis knows by their
--- sum alone (billing/ledger-guard.ts). They are charged to their account: balance = grants − usage − dead letters − lost. A row
+-- sum alone (billing/holds/ledger-guard.ts). They are charged to their account: balance = grants − usage − dead letters − lost. A row
 -- that a data plane still has takes its part away again. `npm run reconcile` names each.
 create table ledger_losses (
   organization_id text primary key,

@@ -1,7 +1,7 @@
--- Charging in one statement (dataplane/billing/ledger.ts): rows come as values of a type, which Postgres reads in a fifth of
+-- Charging in one statement (dataplane/billing/ledger/ledger.ts): rows come as values of a type, which Postgres reads in a fifth of
 -- the time that JSON takes, and neither the data plane nor the wire spells each of their columns out.
 
--- A charged row on its way to `usage`, in the order of its words (billing/charge-text.ts).
+-- A charged row on its way to `usage`, in the order of its words (billing/ledger/charge-text.ts).
 create type charge as (
   -- Of the form: 1.
   v smallint,

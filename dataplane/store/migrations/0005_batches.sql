@@ -28,7 +28,7 @@ create table batches (
   metadata text,
   -- Model of the first request.
   model text,
-  -- Of all requests, where they are few (batches/items.ts): workers need not look at its requests while none of these is
+  -- Of all requests, where they are few (batches/create/items.ts): workers need not look at its requests while none of these is
   -- asked. null: there are more, or some request names none.
   models text[],
   input_file_id text,

@@ -1,4 +1,4 @@
--- Months of usage that are closed (dataplane/billing/usage-retention.ts; rule 12.5): what is older than RETENTION_USAGE
+-- Months of usage that are closed (dataplane/billing/ledger/usage-retention.ts; rule 12.5): what is older than RETENTION_USAGE
 -- is kept as sums by day, and its rows stand apart in a table of their own, `usage_2026_03`, or are gone.
 -- Each step is one call of close_usage in a transaction of its own; what it does next stands in these tables, so that
 -- any data plane goes on where another one stopped.

@@ -1,0 +1,129 @@
+/** The requests of a batch on their way into Postgres: a few MiB a statement, whatever the batch's size. */
+import { sql, type CommonQueryMethods } from "slonik";
+import type { Room } from "../../files/storage.ts";
+import type { NewId } from "../../lib/ids.ts";
+import { MOST_MODEL_NAME } from "../../lib/names.ts";
+import { timestamp } from "../../store/timestamp.ts";
+
+const ROWS_AT_ONCE = 1_000;
+const BYTES_AT_ONCE = 4 * 1024 * 1024;
+/** Models that a batch knows of its items. */
+const MOST_MODELS = 16;
+
+export interface NewItem {
+  /** As a JSON string literal. */
+  readonly customId: string;
+  readonly body: Buffer;
+  /** As the body names it; undefined: it names none, or not by a text. */
+  readonly model: string | undefined;
+}
+
+/** Gathers items and stores them in portions, in order. */
+export class ItemWriter {
+  readonly #db: CommonQueryMethods;
+  readonly #batchId: string;
+  readonly #newId: NewId;
+  readonly #now: number;
+  #waiting: NewItem[] = [];
+  #waitingBytes = 0;
+  /** Bytes of all requests so far. */
+  bytes = 0;
+  readonly #room: Room | null;
+  #stored = 0;
+  /** Of the first item that names one. */
+  model: string | null = null;
+  /** Of all items; null: more than `MOST_MODELS`, or some item names none. */
+  #models: Set<string> | null = new Set();
+
+  /** @param room null: there is room for all of them already. */
+  constructor(db: CommonQueryMethods, batchId: string, newId: NewId, now: number, room: Room | null = null) {
+    this.#db = db;
+    this.#batchId = batchId;
+    this.#newId = newId;
+    this.#now = now;
+    this.#room = room;
+  }
+
+  /** Items added so far. */
+  get count(): number {
+    return this.#stored + this.#waiting.length;
+  }
+
+  /** Of the items that are not stored yet. */
+  get waitingBytes(): number {
+    return this.#waitingBytes;
+  }
+
+  /** The models of all items that are stored, where they are few and each names one; for `batches.models`. */
+  get models() {
+    return this.#models === null ? null : sql.array([...this.#models], "text");
+  }
+
+  async add(item: NewItem): Promise<void> {
+    this.#waiting.push(item);
+    this.#waitingBytes += item.body.length;
+    this.bytes += item.body.length;
+    if (this.#waiting.length >= ROWS_AT_ONCE || this.#waitingBytes >= BYTES_AT_ONCE) await this.flush();
+  }
+
+  async flush(): Promise<void> {
+    const items = this.#waiting;
+    if (items.length === 0) return;
+    await this.#room?.fit(this.bytes);
+    this.#waiting = [];
+    this.#waitingBytes = 0;
+    const models = items.map(({ model }) => modelName(model));
+    this.model ??= models.find((model) => model !== null) ?? null;
+    for (const model of models) {
+      if (model !== null) this.#models?.add(model);
+      if (model === null || (this.#models?.size ?? 0) > MOST_MODELS) this.#models = null;
+    }
+    // Sent as one value and cut apart by Postgres: an array of them would be twice as large on the wire.
+    const blob = sql.binary(Buffer.concat(items.map(({ body }) => body)));
+    let offset = 1;
+    const offsets = items.map(({ body }) => (offset += body.length) - body.length);
+    const array = (values: readonly (string | number | null)[], type: string) => sql.array([...values], type);
+    await this.#db.query(sql.unsafe`
+      insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, model, body)
+      select ${this.#batchId}, item.number, item.custom_id, item.request_id, ${timestamp(this.#now)}, item.model,
+        substring(${blob}::bytea from item.start for item.length)
+      from unnest(
+        ${array(
+          items.map((_, index) => this.#stored + index),
+          "int4",
+        )},
+        ${array(
+          items.map(({ customId }) => customId),
+          "text",
+        )},
+        ${array(
+          items.map(() => this.#newId("req")),
+          "text",
+        )},
+        ${array(models, "text")},
+        ${array(offsets, "int4")},
+        ${array(
+          items.map(({ body }) => body.length),
+          "int4",
+        )}
+      ) as item (number, custom_id, request_id, model, start, length)
+    `);
+    this.#stored += items.length;
+  }
+}
+
+/** null: no model has such a name. What is wrong with it is told when the item runs. */
+const modelName = (text: string | undefined): string | null =>
+  text !== undefined && text.length <= MOST_MODEL_NAME && /^[\x20-\x7e]+$/.test(text) ? text : null;
+
+/** Takes a batch's items away, in portions: one statement over thousands of large rows could time out. */
+export async function removeItems(db: CommonQueryMethods, batchId: string): Promise<void> {
+  for (;;) {
+    const { rowCount } = await db.query(sql.unsafe`
+      delete from batch_items where batch_id = ${batchId} and number in (
+        select number from batch_items where batch_id = ${batchId} order by number limit 1000
+      )
+    `);
+    if (rowCount === 0) return;
+  }
+}

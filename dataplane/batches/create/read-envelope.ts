@@ -1,0 +1,19 @@
+/** Reads what stands around a batch's request, a long one in another thread (rule 7.3). */
+import { LargeBody, INSPECT_HERE_BYTES } from "../../inference/large/large-body.ts";
+import { Cancellation } from "../../lib/cancellation.ts";
+import { readJsonFields, type FieldsRead } from "../../lib/json-fields.ts";
+import type { BatchContext } from "../context.ts";
+
+/** @returns the bytes too: those that were given may have been handed over. */
+export async function readEnvelope(
+  { large: pool }: Pick<BatchContext, "large">,
+  organizationId: string,
+  bytes: Buffer,
+  names: readonly string[],
+): Promise<{ readonly bytes: Buffer; readonly read: FieldsRead }> {
+  if (pool === null || bytes.length <= INSPECT_HERE_BYTES)
+    return { bytes, read: readJsonFields(bytes, names) };
+  const large = new LargeBody(pool, organizationId, new Cancellation(), bytes);
+  const read = await large.do("fields", { names });
+  return { bytes: large.bytes, read };
+}

@@ -1,0 +1,145 @@
+/**
+ * Reads a batch's input file: line by line into items, or into the reasons why none of it runs (rule 4.10).
+ * Any worker may do it; one that dies in the middle leaves rows that the next one takes away first.
+ */
+import { sql } from "slonik";
+import { z } from "zod";
+import { countStorage } from "../../files/storage.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { BODY_LIMIT } from "../../lib/body-limits.ts";
+import { timestamp } from "../../store/timestamp.ts";
+import { MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "../batch.ts";
+import { checkLine, lineFields, lineText, type InputError } from "./check-line.ts";
+import { CustomIds } from "./custom-ids.ts";
+import type { BatchContext } from "../context.ts";
+import { ItemWriter, removeItems } from "./items.ts";
+import { readLines } from "./read-lines.ts";
+import { readEnvelope } from "./read-envelope.ts";
+import { reachedBatchStep } from "../steps.ts";
+
+/** Room for the other fields around a request of the largest size. */
+const MAX_LINE_BYTES = MAX_ITEM_BYTES + 1024 * 1024;
+/** Further bad lines are not named. */
+const MAX_ERRORS = 1_000;
+
+/** The batch must be this worker's, in state `validating`. A cancel that came meanwhile stands (rule 4.11). */
+export async function validate(context: BatchContext, batch: Batch): Promise<void> {
+  const { pool } = context;
+  if (!(await clearEarlierTry(context, batch))) return;
+  const writer = new ItemWriter(pool, batch.id, context.newId, batch.createdAt);
+  const errors = await readInput(context, batch, writer);
+  reachedBatchStep("validate.stored");
+  if (errors.length === 0) await begin(context, batch, writer);
+  // What was stored of it is swept: the items of a worker that was taken for dead may be another one's by now.
+  else await fail(context, batch, errors);
+  reachedBatchStep("validate.done");
+}
+
+/** @returns whether the batch is still this worker's. Nobody takes it over while the rows go. */
+async function clearEarlierTry({ pool }: BatchContext, { id, claim }: Batch): Promise<boolean> {
+  return await pool.transaction(async (transaction) => {
+    const { rowCount } = await transaction.query(sql.unsafe`
+      select from batches where id = ${id} and state = 'validating' and claim = ${claim} for update
+    `);
+    if (rowCount > 0) await removeItems(transaction, id);
+    return rowCount > 0;
+  });
+}
+
+async function begin(
+  { pool, clock, wake }: BatchContext,
+  { id, claim }: Batch,
+  writer: ItemWriter,
+): Promise<void> {
+  await pool.transaction(async (transaction) => {
+    const cancelled = await transaction.maybeOneFirst(sql.type(z.object({ cancelled: z.boolean() }))`
+      update batches set state = 'in_progress', total = ${writer.count}, model = ${writer.model}, models = ${writer.models},
+        worker = null, claim = null,
+        in_progress_at = case when cancel_initiated_at is null then ${timestamp(clock.now())} end
+      where id = ${id} and state = 'validating' and claim = ${claim}
+      returning cancel_initiated_at is not null as cancelled
+    `);
+    if (cancelled !== true) return;
+    const { rowCount } = await transaction.query(sql.unsafe`
+      update batch_items set state = 'canceled', body = null where batch_id = ${id} and state = 'waiting'
+    `);
+    await transaction.query(sql.unsafe`update batches set canceled = ${rowCount} where id = ${id}`);
+  });
+  wake();
+}
+
+async function fail(
+  { pool, clock }: BatchContext,
+  { id, claim, organizationId }: Batch,
+  errors: InputError[],
+): Promise<void> {
+  const text = JSON.stringify(errors);
+  const bytes = Buffer.byteLength(text);
+  await pool.transaction(async (transaction) => {
+    const { rowCount } = await transaction.query(sql.unsafe`
+      update batches set state = 'ended', worker = null, claim = null, ended_at = ${timestamp(clock.now())}, errors = ${text},
+        outcome = case when cancel_initiated_at is null then 'failed' else 'cancelled' end, stored_bytes = stored_bytes + ${bytes}
+      where id = ${id} and state = 'validating' and claim = ${claim}
+    `);
+    if (rowCount > 0) await countStorage(transaction, organizationId, { bytes, files: 0 });
+  });
+}
+
+async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter): Promise<InputError[]> {
+  const { files } = context;
+  const errors: InputError[] = [];
+  const held = context.bodies.lease(batch.organizationId);
+  const ofFile = (code: string, message: string) => [{ code, message, param: "input_file_id", line: null }];
+  try {
+    const file = await files.get(batch.organizationId, batch.inputFileId ?? "");
+    if (file.sizeBytes > MAX_BATCH_BYTES) {
+      return ofFile(
+        "input_file_too_large",
+        `The input file is larger than ${MAX_BATCH_BYTES / 1024 ** 2} MiB.`,
+      );
+    }
+    const customIds = new CustomIds();
+    let requests = 0;
+    for await (const { number, bytes } of readLines(files.read(file), MAX_LINE_BYTES)) {
+      if (bytes === null) {
+        errors.push({
+          code: "request_too_large",
+          message: `The line is larger than ${BODY_LIMIT}. (line ${number})`,
+          param: "body",
+          line: number,
+        });
+        continue;
+      }
+      // Counted, not waited for: these bytes are in memory already, and leave the less room for others.
+      held.release();
+      held.count(bytes.length + writer.waitingBytes);
+      const text = lineText(bytes, number);
+      const line = await readEnvelope(context, batch.organizationId, text, lineFields);
+      const checked = checkLine(line.bytes, number, batch.dialect, customIds, line.read);
+      if (checked.kind === "blank") continue;
+      requests += 1;
+      if (requests > MAX_REQUESTS) {
+        errors.push({
+          code: "too_many_requests_in_batch",
+          message: `A batch may have at most ${MAX_REQUESTS} requests. (line ${number})`,
+          param: null,
+          line: number,
+        });
+        break;
+      }
+      if (checked.kind === "invalid") errors.push(checked.error);
+      // Once a line is bad nothing will run: the rest is only judged.
+      else if (errors.length === 0) await writer.add(checked.item);
+      if (errors.length >= MAX_ERRORS) break;
+    }
+    if (requests === 0 && errors.length === 0) return ofFile("empty_file", "The input file has no requests.");
+    if (errors.length === 0) await writer.flush();
+    return errors;
+  } catch (error) {
+    // Deleted or expired since the batch was made.
+    if (!(error instanceof ApiError) || error.kind.status !== 404) throw error;
+    return ofFile("input_file_not_found", "The input file no longer exists.");
+  } finally {
+    held.release();
+  }
+}

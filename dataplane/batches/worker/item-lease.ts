@@ -1,0 +1,43 @@
+import type { BodyLease } from "../../inference/call.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import type { ByteBudget, ByteLease } from "../../lib/byte-budget.ts";
+
+/** What the error of an item says to programs that waited for room until it might not begin any more. */
+export const NOT_BEGUN = { reserved: "room" } as const;
+
+/** The bytes that one item holds: its body where that is counted, and the files that its run puts into it (rule 7.2). */
+export class ItemLease implements BodyLease {
+  readonly #bodies: Pick<ByteBudget, "whenRoom">;
+  readonly #organizationId: string;
+  readonly #mayBegin: () => Promise<boolean>;
+  #lease: ByteLease | null = null;
+
+  /** @param mayBegin asked once the item has its room, for which it may have waited long. */
+  constructor(
+    bodies: Pick<ByteBudget, "whenRoom">,
+    organizationId: string,
+    mayBegin: () => Promise<boolean>,
+  ) {
+    this.#bodies = bodies;
+    this.#organizationId = organizationId;
+    this.#mayBegin = mayBegin;
+  }
+
+  /**
+   * Waits for room while the item holds nothing. Later it may not, as others may wait for what it holds.
+   * @throws ApiError 503 without room then: the item is run again; with the cause NOT_BEGUN where it may not begin any more.
+   */
+  async take(bytes: number): Promise<void> {
+    if (this.#lease !== null) {
+      this.#lease.take(bytes);
+      return;
+    }
+    this.#lease = await this.#bodies.whenRoom(this.#organizationId, bytes);
+    if (!(await this.#mayBegin()))
+      throw new ApiError("unavailable", "The batch runs nothing more.", { cause: NOT_BEGUN });
+  }
+
+  release(): void {
+    this.#lease?.release();
+  }
+}

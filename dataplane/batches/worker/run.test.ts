@@ -1,0 +1,131 @@
+import { pino } from "pino";
+import { describe, expect, test } from "vitest";
+import {
+  RecordingMeter,
+  routeTo,
+  snapshotOf,
+  toolPolicy,
+  upstreamOf,
+} from "../../../test/fakes/inference.ts";
+import { serveOneUpstream } from "../../../test/fakes/one-upstream.ts";
+import { sampleRouting, sampleSnapshot } from "../../../test/fakes/sample-snapshot.ts";
+import { toolCall } from "../../../test/fakes/upstream/script.ts";
+import { withFaults } from "../../../test/fakes/upstream/server.ts";
+import type { UsageRow } from "../../billing/ledger/usage-row.ts";
+import { modelNotFound } from "../../config/find-route.ts";
+import type { ClaimedItem } from "./claim.ts";
+import { runItem, type RunServices } from "./run.ts";
+import { ToolRoom } from "./tool-room.ts";
+
+const item: ClaimedItem = {
+  batchId: "msgbatch_1",
+  number: 0,
+  claim: "00000000-0000-4000-8000-000000000000",
+  customId: '"a"',
+  requestId: "req_1",
+  acceptedAt: 0,
+  model: "alpha",
+  body: Buffer.from("{}"),
+  bodyBytes: 2,
+  faults: 0,
+  ownFaults: 0,
+  losses: 0,
+  firstFaultAt: null,
+  organizationId: "org_acme",
+  projectId: "default",
+  keyId: "apikey_1",
+  createdAt: 0,
+  expiresAt: 1_000_000,
+  form: "messages",
+  dialect: "messages",
+  headers: "{}",
+};
+
+/** What the tools of a test do. */
+let runTool = (): Promise<{ kind: "hits"; hits: []; posts: 0; profiles: 0 }> =>
+  Promise.reject(new Error("unset"));
+const { fake, serve } = await serveOneUpstream(() => runTool());
+
+describe("rule 4.5: a tool loop ends within the route's request time-out from the end of its batch", () => {
+  const search = toolCall("web_search", { query: "gates" });
+  const asked = { model: "public-model", max_tokens: 100, messages: [{ role: "user", content: "Hi" }] };
+  const withTools = {
+    messages: { ...asked, tools: [{ type: "web_search_20250305", name: "web_search" }] },
+    chat: { ...asked, web_search_options: {} },
+  };
+  /** Its batch ends at once. @returns its line. */
+  const runLate = async (dialect: keyof typeof withTools = "messages") => {
+    const body = Buffer.from(JSON.stringify(withTools[dialect]));
+    const route = routeTo([upstreamOf(fake.url, "messages")], {
+      toolPolicy: "test/default",
+      timeouts: { connectMs: 1_000, firstByteMs: null, streamIdleMs: 2_000, requestMs: 3_000 },
+    });
+    const services: RunServices = {
+      serve,
+      meterFor: (_claim, onRow) => {
+        const meter = new RecordingMeter();
+        meter.onSettle = async () => onRow({} as UsageRow, async () => {});
+        return meter;
+      },
+      snapshot: () => snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }, "org_acme"),
+      limitsOf: () => Promise.resolve({ limits: [], keyEpoch: 1 }),
+      toolRoom: new ToolRoom({ admit: () => Promise.resolve(true) }),
+      log: pino({ level: "silent" }),
+      clock: { now: () => Date.now() },
+      random: () => 0,
+      succeededSince: () => false,
+    };
+    const begun = performance.now();
+    const form = dialect === "messages" ? "messages" : "openai";
+    const late = { ...item, model: "public-model", dialect, form, body, expiresAt: Date.now() } as const;
+    const end = await runItem(services, late, body, { take: () => {} });
+    expect(performance.now() - begun).toBeLessThan(6_000);
+    if (end.kind !== "over") throw new Error(`it ended ${end.kind}`);
+    return JSON.parse(end.line.toString()) as unknown;
+  };
+  const paused = { result: { type: "succeeded", message: { stop_reason: "pause_turn" } } };
+
+  test("however many calls it makes, each in its time", async () => {
+    runTool = () => Promise.resolve({ kind: "hits", hits: [], posts: 0, profiles: 0 });
+    fake.next(...Array.from({ length: 8 }, () => withFaults(search, { delayHeadersMs: 1_000 })));
+    expect(await runLate()).toMatchObject(paused);
+    expect(fake.requests.length).toBeLessThanOrEqual(4);
+  });
+
+  test("also while a call of a tool waits for room", async () => {
+    runTool = () => new Promise(() => {});
+    fake.next(search);
+    expect(await runLate()).toMatchObject(paused);
+    expect(fake.requests).toHaveLength(1);
+  });
+
+  test("where no answer can pause, the result says that the time was over", async () => {
+    runTool = () => new Promise(() => {});
+    fake.next(search);
+    const message = "The time of the batch was over before the answer was whole.";
+    expect(await runLate("chat")).toMatchObject({ error: { code: "upstream_error", message } });
+  });
+});
+
+const unserved: RunServices = {
+  // As serving does when it knows nobody of that name.
+  serve: () => Promise.reject(modelNotFound("alpha")),
+  meterFor: () => ({ open: () => Promise.reject(new Error("nobody is charged")) }),
+  snapshot: () => sampleSnapshot(sampleRouting(1, { organizations: [] })),
+  limitsOf: () => Promise.resolve({ limits: [], keyEpoch: 1 }),
+  toolRoom: new ToolRoom({ admit: () => Promise.resolve(true) }),
+  log: pino({ level: "silent" }),
+  clock: { now: () => 0 },
+  random: () => 0,
+  succeededSince: () => false,
+};
+
+test("rule 4.5: an item whose organization has just left the snapshot, or is not back in it yet, waits", async () => {
+  const end = await runItem(unserved, item, Buffer.from("{}"), { take: () => {} });
+  expect(end).toEqual({ kind: "again", waitMs: 1_000, because: "stores" });
+});
+
+test("headers that cannot be read are a fault of the run, which throws nothing", async () => {
+  const end = await runItem(unserved, { ...item, headers: "{" }, Buffer.from("{}"), { take: () => {} });
+  expect(end).toMatchObject({ kind: "fault" });
+});

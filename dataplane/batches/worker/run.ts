@@ -1,0 +1,257 @@
+/** Runs one item: the same way as a live request, with the answer kept instead of sent (service.md "Batches"). */
+import type { Logger } from "pino";
+import type { Bill, Meter } from "../../billing/meter.ts";
+import type { Holds } from "../../billing/holds/holds.ts";
+import type { UsageRow } from "../../billing/ledger/usage-row.ts";
+import { findRoute } from "../../config/find-route.ts";
+import type { Snapshot } from "../../config/snapshot.ts";
+import { dialectPath } from "../../dialects/dialect.ts";
+import { dialectErrorFamily, errorStatus } from "../../dialects/errors.ts";
+import { type AnswerBytes, joinedBytes } from "../../inference/answer/answer-bytes.ts";
+import type { AnswerSink, BodyLease, InferenceCall, Serve } from "../../inference/call.ts";
+import { rememberRefused } from "../../inference/refused-call.ts";
+import type { Principal } from "../../identity/principal.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { apiErrorOf } from "../../store/store-away.ts";
+import type { Clock } from "../../lib/clock.ts";
+import { Cancellation } from "../../lib/cancellation.ts";
+import { Shutdown } from "../../lib/shutdown.ts";
+import { requestRecord, type RequestRecords } from "../../telemetry/request-record.ts";
+import { newRequestSummary } from "../../telemetry/request-summary.ts";
+import { startRequestSpan, endSpan } from "../../telemetry/trace.ts";
+import type { ClaimedItem } from "./claim.ts";
+import { NOT_BEGUN } from "./item-lease.ts";
+import { isUpstreamRefusal, judgeRun, type RunVerdict } from "./outcome.ts";
+import { TOOLS_IN_USE, type ToolRoom } from "./tool-room.ts";
+import { erroredLine, succeededLine } from "../lines.ts";
+
+export interface RunServices {
+  readonly serve: Serve;
+  /** `Holds.forItem`. */
+  readonly meterFor: Holds["forItem"];
+  readonly snapshot: () => Snapshot;
+  /** `KeyDirectory.limitsOf`. */
+  readonly limitsOf: (keyId: string, projectId: string) => Promise<Pick<Principal, "limits" | "keyEpoch">>;
+  readonly toolRoom: ToolRoom;
+  readonly log: Logger;
+  readonly clock: Clock;
+  readonly random: () => number;
+  /** Keeps what is known of each run; absent where none are kept. */
+  readonly records?: RequestRecords;
+  /** Other items of the item's route went well since then, Unix milliseconds. */
+  readonly succeededSince: (item: ClaimedItem, since: number) => boolean;
+}
+
+/** What is to be stored of a run. */
+export type ItemEnd =
+  | {
+      readonly kind: "over";
+      readonly state: "succeeded" | "errored";
+      /** An upstream answered, if only to refuse it. */
+      readonly answered: boolean;
+      readonly line: Buffer;
+      /** What it cost; null: nothing. */
+      readonly row: UsageRow | null;
+      /** Gives the hold back where the row turns out not to be this worker's to charge. */
+      readonly release: () => Promise<void>;
+    }
+  | Exclude<RunVerdict, { kind: "errored" }>;
+
+/** Never throws. */
+export async function runItem(
+  services: RunServices,
+  item: ClaimedItem,
+  body: Buffer,
+  bodyLease: BodyLease,
+): Promise<ItemEnd> {
+  const charge = new ItemCharge(services.meterFor, item.claim);
+  const sink = new KeptAnswer();
+  const summary = newRequestSummary(startRequestSpan("batch item", {}));
+  const log = services.log.child({ batch: item.batchId });
+  let headers: InferenceCall["headers"] = {};
+  let error: ApiError | null = null;
+  let endTools = (_isWell: boolean): void => {};
+  const startedAt = performance.now();
+  const waitedFor = new Shutdown();
+  let timer: NodeJS.Timeout | undefined;
+  try {
+    headers = JSON.parse(item.headers) as InferenceCall["headers"];
+    const snapshot = services.snapshot();
+    // It was taken from the snapshot a moment before Postgres knew, or is back in Postgres before it is here: it waits (rule 4.5).
+    if (snapshot.organization(item.organizationId) === undefined) throw organizationGone();
+    const limits = await services.limitsOf(item.keyId, item.projectId);
+    timer = setTimeout(() => waitedFor.tell(), timeLeft(snapshot, item, services.clock.now()));
+    await services.serve({
+      id: item.requestId,
+      acceptedAt: item.acceptedAt,
+      dialect: item.dialect,
+      body,
+      bodyLease,
+      headers,
+      principal: {
+        kind: "inference",
+        keyId: item.keyId,
+        keyName: "",
+        expiresAt: null,
+        organizationId: item.organizationId,
+        projectId: item.projectId,
+        ...limits,
+      },
+      snapshot,
+      meter: charge.meter,
+      batchId: item.batchId,
+      beginTools: (limits) => {
+        endTools = services.toolRoom.begin(item.organizationId, limits);
+      },
+      sink,
+      shutdown: waitedFor,
+      log,
+      summary,
+    });
+    if (!sink.ended || sink.status !== 200) throw new Error(`serving ended with status ${sink.status}`);
+  } catch (fault) {
+    if (!(fault instanceof ApiError))
+      log.error({ request_id: item.requestId, err: fault }, "a batch item failed unexpectedly");
+    rememberRefused({ body, headers, summary });
+    error = apiErrorOf(fault);
+  } finally {
+    clearTimeout(timer);
+  }
+  endTools(error === null);
+  summary.errorCode = error?.code ?? summary.errorCode;
+  endSpan(summary.span, {}, error?.code ?? null);
+  const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);
+  const verdict = error === null ? null : judge(services, item, charge, error);
+  // One that may not begin is nothing to tell of: its record is that of the run which begins, if any does.
+  if (error?.cause !== TOOLS_IN_USE && error?.cause !== NOT_BEGUN)
+    services.records?.add(
+      requestRecord({ ...endOf(item), status, durationMs: performance.now() - startedAt }, summary),
+    );
+  const over = { kind: "over", release: charge.release, row: charge.row } as const;
+  if (error === null || verdict === null)
+    return { ...over, state: "succeeded", answered: true, line: succeededLine(item.form, item, sink.body) };
+  if (verdict.kind !== "errored") return verdict;
+  const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
+  const isCutOff = waitedFor.hasCome && error.code === "unavailable";
+  const line = erroredLine(item.form, item, isCutOff ? timeOver() : theirs ? inOwnWords(error) : error);
+  return { ...over, state: "errored", answered: charge.row !== null || isUpstreamRefusal(error), line };
+}
+
+/**
+ * Milliseconds after which an item is waited for no longer, however many calls its tool loop makes: what runs at the end of its
+ * batch has the route's request time-out from there (rule 4.5).
+ */
+function timeLeft(
+  snapshot: Snapshot,
+  { organizationId, model, expiresAt }: ClaimedItem,
+  now: number,
+): number {
+  const route = model === null ? undefined : findRoute(snapshot, { organizationId, limits: [] }, model);
+  return Math.max(0, expiresAt - now + (route?.timeouts.requestMs ?? 0));
+}
+
+const judge = (services: RunServices, item: ClaimedItem, charge: ItemCharge, error: ApiError): RunVerdict =>
+  judgeRun(
+    {
+      error,
+      charged: charge.row !== null,
+      admitted: charge.opened,
+      faults: item.faults,
+      ownFaults: item.ownFaults,
+      now: services.clock.now(),
+      expiresAt: item.expiresAt,
+      othersSucceed: services.succeededSince(item, item.firstFaultAt ?? Number.POSITIVE_INFINITY),
+    },
+    services.random(),
+  );
+
+/**
+ * What its record says of an item; nobody waited for its first byte. The moment is that of its batch, not `acceptedAt`, which
+ * is another one after it waited for a limit: records of all its runs have one place, so that the item is listed once.
+ */
+const endOf = (item: ClaimedItem) => ({
+  id: item.requestId,
+  acceptedAt: item.createdAt,
+  organizationId: item.organizationId,
+  projectId: item.projectId,
+  keyId: item.keyId,
+  method: "POST",
+  url: dialectPath[item.dialect],
+  dialect: item.dialect,
+  firstByteMs: null,
+  batchId: item.batchId,
+});
+
+const organizationGone = (): ApiError =>
+  new ApiError("unavailable", "This organization is not served at the moment.", { retryAfterSeconds: 1 });
+
+/** Of a run that was cut off as its batch had ended: neither its upstream failed nor this service. */
+const timeOver = (): ApiError =>
+  new ApiError("timeout", "The time of the batch was over before the answer was whole.");
+
+/** Nothing that a provider said enters a result (service.md "What becomes of an item"). */
+function inOwnWords(error: ApiError): ApiError {
+  const message =
+    error.kind.status < 500 ? "The request was rejected upstream." : "The upstream failed; retry shortly.";
+  return new ApiError(error.code, message);
+}
+
+/** What the run of an item would charge: kept until it is stored together with the result. */
+class ItemCharge {
+  row: UsageRow | null = null;
+  readonly meter: Meter;
+  #bill: Bill | null = null;
+  #giveBack: (() => Promise<void>) | null = null;
+
+  constructor(meterFor: RunServices["meterFor"], claim: string) {
+    const meter = meterFor(claim, (row, giveBack) => {
+      this.row = row;
+      this.#giveBack = giveBack;
+    });
+    this.meter = {
+      open: async (request, estimate, span) => {
+        this.#bill = await meter.open(request, estimate, span);
+        return this.#bill;
+      },
+    };
+  }
+
+  /** The meter has admitted the item, so what fails later is not a lack of credit. */
+  get opened(): boolean {
+    return this.#bill !== null;
+  }
+
+  /** Gives the hold back, also that of a row which was handed over and is not charged. */
+  readonly release = async (): Promise<void> =>
+    this.#giveBack === null ? this.#bill?.release() : this.#giveBack();
+}
+
+/** An answer in memory; upstreams' answers are bounded where they are read. */
+class KeptAnswer implements AnswerSink {
+  status = 0;
+  ended = false;
+  readonly closed = new Cancellation();
+  readonly #pieces: Buffer[] = [];
+
+  start(status: number): void {
+    this.status = status;
+  }
+
+  write(bytes: AnswerBytes): boolean {
+    this.#pieces.push(joinedBytes(bytes));
+    return true;
+  }
+
+  drained(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  end(bytes?: AnswerBytes): void {
+    if (bytes !== undefined) this.write(bytes);
+    this.ended = true;
+  }
+
+  get body(): Buffer {
+    return Buffer.concat(this.#pieces);
+  }
+}

@@ -1,0 +1,224 @@
+/** Gathers how items ended and has them stored, many at a time, however long Postgres is away. */
+import { setTimeout as sleep } from "node:timers/promises";
+import type { Account } from "../../billing/ledger/accounts.ts";
+import { chargeOrSetAside, type chargeRows } from "../../billing/ledger/charge.ts";
+import { creditsText } from "../../billing/credits.ts";
+import type { UsageRow } from "../../billing/ledger/usage-row.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { inBackground } from "../../lib/in-background.ts";
+import { isStoreAway } from "../../store/store-away.ts";
+import { metrics } from "../../telemetry/metrics.ts";
+import type { ClaimedItem } from "./claim.ts";
+import type { BatchContext } from "../context.ts";
+import { erroredLine } from "../lines.ts";
+import type { ItemEnd } from "./run.ts";
+import { reachedBatchStep } from "../steps.ts";
+import { storeEnds, type Ended, type Stored } from "./store-ends.ts";
+
+/** Items that end within this time share a transaction. */
+const GATHER_MS = 30;
+const ITEMS_AT_ONCE = 200;
+const BYTES_AT_ONCE = 8 * 1024 * 1024;
+const LONGEST_PAUSE_MS = 5_000;
+/** What Postgres refused comes again after so long, and later each time once it takes it in no form. */
+const REFUSED_PAUSE_MS = 1_000;
+const LONGEST_REFUSED_PAUSE_MS = 60_000;
+/** So often an end is refused before Postgres may take it in another form (`storeSomehow`). */
+const MOST_REFUSALS = 3;
+
+interface Waiting extends Ended {
+  readonly stored: () => void;
+  /** How often Postgres, which was there, did not take it. */
+  readonly refusals: number;
+}
+
+export interface Settler {
+  /** Resolves once the end of the item's run is stored, or is not wanted any more, however long that takes. */
+  store(item: ClaimedItem, end: ItemEnd): Promise<void>;
+}
+
+/** `charged`: `Charges.ledgerCharged`. `finished`: a batch has nothing left to run. */
+export function createSettler(
+  context: BatchContext,
+  charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void,
+  finished: () => void,
+): Settler {
+  let waiting: Waiting[] = [];
+  let running = false;
+  /** Claims of runs whose ends Postgres takes in no form, for now. */
+  const inNoForm = new Set<string>();
+
+  async function run(): Promise<void> {
+    running = true;
+    try {
+      await sleep(GATHER_MS);
+      while (waiting.length > 0) {
+        const some = portion(waiting);
+        waiting = waiting.slice(some.length);
+        await settle(some);
+      }
+    } finally {
+      running = false;
+    }
+  }
+
+  /**
+   * A store that is away is waited for: the answers are paid for upstream. What it does not take is tried item by item, so that
+   * the others are stored, and again later (`refused`).
+   */
+  async function settle(some: readonly Waiting[]): Promise<void> {
+    for (let pauseMs = 100; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
+      let stored: Stored;
+      try {
+        const [one] = some;
+        const isRefused = some.length === 1 && one !== undefined && one.refusals >= MOST_REFUSALS;
+        stored = await (isRefused ? storeSomehow(one) : store(some));
+      } catch (error) {
+        const ids = some.slice(0, 10).map(({ item }) => item.requestId);
+        context.log.warn(
+          { err: error, items: some.length, requests: ids },
+          "results of a batch could not be stored yet",
+        );
+        if (isStoreAway(error)) {
+          await sleep(pauseMs);
+          continue;
+        }
+        if (some.length > 1) for (const one of some) await settle([one]);
+        else for (const one of some) await refused(one, error);
+        return;
+      }
+      await tell(stored, some).catch((error: unknown) => {
+        context.log.error({ err: error }, "what was stored of a batch was not told");
+      });
+      for (const one of some) isOver(one);
+      return;
+    }
+  }
+
+  const store = (ends: readonly Ended[], charge?: typeof chargeRows): Promise<Stored> =>
+    context.pool.transaction((transaction) => storeEnds(transaction, ends, context.clock.now(), charge));
+
+  /**
+   * In the best form that Postgres takes: as it is, if need be with its charge as a dead letter; else as an error in its stead,
+   * so that its batch ends. Tried as it is once more where it takes the error: what made it refuse all may have gone by then.
+   */
+  async function storeSomehow(one: Waiting): Promise<Stored> {
+    const asItIs = () => store([one], chargeOrSetAside);
+    const inStead = [{ ...one, end: refusedEnd(one) }];
+    try {
+      return await asItIs();
+    } catch (error) {
+      if (isStoreAway(error)) throw error;
+    }
+    await wouldStore(inStead);
+    try {
+      return await asItIs();
+    } catch (error) {
+      if (isStoreAway(error)) throw error;
+      const stored = await store(inStead, chargeOrSetAside);
+      gaveUp(one, error, "errored");
+      return stored;
+    }
+  }
+
+  /** Stores nothing. @throws what Postgres says where it does not take them. */
+  async function wouldStore(ends: readonly Ended[]): Promise<void> {
+    const taken = new Error("taken");
+    const trial = context.pool.transaction(async (transaction) => {
+      await storeEnds(transaction, ends, context.clock.now(), chargeOrSetAside);
+      throw taken;
+    });
+    await trial.catch((error: unknown) => {
+      if (error !== taken) throw error;
+    });
+  }
+
+  /** It comes again, until the time of its batch is over. */
+  async function refused(one: Waiting, error: unknown): Promise<void> {
+    const refusals = one.refusals + 1;
+    if (refusals > MOST_REFUSALS) {
+      inNoForm.add(one.item.claim);
+      metrics.batchResultsRefused.set(inNoForm.size);
+    }
+    if (refusals > MOST_REFUSALS && context.clock.now() >= one.item.expiresAt) {
+      gaveUp(one, error, "expired");
+      if (one.end.kind === "over") await one.end.release();
+      // Nobody knows of its claim from here on, so that it expires (`takeUnknown`).
+      return isOver(one);
+    }
+    const doublings = Math.max(0, refusals - MOST_REFUSALS);
+    const pauseMs = Math.min(REFUSED_PAUSE_MS * 2 ** doublings, LONGEST_REFUSED_PAUSE_MS);
+    setTimeout(() => enqueue([{ ...one, refusals }]), refusals === MOST_REFUSALS ? 0 : pauseMs);
+  }
+
+  function gaveUp({ item, end }: Waiting, error: unknown, outcome: "errored" | "expired"): void {
+    const cost = end.kind === "over" && end.row !== null ? creditsText(end.row.cost.total) : "0";
+    context.log.error(
+      { err: error, batch: item.batchId, request_id: item.requestId, credits: cost, outcome },
+      "gave up the result of a batch item, which the database refuses",
+    );
+    metrics.batchResultsGivenUp.inc({ outcome });
+  }
+
+  function isOver(one: Waiting): void {
+    inNoForm.delete(one.item.claim);
+    metrics.batchResultsRefused.set(inNoForm.size);
+    one.stored();
+  }
+
+  function enqueue(some: readonly Waiting[]): void {
+    waiting.push(...some);
+    if (!running) inBackground(run(), context.log, "storing the results of a batch");
+  }
+
+  /** Tells what was committed, once. If that fails, accounts and workers find out by looking at the database. */
+  async function tell(
+    { mine, late, accounts, again, finished: anyFinished }: Stored,
+    some: readonly Waiting[],
+  ): Promise<void> {
+    reachedBatchStep("settle.done");
+    // Their own rows, also where others were stored in their stead: each gives back the hold of its run.
+    const kept = new Set(mine.map(({ item }) => item.claim));
+    const rows = some.flatMap(({ item, end }) =>
+      end.kind === "over" && kept.has(item.claim) ? [end.row] : [],
+    );
+    charged(
+      rows.filter((row) => row !== null),
+      accounts,
+    );
+    for (const { end } of mine) metrics.batchItemsDone.inc({ state: end.state });
+    metrics.batchRetries.inc(again);
+    if (late.length > 0)
+      context.log.info({ items: late.length }, "dropped results of items that were taken from this worker");
+    await Promise.all(late.map(({ end }) => end.release()));
+    if (anyFinished) finished();
+  }
+
+  return {
+    store: (item, end) =>
+      new Promise((stored) => {
+        enqueue([{ item, end, stored, refusals: 0 }]);
+      }),
+  };
+}
+
+/** What becomes of an item whose own end is refused. Its run is charged, as it is paid for upstream. */
+function refusedEnd({ item, end }: Ended): ItemEnd {
+  const error = new ApiError("internal", "The result of this request could not be stored.", { retry: false });
+  const line = erroredLine(item.form, item, error);
+  const errored = { kind: "over", state: "errored", line } as const;
+  if (end.kind !== "over")
+    return { ...errored, answered: false, row: null, release: () => Promise.resolve() };
+  return { ...end, ...errored, row: end.row === null ? null : { ...end.row, status: "error" } };
+}
+
+function portion(waiting: readonly Waiting[]): Waiting[] {
+  let bytes = 0;
+  const some: Waiting[] = [];
+  for (const ended of waiting.slice(0, ITEMS_AT_ONCE)) {
+    bytes += ended.end.kind === "over" ? ended.end.line.length : 0;
+    if (some.length > 0 && bytes > BYTES_AT_ONCE) break;
+    some.push(ended);
+  }
+  return some;
+}

@@ -1,0 +1,61 @@
+/** What can be said of a request by its key alone, before a byte of its body is read (rules 7.1 and 7.7). */
+import type { Dialect } from "../../dialects/dialect.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { metrics } from "../../telemetry/metrics.ts";
+import type { FreeBudget } from "./free-budget.ts";
+import type { Gate } from "./gate.ts";
+import type { Payer } from "../meter.ts";
+
+export class Preflight {
+  readonly #gate: Gate;
+  readonly #free: FreeBudget;
+
+  constructor(gate: Gate, free: FreeBudget) {
+    this.#gate = gate;
+    this.#free = free;
+  }
+
+  /**
+   * Whether an inference may begin, as far as it shows without taking anything; its hold judges again. undefined: it
+   * may, as was said within the last second. `large`: its body costs so much that the limits are looked at anew.
+   * @throws ApiError 401, 402, 429, 503 as the hold.
+   */
+  inference(payer: Payer, endpoint: Dialect, large: boolean): Promise<void> | undefined {
+    if (this.#gate.knownFine(payer, large)) return undefined;
+    return counted(this.#gate.look(payer, endpoint));
+  }
+
+  /** For what costs nothing itself and is only for those who have credit. @throws ApiError 402, 503 */
+  async credit(payer: Payer): Promise<void> {
+    if (this.#gate.knownFine(payer, false)) return;
+    await counted(this.#gate.lookForCredit(payer));
+  }
+
+  /** One request to an endpoint that costs nothing. @throws ApiError 429 */
+  async free(payer: Payer): Promise<void> {
+    await this.#free.take(payer, { requests: 1, text: 0, takeText: false });
+  }
+
+  /** The same to one that counts so many bytes of text, at least. @throws ApiError 429 */
+  async counting(payer: Payer, text: number): Promise<void> {
+    await this.#free.take(payer, { requests: 1, text, takeText: false });
+    await counted(this.#free.pace(payer));
+  }
+
+  /** So many bytes of text are about to be counted. @throws ApiError 429 */
+  async text(payer: Payer, bytes: number): Promise<void> {
+    await this.#free.take(payer, { requests: 0, text: bytes, takeText: true });
+  }
+}
+
+async function counted(look: Promise<void>): Promise<void> {
+  try {
+    await look;
+  } catch (error) {
+    if (error instanceof ApiError) {
+      if (error.kind.status === 402) metrics.refused.inc({ reason: "credit" });
+      else if (error.kind.status === 429) metrics.refused.inc({ reason: "limit" });
+    }
+    throw error;
+  }
+}

@@ -1,0 +1,39 @@
+/** Which ledger the Postgres of this process is, made by a migration: a Redis database belongs to one of them. */
+import { sql, type CommonQueryMethods } from "slonik";
+import { z } from "zod";
+import { causesOf, sqlStateOf } from "../../lib/causes.ts";
+
+/** No other ledger has it; a copy or a restored backup of this one has. */
+export type LedgerId = string;
+
+/**
+ * The ledger and the run of the server that answers for it, as Postgres says it: another word after anything that may have
+ * taken transactions back.
+ */
+export type LedgerWord = string;
+
+export async function readLedgerWord(pool: CommonQueryMethods): Promise<LedgerWord> {
+  return await pool.oneFirst(sql.type(z.object({ word: z.string() }))`select ledger_word() as word`);
+}
+
+/** Whether a charge was refused as another server answers than the one that is known (`drain_charges`). */
+export const isOtherServer = (error: unknown): boolean =>
+  causesOf(error).some((cause) => sqlStateOf(cause) === "GL001");
+
+export async function readLedgerId(pool: CommonQueryMethods): Promise<LedgerId> {
+  return await pool.oneFirst(sql.type(z.object({ id: z.string() }))`select id from ledger`);
+}
+
+/** The ledger that an epoch of a shard belongs to (store/meter-apply.lua). null: to none that is known. */
+export function ledgerOf(epoch: string | null): LedgerId | null {
+  return /^([^.]+)\./.exec(epoch ?? "")?.[1] ?? null;
+}
+
+/** What Redis has is another ledger's: nothing is held or charged in it. */
+export class ForeignLedger extends Error {
+  override readonly name = "ForeignLedger";
+}
+
+export const foreignText = (theirs: LedgerId, ours: LedgerId): string =>
+  `this Redis database belongs to the ledger ${theirs}, and DATABASE_URL is the ledger ${ours}: ` +
+  "give each installation a Redis database of its own, or empty this one (FLUSHDB) when the other is gone";

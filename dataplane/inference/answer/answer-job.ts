@@ -1,0 +1,85 @@
+/** What passing an answer on to its client needs to know, relayed or converted, whole or streamed. */
+import type { Logger } from "pino";
+import type { Bill, FinalUsage } from "../../billing/meter.ts";
+import { noTools, tokensOf } from "../../billing/token-usage.ts";
+import type { KeepItem } from "../../dialects/codecs.ts";
+import type { UsageContext } from "../../dialects/usage.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
+import type { MessagesUsage } from "../../dialects/messages/types.ts";
+import type { ToldPlaces } from "../../dialects/told-places.ts";
+import type { ApiError } from "../../lib/api-error.ts";
+import { countImplausible } from "../../telemetry/counts.ts";
+import type { AnswerSink, InferenceCall } from "../call.ts";
+import type { Reading } from "../request/conversion.ts";
+import type { AnswerSeal } from "./seal-answer.ts";
+
+export interface AnswerJob {
+  /** The client's. */
+  readonly dialect: Dialect;
+  readonly requestId: string;
+  /** Public model id. */
+  readonly model: string;
+  readonly bill: Bill;
+  readonly sink: AnswerSink;
+  /** Headers of the answer beside content type and length. */
+  readonly headers: Readonly<Record<string, string>>;
+  readonly log: Logger;
+  /** Told the code of an error that ends a stream. */
+  readonly failed: (error: ApiError) => void;
+}
+
+/** @param dropped the value of `x-gapura-dropped`; null: nothing was. */
+export const answerJob = (
+  { dialect, id, sink, log, summary }: InferenceCall,
+  model: string,
+  bill: Bill,
+  dropped: string | null,
+): AnswerJob => ({
+  dialect,
+  requestId: id,
+  model,
+  bill,
+  sink,
+  headers: dropped === null ? bill.headers : { ...bill.headers, "x-gapura-dropped": dropped },
+  log,
+  failed: (error) => {
+    summary.errorCode = error.code;
+  },
+});
+
+export interface ConvertJob extends AnswerJob {
+  readonly conversion: Reading;
+  /** Which places of the request that was sent an error may name to the client. */
+  readonly places: ToldPlaces;
+}
+
+export interface RelayJob extends AnswerJob {
+  readonly usageInjected: boolean;
+  readonly choices: number;
+  /** What is charged where the upstream reports nothing, and the bounds of what it is believed. */
+  readonly usage: UsageContext;
+  /** Told the output items of a Responses answer; undefined: none is kept. */
+  readonly keepItem: KeepItem | undefined;
+  /** Seals what the upstream hands out to be sent back; null: it passes as it is. */
+  readonly seal: AnswerSeal | null;
+}
+
+/** Charges the only upstream call of an answer; a client that is gone by then was not answered. */
+export function settle(
+  { bill, model, sink }: Pick<AnswerJob, "bill" | "model" | "sink">,
+  usage: MessagesUsage,
+  upstream: string | null,
+  status: FinalUsage["status"],
+): Promise<void> {
+  const implausible = usage.implausible === true;
+  if (implausible) countImplausible(model, upstream ?? "");
+  return bill.settle({
+    tokens: tokensOf(usage),
+    tools: noTools,
+    estimated: usage.estimated === true,
+    implausible,
+    status: sink.closed.aborted ? "cancelled" : status,
+    iterations: 1,
+    upstream,
+  });
+}

@@ -1,0 +1,208 @@
+import { audioLengthIn, imagesIn, weighMessage } from "../../dialects/chat/read-response.ts";
+import { arrayOf, objectOf, parseJson } from "../../dialects/fields.ts";
+import type { JsonObject } from "../../dialects/messages/types.ts";
+import { type CountedOutput, writtenWith } from "../../dialects/output-estimate.ts";
+import { readChatUsage } from "../../dialects/usage.ts";
+import { COLON } from "../../lib/json-bytes.ts";
+import type { JsonReader, Span } from "../../lib/json-reader.ts";
+import { frameData, type SseFrame } from "../../lib/sse.ts";
+import { DeltaTemplate } from "./delta-template.ts";
+import { PASS, SWALLOW, Tap, type FrameAction } from "./usage-tap.ts";
+
+const FINISH = Buffer.from('"finish_reason"');
+const USAGE = Buffer.from('"usage"');
+const ERROR = Buffer.from('"error"');
+const DONE = Buffer.from("[DONE]");
+const DONE_EVENT = `data: ${DONE.toString()}\n\n`;
+
+/**
+ * Offset of the value of a key at or behind `from` within the frame; -1: none. Bytes inside of a string never
+ * match, because the quotes of the key would stand escaped there.
+ */
+function valueAt(frame: SseFrame, key: Buffer, from: number): number {
+  const { bytes, end } = frame;
+  const found = bytes.subarray(from, end).indexOf(key);
+  if (found === -1) return -1;
+  let at = from + found + key.length;
+  while (isSpace(bytes[at])) at += 1;
+  // A string that only happens to equal the key has no colon.
+  if (bytes[at] !== COLON) return valueAt(frame, key, at);
+  at += 1;
+  while (isSpace(bytes[at])) at += 1;
+  return at;
+}
+
+const isSpace = (byte: number | undefined) => byte === 0x20 || byte === 0x09;
+/** `null` begins with it, and no other value that matters here. */
+const NULL_START = 0x6e;
+
+export class ChatTap extends Tap {
+  readonly #finished = new Set<number>();
+  /** Choices that call tools. */
+  readonly #calling = new Set<number>();
+  /** Of the first chunk. */
+  #head: { id: string | undefined; created: number | undefined } | null = null;
+  #done = false;
+  #template: DeltaTemplate | null = null;
+  #audioLength = 0;
+  #images = 0;
+
+  override get written(): CountedOutput {
+    return writtenWith(this.weight, this.#audioLength, this.#images);
+  }
+
+  override get missingEnd(): string {
+    return this.#done ? "" : DONE_EVENT;
+  }
+
+  inspect(frame: SseFrame): FrameAction {
+    if (frame.dataLines === 0) return PASS;
+    const template = this.#template;
+    const weight = template === null ? -1 : template.match(frame);
+    if (template === null || weight < 0) return this.#look(frame);
+    this.weight += weight;
+    const { model } = template;
+    return model === null ? PASS : { kind: "patch", model };
+  }
+
+  protected weigh(chunk: JsonObject): number {
+    return (arrayOf(chunk["choices"]) ?? []).reduce<number>((sum, value) => {
+      const choice = objectOf(value);
+      // A few servers call the delta `message`.
+      const delta = objectOf(choice?.["delta"]) ?? objectOf(choice?.["message"]) ?? {};
+      this.#audioLength += audioLengthIn(delta);
+      this.#images += imagesIn(delta);
+      if ((arrayOf(delta["tool_calls"]) ?? []).length > 0) this.#calling.add(Number(choice?.["index"] ?? 0));
+      return sum + weighMessage(delta);
+    }, 0);
+  }
+
+  /** A chunk that is not like the one before. */
+  #look(frame: SseFrame): FrameAction {
+    const { bytes, dataStart, dataEnd } = frame;
+    if (dataEnd - dataStart === DONE.length && bytes.compare(DONE, 0, DONE.length, dataStart, dataEnd) === 0)
+      return this.#end(frame);
+    if (valueAt(frame, ERROR, dataStart) !== -1 && this.#isError(frame))
+      return { kind: "error", data: frameData(frame) };
+    const model = this.#readHead(frame);
+    const usageAt = valueAt(frame, USAGE, dataStart);
+    if (this.#anyFinish(frame) || (usageAt !== -1 && bytes[usageAt] !== NULL_START)) {
+      const inspected = this.#readChunk(frame);
+      if (inspected !== null) return inspected.kind === "terminal" ? { ...inspected, model } : inspected;
+    } else {
+      const media = this.#audioLength + this.#images;
+      const weight = this.weighRead(frame);
+      this.weight += weight;
+      // A template weighs text alone: frames with audio or images are read each.
+      const isText = this.#audioLength + this.#images === media;
+      if (isText && frame.dataLines === 1 && this.learns())
+        this.#template = DeltaTemplate.of(frame, model, weight);
+    }
+    return model === null ? PASS : { kind: "patch", model };
+  }
+
+  /** `[DONE]`. Choices that nothing finished get their reasons first: official SDKs throw without (rule 2.13). */
+  #end(frame: SseFrame): FrameAction {
+    this.#done = true;
+    const open = Array.from({ length: this.options.choices }, (_, index) => index).filter(
+      (index) => !this.#finished.has(index),
+    );
+    if (open.length === 0 || this.#head === null) return { kind: "terminal", model: null, last: true };
+    const finish = {
+      ...this.#head,
+      object: "chat.completion.chunk",
+      model: this.options.model,
+      choices: open.map((index) => ({
+        index,
+        delta: {},
+        finish_reason: this.#calling.has(index) ? "tool_calls" : "stop",
+      })),
+    };
+    const bytes = Buffer.concat([
+      Buffer.from(`data: ${JSON.stringify(finish)}\n\n`),
+      frame.bytes.subarray(frame.start, frame.end),
+    ]);
+    return { kind: "terminal", model: null, last: true, bytes };
+  }
+
+  #anyFinish(frame: SseFrame): boolean {
+    let at = valueAt(frame, FINISH, frame.dataStart);
+    while (at !== -1) {
+      if (frame.bytes[at] !== NULL_START) return true;
+      at = valueAt(frame, FINISH, at);
+    }
+    return false;
+  }
+
+  /** An error chunk has no choices; `error` may well be a key of something else. */
+  #isError(frame: SseFrame): boolean {
+    let error = false;
+    let choices = false;
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "error") error = reader.kind() === "object" || reader.kind() === "string";
+        else if (key === "choices") choices = reader.kind() === "array" && reader.array(() => {}) > 0;
+      }),
+    );
+    return error && !choices;
+  }
+
+  /** A chunk that finishes a choice or reports usage. */
+  #readChunk(frame: SseFrame): FrameAction | null {
+    let choices = 0;
+    let reported = false;
+    let finishes = false;
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "usage") {
+          const usage = readChatUsage(reader.value());
+          if (usage === null) return;
+          this.usage = usage;
+          reported = true;
+        } else if (key === "choices" && reader.kind() === "array")
+          choices = reader.array(() => {
+            if (reader.kind() !== "object") return;
+            finishes = this.#readChoice(reader) || finishes;
+          });
+      }),
+    );
+    // Some providers put the last piece, or the whole text, beside the reason.
+    if (choices > 0) this.weight += this.weigh(objectOf(parseJson(frameData(frame).toString("utf8"))) ?? {});
+    // A report beside choices is a running total: the last one counts (continuous usage).
+    if (reported && (choices === 0 || finishes)) this.final = true;
+    if (reported && choices === 0) return this.options.usageInjected ? SWALLOW : null;
+    const isEnd = finishes && this.#finished.size >= this.options.choices;
+    return isEnd ? { kind: "terminal", model: null, last: false } : null;
+  }
+
+  /** @returns whether it is finished. */
+  #readChoice(reader: JsonReader): boolean {
+    let index = 0;
+    let finished = false;
+    reader.object((key) => {
+      if (key === "index") index = reader.number() ?? 0;
+      else if (key === "finish_reason") finished = (reader.string() ?? "") !== "";
+    });
+    if (finished) this.#finished.add(index);
+    return finished;
+  }
+
+  /** What stands in every chunk: the model's name, whose span comes back if it is foreign, and the tier. */
+  #readHead(frame: SseFrame): Span | null {
+    let span: Span | null = null;
+    const head: { id: string | undefined; created: number | undefined } = {
+      id: undefined,
+      created: undefined,
+    };
+    this.read(frame, (reader, offset) =>
+      reader.object((key) => {
+        if (key === "model") span = this.foreignModel(reader, offset);
+        else if (key === "id") head.id = reader.string();
+        else if (key === "created") head.created = reader.number();
+        else if (key === "service_tier") this.tier = reader.string() ?? this.tier;
+      }),
+    );
+    this.#head ??= head;
+    return span;
+  }
+}

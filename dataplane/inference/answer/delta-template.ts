@@ -1,0 +1,115 @@
+import { weightOfJson } from "../../dialects/output-estimate.ts";
+import { BACKSLASH, QUOTE } from "../../lib/json-bytes.ts";
+import { JsonReader, type Span } from "../../lib/json-reader.ts";
+import type { SseFrame } from "../../lib/sse.ts";
+
+interface ModelPlace {
+  readonly part: number;
+  readonly offset: number;
+  readonly length: number;
+}
+
+/** A string that differs from chunk to chunk. */
+type Hole = Span & { readonly isWritten: boolean };
+
+/**
+ * The shape of a Chat chunk: fixed bytes around the few strings that differ from chunk to chunk. A chunk of the same
+ * fixed bytes, with no quote of its own within those strings, is the same JSON structure: it finishes nothing, reports
+ * nothing and fails nothing, and so nearly all chunks of a stream are judged without being read.
+ */
+export class DeltaTemplate {
+  readonly #fixed: readonly Buffer[];
+  /** Whether the string behind each of them is what the model writes. */
+  readonly #written: readonly boolean[];
+  /** In which fixed part, and where in it, the foreign model name stands. */
+  readonly #modelAt: ModelPlace | null;
+  /** The foreign model name in the frame that matched last. */
+  model: Span | null = null;
+
+  private constructor(frame: SseFrame, holes: readonly Hole[], model: Span | null) {
+    const { bytes, dataStart, dataEnd } = frame;
+    const fixed: Buffer[] = [];
+    let at = dataStart;
+    let modelAt: ModelPlace | null = null;
+    for (const { start, end } of [...holes, { start: dataEnd, end: dataEnd }]) {
+      if (model !== null && model.start >= at && model.end <= start)
+        modelAt = { part: fixed.length, offset: model.start - at, length: model.end - model.start };
+      // Copied, because a slice would keep the whole frame's buffer in memory.
+      fixed.push(Buffer.from(bytes.subarray(at, start)));
+      at = end;
+    }
+    this.#fixed = fixed;
+    this.#written = holes.map(({ isWritten }) => isWritten);
+    this.#modelAt = modelAt;
+  }
+
+  /** null: the chunk holds no text that could differ, or its shape alone does not tell which text was weighed. */
+  static of(frame: SseFrame, model: Span | null, weight: number): DeltaTemplate | null {
+    const holes: Hole[] = [];
+    try {
+      const reader = new JsonReader(frame.bytes.subarray(0, frame.dataEnd));
+      reader.position = frame.dataStart;
+      differing(reader, holes, false);
+    } catch {
+      return null;
+    }
+    if (holes.length === 0) return null;
+    const template = new DeltaTemplate(frame, holes, model);
+    return template.match(frame) === weight ? template : null;
+  }
+
+  /** The weight of what was written (output-estimate.ts) when the frame has this shape, else -1. */
+  match(frame: SseFrame): number {
+    const { bytes, dataEnd } = frame;
+    const fixed = this.#fixed;
+    const last = fixed.length - 1;
+    let at = frame.dataStart;
+    let weight = 0;
+    for (let part = 0; part <= last; part += 1) {
+      const expected = fixed[part] as Buffer;
+      const { length } = expected;
+      if (at + length > dataEnd) return -1;
+      if (bytes.compare(expected, 0, length, at, at + length) !== 0) return -1;
+      if (this.#modelAt !== null && this.#modelAt.part === part) {
+        const start = at + this.#modelAt.offset;
+        this.model = { start, end: start + this.#modelAt.length };
+      }
+      at += length;
+      if (part === last) break;
+      const start = at;
+      while (at < dataEnd && bytes[at] !== QUOTE) at += bytes[at] === BACKSLASH ? 2 : 1;
+      if (this.#written[part] === true) weight += weightOfJson(bytes, start, at);
+    }
+    return at === dataEnd && frame.dataLines === 1 ? weight : -1;
+  }
+}
+
+/** Top-level strings that stay the same over a stream. */
+const steady = new Set(["id", "object", "model", "system_fingerprint", "service_tier", "provider"]);
+/** What a model writes stands under these keys of a delta. */
+const written = new Set([
+  "content",
+  "reasoning_content",
+  "reasoning",
+  "refusal",
+  "arguments",
+  "text",
+  "thinking",
+]);
+
+/** Contents (without quotes) of the strings that may differ: those within `delta`, and unknown top-level ones. */
+function differing(reader: JsonReader, found: Hole[], inDelta: boolean, depth = 0): void {
+  const kind = reader.kind();
+  if (kind === "array") {
+    reader.array(() => differing(reader, found, inDelta, depth + 1));
+    return;
+  }
+  if (kind !== "object") return;
+  reader.object((key) => {
+    if (reader.kind() !== "string") return differing(reader, found, inDelta || key === "delta", depth + 1);
+    const differs = inDelta ? key !== "role" && key !== "type" : depth === 0 && !steady.has(key);
+    const start = reader.position + 1;
+    reader.skip();
+    if (differs) found.push({ start, end: reader.position - 1, isWritten: inDelta && written.has(key) });
+  });
+}

@@ -1,0 +1,94 @@
+import type { CodecContext, EndCause, SseEvent, StreamReader } from "../../dialects/codecs.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
+import type { MessagesEvent, MessagesUsage } from "../../dialects/messages/types.ts";
+import { codecs } from "../../dialects/registry.ts";
+import { StopCutter } from "../../dialects/stop-sequences.ts";
+import { cutAnswer } from "../../dialects/upstream-error.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { SseReader } from "../../lib/sse.ts";
+import type { ResponseStream, StreamTranslator } from "./response-stream.ts";
+
+/** Reads an upstream's stream as Messages events, for conversion and for the tool loop. */
+export class EventTranslator<Out> implements StreamTranslator<Out> {
+  readonly #stream: ResponseStream<Out>;
+  readonly #reader: StreamReader;
+  readonly #sse = new SseReader();
+  /** null: no stop sequence is looked for. */
+  readonly #cutter: StopCutter | null;
+  /** Told what came, at least one event. */
+  readonly #say: (events: readonly MessagesEvent[]) => void;
+
+  constructor(
+    stream: ResponseStream<Out>,
+    upstream: Dialect,
+    context: CodecContext,
+    say: (events: readonly MessagesEvent[]) => void,
+  ) {
+    this.#stream = stream;
+    this.#reader = codecs[upstream].readStream(context);
+    const { stops = [] } = context;
+    this.#cutter = stops.length === 0 ? null : new StopCutter(stops);
+    this.#say = say;
+  }
+
+  get usage(): MessagesUsage {
+    return this.#reader.usage;
+  }
+
+  get isFree(): boolean {
+    return this.#reader.isFree === true;
+  }
+
+  push(chunks: readonly Buffer[]): void {
+    let at = 0;
+    // Somebody waits for the first event: it is passed on before the chunks behind its own are read.
+    for (; this.#stream.isOpening && at < chunks.length; at += 1)
+      this.#read(this.#sse.push(chunks[at] as Buffer));
+    if (this.#stream.isOver) return;
+    this.#read(chunks.slice(at).flatMap((chunk) => this.#sse.push(chunk)));
+  }
+
+  end(): ApiError | null {
+    this.#read(this.#sse.end());
+    return this.#stream.isOver ? null : this.#end({ kind: "eof" });
+  }
+
+  endEarly(): null {
+    this.#end({ kind: "failed", error: cutAnswer() });
+    return null;
+  }
+
+  /** Passes on what still has to be said. @returns why the answer is not complete. */
+  #end(cause: EndCause): ApiError | null {
+    try {
+      this.#pass(this.#reader.end(cause));
+      return null;
+    } catch (error) {
+      if (error instanceof ApiError) return error;
+      throw error;
+    }
+  }
+
+  /** All that came at once goes on at once. */
+  #read(events: readonly SseEvent[]): void {
+    const read: MessagesEvent[] = [];
+    try {
+      for (const event of events) read.push(...this.#reader.step(event));
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.#pass(read);
+      if (!this.#stream.isOver) this.#stream.refuse(error);
+      return;
+    }
+    this.#pass(read);
+  }
+
+  #pass(events: readonly MessagesEvent[]): void {
+    if (events.length === 0 || this.#stream.isOver) return;
+    if (this.#stream.isOpening) this.#stream.open();
+    if (this.#cutter === null) return this.#say(events);
+    const said = this.#cutter.push(events, () => this.usage);
+    if (said.length > 0) this.#say(said);
+    if (this.#cutter.isCut && events.every(({ type }) => type !== "message_stop")) this.#stream.discard();
+  }
+}

@@ -1,0 +1,262 @@
+/**
+ * Relay of a stream: bytes pass through untouched, save for the model's name and an injected usage chunk
+ * (design.md §4.2).
+ */
+import { chatErrorChunk, messagesErrorEvent, responsesErrorEvent } from "../../dialects/errors.ts";
+import { objectOf, parseJson } from "../../dialects/fields.ts";
+import type { MessagesUsage } from "../../dialects/messages/types.ts";
+import { corruptAnswer, inBandError } from "../../dialects/upstream-error.ts";
+import { countedUsage } from "../../dialects/usage.ts";
+import type { ApiError } from "../../lib/api-error.ts";
+import type { Span } from "../../lib/json-reader.ts";
+import { frameData, SseScanner, type SseFrame } from "../../lib/sse.ts";
+import { metrics } from "../../telemetry/metrics.ts";
+import type { UpstreamAnswer } from "../../upstream/request.ts";
+import type { AnswerBytes } from "./answer-bytes.ts";
+import type { RelayJob } from "./answer-job.ts";
+import { ClientStream } from "./client-stream.ts";
+import { ResponseStream, type StreamTranslator } from "./response-stream.ts";
+import { editedFrame } from "./seal-answer.ts";
+import { streamTap } from "./stream-taps.ts";
+import { PASS, type FrameAction, type StreamTap } from "./usage-tap.ts";
+
+/** What may gather behind the terminal event, or before the first one. */
+const MAX_HELD_BYTES = 16 * 1024 * 1024;
+
+/**
+ * Relays a stream. Resolves when it is over, however it ended.
+ * @throws AttemptFailure while nothing has been sent to the client.
+ */
+export function relayStream(job: RelayJob, answer: UpstreamAnswer): Promise<void> {
+  const tap = streamTap(job.dialect, job);
+  const client = new ClientStream(job, answer.upstream.name, (error) => errorEvent(job, error, tap));
+  return new ResponseStream<AnswerBytes>(
+    answer,
+    client,
+    (stream) => new RelayTranslator(job, stream, tap),
+  ).run();
+}
+
+/** The event that ends a stream with an error; the numbers of a Responses stream go on (rule 2.13). */
+function errorEvent({ dialect, requestId }: RelayJob, error: ApiError, { nextNumber }: StreamTap): string {
+  if (dialect === "messages") return messagesErrorEvent(error, requestId);
+  return dialect === "chat" ? chatErrorChunk(error) : responsesErrorEvent(error, nextNumber);
+}
+
+/** What a client gets of a frame. */
+type Passing = Exclude<FrameAction, { kind: "error" | "swallow" }>;
+
+class RelayTranslator implements StreamTranslator<AnswerBytes> {
+  readonly #job: RelayJob;
+  readonly #stream: ResponseStream<AnswerBytes>;
+  readonly #tap: StreamTap;
+  readonly #scanner = new SseScanner((frame) => this.#frame(frame));
+  readonly #publicModel: Buffer;
+  #countedFaults = 0;
+  /** The terminal event has come: it and what follows leave once the answer is charged. */
+  #isEnding = false;
+  /** What waits for the first event (comments), or for the charge (the end). */
+  #held: (Buffer | string)[] = [];
+  #heldBytes = 0;
+  /** Pieces to send of the chunks at hand. */
+  #out: (Buffer | string)[] = [];
+  /** Bytes to send that follow each other in one buffer, the last of the pieces; null: none. */
+  #run: Buffer | null = null;
+  #runStart = 0;
+  #runEnd = 0;
+
+  constructor(job: RelayJob, stream: ResponseStream<AnswerBytes>, tap: StreamTap) {
+    this.#job = job;
+    this.#stream = stream;
+    this.#tap = tap;
+    this.#publicModel = Buffer.from(JSON.stringify(job.model));
+  }
+
+  get usage(): MessagesUsage {
+    const { usage, tier, final } = this.#tap;
+    return countedUsage(usage, this.#job.usage, () => this.#tap.written, final, tier);
+  }
+
+  get isFree(): boolean {
+    return this.#tap.isFree;
+  }
+
+  push(chunks: readonly Buffer[]): void {
+    for (const chunk of chunks) this.#scanner.push(chunk);
+    if (!this.#stream.isOver) this.#flush();
+  }
+
+  end(): null {
+    this.#scanner.end();
+    if (!this.#stream.isOver) this.#flush();
+    return null;
+  }
+
+  endEarly(): AnswerBytes | null {
+    if (!this.#isEnding) return null;
+    const { faults } = this.#tap;
+    const { dialect } = this.#job;
+    if (faults > this.#countedFaults)
+      metrics.streamFaults.inc({ dialect, kind: "tap" }, faults - this.#countedFaults);
+    this.#countedFaults = faults;
+    return [...this.#held, this.#tap.missingEnd];
+  }
+
+  #finish(): void {
+    const end = this.endEarly();
+    if (end !== null) this.#stream.finish(end);
+  }
+
+  #frame(frame: SseFrame): void {
+    const stream = this.#stream;
+    // The beginning of an event that never ended must not reach a client's JSON parser.
+    if (stream.isOver || (!frame.closed && !isWhole(frame))) return;
+    const inspected = this.#see(frame);
+    if (inspected.kind === "error") {
+      this.#flush();
+      const body = objectOf(parseJson(inspected.data.toString("utf8")));
+      return stream.refuse(body === null ? corruptAnswer("an error that cannot be read") : inBandError(body));
+    }
+    if (this.#isEnding) {
+      if (inspected.kind !== "swallow") this.#hold(frame, inspected);
+      if (inspected.kind === "terminal" && inspected.last) this.#finish();
+      return;
+    }
+    const isFirst = stream.isOpening;
+    if (isFirst) {
+      if (frame.dataLines === 0) return this.#hold(frame, PASS);
+      // Bytes that are no answer at all are not passed on (rule 1.6).
+      if (!isReadable(frame)) return stream.refuse(corruptAnswer("a first event that is not a JSON object"));
+      stream.open();
+      this.#out = this.#held;
+      this.#held = [];
+      this.#heldBytes = 0;
+    }
+    this.#send(frame, inspected);
+    // A client waits for the first event: it leaves before those that came with it are looked at.
+    if (isFirst && !stream.isOver) this.#flush();
+  }
+
+  #send(frame: SseFrame, seen: Exclude<FrameAction, { kind: "error" }>): void {
+    switch (seen.kind) {
+      case "pass":
+        return this.#pass(frame);
+      case "patch":
+        return this.#patch(frame, seen.model);
+      case "replace":
+        return this.#replace(frame, seen.bytes);
+      case "swallow":
+        return this.#endRun();
+      case "terminal":
+        this.#flush();
+        this.#isEnding = true;
+        this.#hold(frame, seen);
+        if (seen.last) this.#finish();
+    }
+  }
+
+  /** A tap that fails is a bug of ours, and no reason to break the client's stream. */
+  #see(frame: SseFrame): FrameAction {
+    try {
+      const seen = this.#tap.inspect(frame);
+      return frame.dataLines > 1 ? this.#joined(frame, seen) : seen;
+    } catch (error) {
+      metrics.streamFaults.inc({ dialect: this.#job.dialect, kind: "tap" });
+      this.#job.log.error(
+        { request_id: this.#job.requestId, err: error },
+        "a stream's event could not be looked at",
+      );
+      return PASS;
+    }
+  }
+
+  /** Where the data stands on several lines, the model's name is none of the frame's own spans. */
+  #joined(frame: SseFrame, seen: FrameAction): FrameAction {
+    if ((seen.kind !== "patch" && seen.kind !== "terminal") || seen.model === null) return seen;
+    const { start, end } = seen.model;
+    const text = JSON.stringify(this.#job.model);
+    const edit = { start: start - frame.dataStart, end: end - frame.dataStart, text };
+    const bytes = (seen.kind === "terminal" ? seen.bytes : undefined) ?? editedFrame(frame, [edit]);
+    return seen.kind === "patch" ? { kind: "replace", bytes } : { ...seen, bytes };
+  }
+
+  #pass(frame: SseFrame): void {
+    this.#extend(frame.bytes, frame.start, frame.end);
+    if (!frame.closed) this.#close();
+  }
+
+  /** Adds bytes to the run when they follow it, else begins a new one. */
+  #extend(bytes: Buffer, start: number, end: number): void {
+    if (this.#run !== bytes || this.#runEnd !== start) {
+      this.#endRun();
+      this.#run = bytes;
+      this.#runStart = start;
+    }
+    this.#runEnd = end;
+  }
+
+  /** A last event whose blank line got lost is completed: without it no client would take it. */
+  #close(): void {
+    this.#endRun();
+    this.#out.push("\n\n");
+  }
+
+  #patch(frame: SseFrame, model: Span): void {
+    this.#extend(frame.bytes, frame.start, model.start);
+    this.#endRun();
+    this.#out.push(this.#publicModel);
+    this.#extend(frame.bytes, model.end, frame.end);
+    if (!frame.closed) this.#close();
+  }
+
+  #replace(frame: SseFrame, bytes: Buffer): void {
+    this.#endRun();
+    this.#out.push(bytes);
+    if (!frame.closed) this.#close();
+  }
+
+  #patched(frame: SseFrame, seen: Passing): (Buffer | string)[] {
+    const { bytes, start, end } = frame;
+    const tail = frame.closed ? [] : ["\n\n"];
+    if ("bytes" in seen && seen.bytes !== undefined) return [seen.bytes, ...tail];
+    const model = "model" in seen ? seen.model : null;
+    if (model === null) return [bytes.subarray(start, end), ...tail];
+    return [bytes.subarray(start, model.start), this.#publicModel, bytes.subarray(model.end, end), ...tail];
+  }
+
+  #hold(frame: SseFrame, seen: Passing): void {
+    this.#heldBytes += frame.end - frame.start;
+    if (this.#heldBytes > MAX_HELD_BYTES) return this.#stream.overflow();
+    this.#held.push(...this.#patched(frame, seen));
+  }
+
+  #endRun(): void {
+    const bytes = this.#run;
+    if (bytes === null) return;
+    this.#run = null;
+    // Most upstreams send each event as an HTTP chunk: there are many, and a view of a whole one is that chunk.
+    const isWhole = this.#runStart === 0 && this.#runEnd === bytes.length;
+    this.#out.push(isWhole ? bytes : bytes.subarray(this.#runStart, this.#runEnd));
+  }
+
+  /** One write for all that came at once. */
+  #flush(): void {
+    this.#endRun();
+    const out = this.#out;
+    if (out.length === 0) return;
+    this.#out = [];
+    this.#stream.pass(out);
+  }
+}
+
+/** Whether the data of a frame that was not closed is complete all the same. */
+function isWhole(frame: SseFrame): boolean {
+  const data = frameData(frame).toString("utf8");
+  return data === "[DONE]" || parseJson(data) !== undefined;
+}
+
+/** Whether a frame holds an event, or nothing at all. */
+function isReadable(frame: SseFrame): boolean {
+  const data = frameData(frame).toString("utf8");
+  return data === "" || data.startsWith("[DONE]") || objectOf(parseJson(data)) !== null;
+}

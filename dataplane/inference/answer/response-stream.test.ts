@@ -1,0 +1,105 @@
+/** What reads an answer and fails is a bug of ours: it costs that answer, says nothing of its upstream, and hangs nobody. */
+import { expect, test, vi } from "vitest";
+import type { UpstreamAnswer } from "../../upstream/request.ts";
+import type { CallFault, UpstreamCall } from "../../upstream/send.ts";
+import { ResponseStream, type StreamTranslator } from "./response-stream.ts";
+
+const usage = { input_tokens: 3, output_tokens: 4 };
+const bug = new TypeError("undefined is not a function");
+
+/** Passes the first chunk on and observes it, ends the answer with a third; fails where a test says. */
+function stream(fails: (what: "push" | "end" | "endEarly" | "usage", chunks: number) => boolean) {
+  let chunks = 0;
+  const check = (what: Parameters<typeof fails>[0]) => {
+    if (fails(what, chunks)) throw bug;
+  };
+  const translator = (of: ResponseStream<string>): StreamTranslator<string> => ({
+    push: () => {
+      chunks += 1;
+      check("push");
+      if (chunks === 1) of.open();
+      if (chunks === 3) of.finish("last");
+      else of.pass("begun");
+    },
+    end: () => {
+      check("end");
+      return null;
+    },
+    endEarly: () => {
+      check("endEarly");
+      return null;
+    },
+    get usage() {
+      check("usage");
+      return usage;
+    },
+    isFree: false,
+  });
+  const abort = vi.fn((fault: CallFault) => reading.fail(fault));
+  const broke = vi.fn();
+  const call = { abort, read: vi.fn(), resume: vi.fn(), sent: true, received: 10 } as unknown as UpstreamCall;
+  const answer = { call, accepted: vi.fn(), broke } as unknown as UpstreamAnswer;
+  const told: unknown[] = [];
+  const reading: ResponseStream<string> = new ResponseStream<string>(
+    answer,
+    {
+      dialect: "chat",
+      begin: () => {},
+      take: (out) => told.push(out) > 0,
+      drained: () => Promise.resolve(),
+      observe: () => {},
+      complete: async (last) => void told.push(last),
+      abandon: async (error, _fault, owed) => void told.push(error.code, owed),
+      misread: async (cause, owed) => void told.push(cause, owed),
+    },
+    translator,
+  );
+  return { reading, told, abort, broke, over: reading.run() };
+}
+const a = [Buffer.from("a")];
+
+test("before the first event it is thrown on", async () => {
+  const { reading, told, abort, broke, over } = stream((what) => what === "push");
+  reading.data(a);
+  await expect(over).rejects.toBe(bug);
+  expect(told).toEqual([]);
+  expect(abort).toHaveBeenCalledExactlyOnceWith("cancelled");
+  expect(broke).not.toHaveBeenCalled();
+});
+
+test.each<[string, Parameters<typeof stream>[0], (reading: ResponseStream<string>) => void]>([
+  ["in an event", (what, chunks) => what === "push" && chunks === 2, (reading) => reading.data(a)],
+  ["at the end", (what) => what === "end", (reading) => reading.end()],
+  [
+    "in the usage of a complete one",
+    (what, chunks) => what === "usage" && chunks > 1,
+    (reading) => {
+      reading.data(a);
+      reading.data(a);
+    },
+  ],
+  [
+    "in the usage of one that broke off",
+    (what, chunks) => what === "usage" && chunks > 1,
+    (reading) => {
+      reading.data(a);
+      reading.end();
+    },
+  ],
+  ["when it breaks off", (what) => what === "endEarly", (reading) => reading.fail("idle")],
+])("%s it is told once, with what was used when that could be read last", async (_where, fails, breaks) => {
+  const { reading, told, over } = stream(fails);
+  reading.data(a);
+  breaks(reading);
+  reading.fail("cancelled");
+  reading.end();
+  await over;
+  expect(told.filter((one) => one !== "begun")).toEqual([bug, usage]);
+});
+
+test("behind a complete answer it changes nothing", async () => {
+  const { reading, told, over } = stream((what, chunks) => what === "push" && chunks === 4);
+  for (let chunk = 0; chunk < 4; chunk += 1) reading.data(a);
+  await over;
+  expect(told).toEqual(["begun", "begun", "last"]);
+});

@@ -1,0 +1,140 @@
+/**
+ * Seals what an upstream's answer hands out to be sent back, by position: the bytes around it stay as they are
+ * (rule 7.12, design.md §4.2).
+ */
+import type { Sealer } from "../../dialects/codecs.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
+import { type BlobPlace, sealBlob } from "../../dialects/reasoning.ts";
+import { JsonReader, type Span } from "../../lib/json-reader.ts";
+import { type Edit, replaceValue, splice } from "../../lib/json-splice.ts";
+import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
+import { isBlobKey, keepBlockBlobs, type BlockBlob } from "../inspect/reasoning.ts";
+import { blobAhead } from "../inspect/walk.ts";
+import type { ReasoningBlob } from "../inspect/content.ts";
+
+/** Items of reasoning in one answer whose seals are remembered; an answer with more has some sealed twice. */
+const MAX_REMEMBERED = 256;
+/** Without one of these an answer holds nothing to seal. In a text the quotes would stand escaped. */
+const MESSAGES_SIGNS = ['"signature"', '"redacted_thinking"', '"encrypted_content"'];
+const RESPONSES_SIGN = '"encrypted_content"';
+
+/** Seals for one answer: the same blob stands in several events of a stream, and gets the same seal. */
+export class AnswerSeal {
+  readonly #sealer: Sealer;
+  readonly #dialect: "messages" | "responses";
+  readonly #sealed = new Map<string, string>();
+
+  constructor(sealer: Sealer, dialect: "messages" | "responses") {
+    this.#sealer = sealer;
+    this.#dialect = dialect;
+  }
+
+  /** The JSON of a blob's seal. `id`: of the Responses item that holds it. */
+  seal(field: BlobPlace["field"], id: string, blob: string): string {
+    const known = this.#sealed.get(blob);
+    if (known !== undefined) return known;
+    const sealed = JSON.stringify(sealBlob({ dialect: this.#dialect, field, id }, blob, this.#sealer));
+    if (this.#sealed.size < MAX_REMEMBERED) this.#sealed.set(blob, sealed);
+    return sealed;
+  }
+}
+
+/** What seals a whole answer that was found to be JSON. */
+export function wholeSealEdits(dialect: Dialect, body: Buffer, seal: AnswerSeal): Edit[] {
+  const edits: Edit[] = [];
+  const signs = dialect === "messages" ? MESSAGES_SIGNS : [RESPONSES_SIGN];
+  if (!signs.some((sign) => body.includes(sign, 0, "latin1"))) return edits;
+  const reader = new JsonReader(body);
+  reader.object((key) => {
+    if (dialect === "messages" && key === "content") sealBlocksAhead(reader, seal, edits);
+    else if (dialect === "responses" && key === "output") sealItemsAhead(reader, seal, edits);
+  });
+  return edits;
+}
+
+/** A Responses output item as it is kept: sealed like the one that the client got. */
+export function sealedItem(item: Buffer, seal: AnswerSeal | null): Buffer {
+  if (seal === null || !item.includes(RESPONSES_SIGN, 0, "latin1")) return item;
+  const edits: Edit[] = [];
+  sealItemsAhead(new JsonReader(item), seal, edits);
+  return splice(item, edits);
+}
+
+/** The content blocks of a Messages answer. */
+export function sealBlocksAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): void {
+  if (reader.kind() !== "array") return;
+  reader.array(() => {
+    sealBlockAhead(reader, seal, edits);
+  });
+}
+
+/** @returns the block's type. */
+export function sealBlockAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): string | undefined {
+  if (reader.kind() !== "object") return undefined;
+  const strings: BlockBlob[] = [];
+  let type: string | undefined;
+  reader.object((key) => {
+    if (key === "type") type = reader.string();
+    else if (isBlobKey(key) && reader.kind() === "string") {
+      const span = blobAhead(reader);
+      if (span !== null) strings.push({ key, span, ours: false });
+    }
+  });
+  const blobs: ReasoningBlob[] = [];
+  keepBlockBlobs(strings, type, 0, blobs);
+  for (const blob of blobs)
+    edits.push(replaceValue(blob, seal.seal(blob.field, "", textOf(reader.bytes, blob))));
+  return type;
+}
+
+/** Every `encrypted_content` within the value ahead, with the id that stands beside it. */
+function sealItemsAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): void {
+  const kind = reader.kind();
+  if (kind === "array") reader.array(() => sealItemsAhead(reader, seal, edits));
+  if (kind !== "object") return;
+  let id = "";
+  let blob: Span | null = null;
+  reader.object((key) => {
+    if (key === "id") id = reader.string() ?? "";
+    else if (key !== "encrypted_content" || reader.kind() !== "string") sealItemsAhead(reader, seal, edits);
+    else blob = blobAhead(reader);
+  });
+  const found = blob as Span | null;
+  if (found !== null)
+    edits.push(replaceValue(found, seal.seal("encrypted", id, textOf(reader.bytes, found))));
+}
+
+/** An event of a Responses stream: its item, its response's output, or what newer events may hold. */
+export function sealEventAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): void {
+  reader.object((key) => {
+    if (key !== "response") return sealItemsAhead(reader, seal, edits);
+    if (reader.kind() !== "object") return;
+    reader.object((name) => {
+      if (name === "output") sealItemsAhead(reader, seal, edits);
+    });
+  });
+}
+
+/** Whether an event of a Responses stream may hold something to seal. */
+export const mayHoldEncrypted = ({ bytes, dataStart, end }: SseFrame): boolean =>
+  bytes.subarray(dataStart, end).includes(RESPONSES_SIGN, 0, "latin1");
+
+const textOf = (bytes: Buffer, { start, end }: Span): string =>
+  JSON.parse(bytes.toString("utf8", start, end)) as string;
+
+/**
+ * A frame with its data edited. Edits count from the data's beginning.
+ * @returns bytes that end as the frame does.
+ */
+export function editedFrame(frame: SseFrame, edits: readonly Edit[]): Buffer {
+  const { bytes, start, end, dataStart, dataEnd, dataLines } = frame;
+  if (dataLines === 1)
+    return Buffer.concat([
+      bytes.subarray(start, dataStart),
+      splice(bytes.subarray(dataStart, dataEnd), edits),
+      bytes.subarray(dataEnd, end),
+    ]);
+  const data = splice(frameData(frame), edits).toString("utf8").replaceAll("\n", "\ndata: ");
+  const name = frameName(frame);
+  return Buffer.from(`${name === "" ? "" : `event: ${name}\n`}data: ${data}${frame.closed ? "\n\n" : ""}`);
+}

@@ -1,0 +1,335 @@
+import type { Dialect } from "../../dialects/dialect.ts";
+import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../../dialects/fields.ts";
+import type { JsonObject } from "../../dialects/messages/types.ts";
+import { weightOf, weightOfArguments } from "../../dialects/output-estimate.ts";
+import { weighItem } from "../../dialects/responses/read-response.ts";
+import { readMessagesUsage, readResponsesUsage } from "../../dialects/usage.ts";
+import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
+import type { Edit } from "../../lib/json-splice.ts";
+import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
+import { ChatTap } from "./chat-tap.ts";
+import { keepItemAhead } from "../request/item-references.ts";
+import { BlobDeltas } from "./blob-deltas.ts";
+import { mayHoldEncrypted, sealBlockAhead, sealBlocksAhead, sealEventAhead } from "./seal-answer.ts";
+import { PASS, Tap, type FrameAction, type StreamTap, type TapOptions } from "./usage-tap.ts";
+
+export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
+  if (dialect === "messages") return new MessagesTap(options);
+  return dialect === "chat" ? new ChatTap(options) : new ResponsesTap(options);
+}
+
+class MessagesTap extends Tap {
+  /** Of the block that is open; null: its deltas hand out nothing that is sealed. */
+  #blobs: BlobDeltas | null = null;
+  /** Of the arguments that stood in the open block's start: they count where no delta comes. */
+  #startWeight = 0;
+
+  inspect(frame: SseFrame): FrameAction {
+    if (frame.dataLines === 0) return PASS;
+    // Nearly all events of a stream: told by one character, `content_block_(d)elta`.
+    if (frame.nameEnd - frame.nameStart === 19 && frame.bytes[frame.nameStart + 14] === 0x64) {
+      return this.#blockDelta(frame);
+    }
+    const blobs = this.#blobs;
+    const inspected = this.#see(frame);
+    return blobs === null ? inspected : blobs.behind(frame, inspected);
+  }
+
+  #see(frame: SseFrame): FrameAction {
+    switch (frameName(frame) || this.type(frame)) {
+      case "message_start":
+        return this.#start(frame);
+      case "message_delta":
+        this.#delta(frame);
+        return PASS;
+      case "message_stop":
+        return { kind: "terminal", model: null, last: true };
+      case "error":
+        return { kind: "error", data: frameData(frame) };
+      case "content_block_delta":
+        return this.#blockDelta(frame);
+      case "content_block_start":
+        return this.#blockStart(frame);
+      case "content_block_stop":
+        this.weight += this.#startWeight;
+        this.#startWeight = 0;
+        return PASS;
+      default:
+        return PASS;
+    }
+  }
+
+  #blockDelta(frame: SseFrame): FrameAction {
+    if (this.delta(frame) > 0) this.#startWeight = 0;
+    return this.#blobs === null ? PASS : this.#blobs.delta(frame);
+  }
+
+  protected weigh({ delta }: JsonObject): number {
+    const { type, text, thinking, partial_json } = objectOf(delta) ?? {};
+    if (type === "text_delta") return weightOf(stringOf(text) ?? "");
+    if (type === "thinking_delta") return weightOf(stringOf(thinking) ?? "");
+    return type === "input_json_delta" ? weightOf(stringOf(partial_json) ?? "") : 0;
+  }
+
+  /** Some servers put what they have into the start of a block. */
+  #weighStart(frame: SseFrame): void {
+    const event = objectOf(parseJson(frameData(frame).toString("utf8")));
+    const block = objectOf(event?.["content_block"]) ?? {};
+    const { type, text, thinking, input } = block;
+    this.#startWeight = type === "tool_use" ? weightOfArguments(input ?? {}) : 0;
+    if (type === "text") this.weight += weightOf(stringOf(text) ?? "");
+    if (type === "thinking") this.weight += weightOf(stringOf(thinking) ?? "");
+  }
+
+  /** A redacted block comes whole; a thinking block's signature as a rule at its end. */
+  #blockStart(frame: SseFrame): FrameAction {
+    this.#weighStart(frame);
+    const { seal } = this.options;
+    if (!seal) return PASS;
+    const edits: Edit[] = [];
+    let type: string | undefined;
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "content_block") type = sealBlockAhead(reader, seal, edits);
+      }),
+    );
+    this.#blobs = type === "thinking" || type === "compaction" ? new BlobDeltas(seal) : null;
+    return edits.length === 0 ? PASS : { kind: "replace", bytes: this.edited(frame, edits, null) };
+  }
+
+  #start(frame: SseFrame): FrameAction {
+    const { seal } = this.options;
+    const edits: Edit[] = [];
+    let model: Span | null = null;
+    this.read(frame, (reader, offset) =>
+      reader.object((key) => {
+        if (key !== "message" || reader.kind() !== "object") return;
+        reader.object((name) => {
+          if (name === "model") model = this.foreignModel(reader, offset);
+          else if (name === "usage") this.usage = readMessagesUsage(reader.value(), this.usage);
+          else if (name === "content" && seal) sealBlocksAhead(reader, seal, edits);
+        });
+      }),
+    );
+    if (edits.length > 0) return { kind: "replace", bytes: this.edited(frame, edits, model) };
+    return model === null ? PASS : { kind: "patch", model };
+  }
+
+  #delta(frame: SseFrame): void {
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key !== "usage") return;
+        const reported = reader.value();
+        this.usage = readMessagesUsage(reported, this.usage);
+        if (typeof objectOf(reported)?.["output_tokens"] === "number") this.final = true;
+      }),
+    );
+  }
+}
+
+/** The events of a Responses stream that bring what the model writes, and the kind of item that they belong to. */
+const itemOfDelta: ReadonlyMap<string, string> = new Map([
+  ["response.output_text.delta", "message"],
+  ["response.refusal.delta", "message"],
+  ["response.function_call_arguments.delta", "function_call"],
+  ["response.reasoning_summary_text.delta", "reasoning"],
+  ["response.reasoning_text.delta", "reasoning"],
+]);
+
+class ResponsesTap extends Tap {
+  /** Kinds of items whose text came in deltas; that of others is in their last event. */
+  readonly #streamed = new Set<string>();
+  #hasItemEnds = false;
+  #failed = false;
+  /** Of the item at hand: a summary repeats the raw reasoning, so that only the form which came first counts. */
+  #reasoningForm = "";
+  /** Behind the last number that was read. */
+  #number = 0;
+  /** Deltas since then, whose numbers are not read: nearly all events are deltas, and few streams break off. */
+  #unread = 0;
+  /** The data of the last of them. */
+  #bytes: Buffer = Buffer.alloc(0);
+  #from = 0;
+  #to = 0;
+
+  override get isFree(): boolean {
+    return this.#failed && this.usage === null && this.weight === 0;
+  }
+
+  override get nextNumber(): number {
+    if (this.#unread === 0) return this.#number;
+    const number = numberOf(this.#bytes.subarray(this.#from, this.#to));
+    // One without a number, or broken: those before it are counted.
+    return number === null ? this.#number + this.#unread - 1 : number + 1;
+  }
+
+  inspect(frame: SseFrame): FrameAction {
+    if (frame.dataLines === 0) return PASS;
+    const { bytes, nameEnd, nameStart } = frame;
+    // `….delta`: nearly all events of a stream.
+    if (nameEnd - nameStart > 6 && bytes[nameEnd - 1] === 0x61 && bytes[nameEnd - 5] === 0x64) {
+      this.#delta(frame);
+      return PASS;
+    }
+    return this.#sealed(frame, this.#see(frame));
+  }
+
+  #sealed(frame: SseFrame, inspected: FrameAction): FrameAction {
+    const { seal } = this.options;
+    if (!seal || inspected.kind === "error" || inspected.kind === "replace" || !mayHoldEncrypted(frame))
+      return inspected;
+    const edits: Edit[] = [];
+    this.read(frame, (reader) => sealEventAhead(reader, seal, edits));
+    if (edits.length === 0) return inspected;
+    const model = inspected.kind === "patch" || inspected.kind === "terminal" ? inspected.model : null;
+    const replaced = this.edited(frame, edits, model);
+    return inspected.kind === "terminal"
+      ? { ...inspected, bytes: replaced }
+      : { kind: "replace", bytes: replaced };
+  }
+
+  #see(frame: SseFrame): FrameAction {
+    const name = frameName(frame) || this.type(frame);
+    switch (name) {
+      case "response.created":
+      case "response.queued":
+      case "response.in_progress": {
+        this.#readNumber(frame);
+        const model = this.#response(frame);
+        return model === null ? PASS : { kind: "patch", model };
+      }
+      case "response.completed":
+      case "response.incomplete":
+        return this.#end(frame);
+      case "response.output_item.done":
+        this.#readNumber(frame);
+        this.#itemDone(frame);
+        this.#keepItem(frame);
+        return PASS;
+      case "response.failed":
+        this.#failed = true;
+        this.#response(frame);
+        this.#weighEnd(frame);
+        return { kind: "error", data: this.#failure(frame) };
+      case "error":
+        return { kind: "error", data: frameData(frame) };
+      default:
+        if (name.endsWith(".delta")) this.#delta(frame);
+        else this.#readNumber(frame);
+        return PASS;
+    }
+  }
+
+  protected weigh(event: JsonObject, frame: SseFrame): number {
+    const name = textOf(event["type"]) ?? frameName(frame);
+    const item = itemOfDelta.get(name);
+    if (item === undefined) return 0;
+    this.#streamed.add(item);
+    if (item === "reasoning") {
+      if (this.#reasoningForm === "") this.#reasoningForm = name;
+      if (this.#reasoningForm !== name) return 0;
+    }
+    return weightOf(stringOf(event["delta"]) ?? "");
+  }
+
+  #itemDone(frame: SseFrame): void {
+    this.#reasoningForm = "";
+    this.#hasItemEnds = true;
+    this.#weighItem(objectOf(parseJson(frameData(frame).toString("utf8")))?.["item"]);
+  }
+
+  #weighItem(value: unknown): void {
+    const item = objectOf(value) ?? {};
+    if (!this.#streamed.has(stringOf(item["type"]) ?? "")) this.weight += weighItem(item);
+  }
+
+  /** Some servers say what they have to say in the last event alone, and report nothing. */
+  #weighEnd(frame: SseFrame): void {
+    if (this.usage !== null || this.#hasItemEnds) return;
+    const event = objectOf(parseJson(frameData(frame).toString("utf8")));
+    for (const item of arrayOf(objectOf(event?.["response"])?.["output"]) ?? []) this.#weighItem(item);
+  }
+
+  #end(frame: SseFrame): FrameAction {
+    const model = this.#response(frame);
+    this.#weighEnd(frame);
+    return { kind: "terminal", model, last: true };
+  }
+
+  #delta(frame: SseFrame): void {
+    this.delta(frame);
+    this.#unread += 1;
+    this.#bytes = frame.bytes;
+    this.#from = frame.dataStart;
+    this.#to = frame.dataEnd;
+  }
+
+  /** What has no number of its own (`keepalive`, what nobody knows, broken JSON) changes nothing. */
+  #readNumber(frame: SseFrame): void {
+    const number = numberOf(frameData(frame));
+    if (number === null) return;
+    this.#number = number + 1;
+    this.#unread = 0;
+  }
+
+  #response(frame: SseFrame): Span | null {
+    let model: Span | null = null;
+    this.read(frame, (reader, offset) =>
+      reader.object((key) => {
+        if (key !== "response" || reader.kind() !== "object") return;
+        reader.object((name) => {
+          if (name === "model") model = this.foreignModel(reader, offset);
+          else if (name === "service_tier") this.tier = reader.string() ?? this.tier;
+          else if (name === "usage") {
+            const usage = readResponsesUsage(reader.value());
+            if (usage === null) return;
+            this.usage = usage;
+            this.final = true;
+          }
+        });
+      }),
+    );
+    return model;
+  }
+
+  #keepItem(frame: SseFrame): void {
+    const { keepItem } = this.options;
+    if (keepItem === undefined) return;
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key === "item") keepItemAhead(reader, keepItem, this.options.seal ?? null);
+      }),
+    );
+  }
+
+  /** The error inside of a failed response, as a body of its own. */
+  #failure(frame: SseFrame): Buffer {
+    let error: unknown = {};
+    this.read(frame, (reader) =>
+      reader.object((key) => {
+        if (key !== "response" || reader.kind() !== "object") return;
+        reader.object((name) => {
+          if (name === "error") error = reader.value();
+        });
+      }),
+    );
+    return Buffer.from(JSON.stringify({ error }));
+  }
+}
+
+/** An event's own `sequence_number`; it is read no further than that. */
+function numberOf(data: Buffer): number | null {
+  const reader = new JsonReader(data);
+  try {
+    for (const key of reader.keys()) {
+      if (key !== "sequence_number") reader.skip();
+      else {
+        const number = reader.number() ?? NaN;
+        return Number.isSafeInteger(number) ? number : null;
+      }
+    }
+  } catch (fault) {
+    if (!(fault instanceof JsonFault)) throw fault;
+  }
+  return null;
+}

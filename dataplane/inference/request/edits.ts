@@ -1,0 +1,326 @@
+/**
+ * The few edits that a relayed body needs, each by position (design.md §4.2): whatever is not named here goes
+ * upstream byte for byte.
+ */
+import type { Route, Upstream } from "../../config/schema.ts";
+import { refuseDrops } from "../../dialects/losses.ts";
+import { objectOf } from "../../dialects/fields.ts";
+import { unreadCompaction } from "../../dialects/reasoning.ts";
+import { OUTPUT_TOKENS_MIN } from "../../dialects/responses/write-request.ts";
+import type { Sealer } from "../../dialects/codecs.ts";
+import type { OwnField } from "../../dialects/own-fields.ts";
+import { foreignAnswer, priceEffects } from "../../dialects/price-effects.ts";
+import { leavesTierOpen, standardTier, type TierPlan } from "../../dialects/tiers.ts";
+import { nothingSaid } from "../../dialects/upstream-checks.ts";
+import type { Member, ObjectSpan, Span } from "../../lib/json-reader.ts";
+import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../../lib/json-splice.ts";
+import type { Inspection } from "../inspect/body.ts";
+import { present } from "../inspect/fields.ts";
+import { isOffline } from "./refuse.ts";
+import {
+  openRequestReasoning,
+  type ReasoningEdits,
+  reasoningEdits,
+  withoutBlocks,
+} from "./sealed-reasoning.ts";
+
+/** A value of Responses' `include`. */
+const ENCRYPTED_REASONING = "reasoning.encrypted_content";
+
+const samplingFields = ["temperature", "top_p", "top_k"];
+
+export interface RelayBody {
+  readonly body: Buffer;
+  /** The usage chunk of this stream was asked for by us, not by the client. */
+  readonly usageInjected: boolean;
+  /** The content of reasoning was asked for by us, not by the client. */
+  readonly reasoningAsked: boolean;
+  /** Client field names that this route has no place for (rule 2.2). */
+  readonly dropped: readonly string[];
+  /** Fields of own-fields.ts that it has: an upstream may be asked again without them. */
+  readonly own: readonly OwnField[];
+}
+
+/** What of a route decides what its upstreams get. */
+type RelayRoute = Pick<Route, "capabilities" | "limits">;
+
+/** How a body is to be written. */
+export interface RelayWishes {
+  /** A drop is refused (rule 2.2). */
+  readonly strict: boolean;
+  /** A Responses answer's reasoning is to be kept whole. */
+  readonly encryptedReasoning: boolean;
+  readonly tiers: TierPlan;
+}
+
+/**
+ * The body for one upstream of a route.
+ * @throws ApiError 400 when a field would be dropped and `strict` forbids it, or nothing of the conversation may go; 413 when its
+ * sealed reasoning is too large.
+ */
+export function relayBody(
+  inspection: Inspection,
+  route: RelayRoute,
+  upstream: Upstream,
+  wishes: RelayWishes,
+  sealer: Sealer,
+): RelayBody {
+  const reasoning = reasoningEdits(openRequestReasoning(inspection, sealer), upstream.dedicatedTo !== null);
+  const edits = new RelayEdits(inspection, reasoning);
+  edits.model(upstream.model);
+  edits.limits(route.limits.maxOutputTokens);
+  if (!route.capabilities.samplingParameters) edits.drop(samplingFields);
+  edits.drop(priceEffects[inspection.dialect].account);
+  // An empty list asks for nothing, and an upstream may not know the field.
+  edits.drop(["mcp_servers"]);
+  edits.dropMember(...foreignAnswer);
+  edits.tiers(wishes.tiers);
+  if (inspection.dialect === "messages") edits.messages(route);
+  else if (inspection.dialect === "chat") edits.chat(route, wishes.tiers);
+  else edits.responses(route, wishes.encryptedReasoning);
+  return edits.finish(wishes.strict);
+}
+
+class RelayEdits {
+  readonly #look: Inspection;
+  /** Where the content blocks or input items begin whose reasoning is not for this upstream. */
+  readonly #gone: ReadonlySet<number>;
+  readonly #edits: Edit[];
+  readonly #inserted: [string, string][] = [];
+  readonly #removed = new Set<string>();
+  readonly #dropped: string[] = [];
+  readonly #own: OwnField[] = [];
+  #usageInjected = false;
+  #reasoningAsked = false;
+
+  constructor(inspection: Inspection, { edits, gone }: ReasoningEdits) {
+    this.#look = inspection;
+    this.#gone = gone;
+    this.#edits = [...edits];
+  }
+
+  finish(strict: boolean): RelayBody {
+    const { body, top } = this.#look;
+    if (strict) refuseDrops(this.#dropped);
+    const { members } = top;
+    const edits = insertMembers(top, this.#inserted, members.length - this.#removed.size);
+    edits.push(...this.#edits);
+    if (this.#removed.size > 0)
+      edits.push(...removeEntries(members, (index) => this.#removed.has(members[index]?.key ?? "")));
+    return {
+      body: splice(body, edits),
+      usageInjected: this.#usageInjected,
+      reasoningAsked: this.#reasoningAsked,
+      dropped: this.#dropped,
+      own: this.#own,
+    };
+  }
+
+  model(name: string): void {
+    if (name !== this.#look.model) this.#set("model", JSON.stringify(name));
+  }
+
+  limits(most: number): void {
+    const { dialect, limits } = this.#look;
+    for (const { member, value } of limits) {
+      const least = dialect === "responses" ? OUTPUT_TOKENS_MIN : 0;
+      const clamped = Math.max(least, Math.min(value, most));
+      if (clamped !== value) this.#edits.push(replaceValue(member, String(clamped)));
+    }
+    if (dialect === "messages" && limits.length === 0) this.#set("max_tokens", String(most));
+  }
+
+  /** Takes fields out and says so. */
+  drop(names: readonly string[]): void {
+    for (const name of names) {
+      if (!this.#look.fields.has(name)) continue;
+      this.#removed.add(name);
+      if (present(this.#look.fields, name) !== undefined) this.#dropped.push(name);
+    }
+  }
+
+  /** What has no price stays here, and the account does not choose a dearer tier by itself (rules 10.1, 10.2). */
+  tiers({ dropped, standard }: TierPlan): void {
+    const { dialect, tierFields } = this.#look;
+    for (const name of dropped) {
+      this.#dropped.push(name);
+      if (name === "reasoning.mode") this.#removeMembers(this.#object("reasoning"), "mode");
+      else if (name !== "service_tier") this.#removed.add(name);
+    }
+    const { service_tier: asked } = tierFields;
+    const isDropped = dropped.includes("service_tier");
+    if (standard.includes(dialect) && (isDropped || leavesTierOpen(asked))) {
+      this.#set("service_tier", JSON.stringify(standardTier(dialect)));
+      this.#own.push("service_tier");
+    } else if (isDropped) this.#removed.add("service_tier");
+  }
+
+  /** Takes a member of a top-level object out and says so. */
+  dropMember(field: string, key: string): void {
+    const object = this.#object(field);
+    this.#removeMembers(object, key);
+    if (object?.members.some((member) => member.key === key && member.kind !== "null") === true)
+      this.#dropped.push(`${field}.${key}`);
+  }
+
+  #removeMembers(object: ObjectSpan | null, key: string): void {
+    const members = object?.members ?? [];
+    this.#edits.push(...removeEntries(members, (index) => members[index]?.key === key));
+  }
+
+  messages(route: RelayRoute): void {
+    for (const edit of withoutBlocks(this.#look.body, this.#gone)) this.#edits.push(edit);
+    if (route.capabilities.thinking) this.#mapThinking();
+    else this.#dropThinking();
+  }
+
+  chat(route: RelayRoute, { unknown }: Pick<TierPlan, "unknown">): void {
+    const { fields, stream } = this.#look;
+    if (stream) this.#includeUsage(unknown.includes("stream_options"));
+    // Nothing of a tenant stays in a shared account (rules 1.17, 2.10).
+    const store = present(fields, "store");
+    if (store !== undefined && this.#text(store) !== "false") this.#set("store", "false");
+    if (unknown.includes("metadata")) this.drop(["metadata"]);
+    else if (present(fields, "metadata") !== undefined) this.#own.push("metadata");
+    if (route.capabilities.thinking) return;
+    const effort = present(fields, "reasoning_effort");
+    this.#dropThought("reasoning_effort", effort !== undefined && this.#value(effort) === "none");
+  }
+
+  /** @param encrypted the answer's reasoning is to be kept whole. */
+  responses(route: RelayRoute, encrypted: boolean): void {
+    const store = this.#look.fields.get("store");
+    if (store === undefined || this.#text(store) !== "false") this.#set("store", "false");
+    if (!route.capabilities.thinking) this.#dropReasoning();
+    else if (encrypted) this.#includeReasoning();
+    this.#cutOfflineSearch();
+    this.#cutReasoning();
+  }
+
+  /** An upstream that stores nothing gives reasoning its content only when it is asked to. */
+  #includeReasoning(): void {
+    const given = present(this.#look.fields, "include");
+    const include = given === undefined ? [] : this.#value(given);
+    if (!Array.isArray(include) || include.includes(ENCRYPTED_REASONING)) return;
+    this.#reasoningAsked = true;
+    this.#set("include", JSON.stringify([...(include as unknown[]), ENCRYPTED_REASONING]));
+  }
+
+  /**
+   * No upstream finds an item again that it did not store: it would refuse the request (rule 2.17). What was made
+   * in another account goes as well. @throws ApiError 400 where that is a compaction.
+   */
+  #cutReasoning(): void {
+    const { inputItems, bareReasoning } = this.#look.content;
+    for (const [index, item] of inputItems.entries())
+      if (this.#gone.has(item.start) && objectOf(this.#value(item))?.["type"] === "compaction")
+        throw unreadCompaction("openai", `input[${index}].encrypted_content`);
+    const gone = new Set([...this.#gone, ...bareReasoning.map(({ start }) => start)]);
+    if (gone.size === 0) return;
+    const isGone = (index: number) => gone.has(inputItems[index]?.start ?? -1);
+    const isEmpty = inputItems.every((_, index) => isGone(index));
+    if (isEmpty && present(this.#look.fields, "instructions") === undefined) throw nothingSaid("responses");
+    for (const edit of removeEntries(inputItems, isGone)) this.#edits.push(edit);
+  }
+
+  /** `enabled` becomes adaptive with effort `medium`, an explicit effort winning; no budget goes upstream (service.md "Inference"). */
+  #mapThinking(): void {
+    const thinking = this.#object("thinking");
+    if (thinking === null) return;
+    const type = thinking.members.find(({ key }) => key === "type");
+    this.#edits.push(
+      ...removeEntries(thinking.members, (index) => thinking.members[index]?.key === "budget_tokens"),
+    );
+    if (type === undefined || this.#value(type) !== "enabled") return;
+    this.#edits.push(replaceValue(type, '"adaptive"'));
+    const config = this.#object("output_config");
+    if (config === null) {
+      this.#set("output_config", '{"effort":"medium"}');
+      return;
+    }
+    const effort = config.members.find(({ key }) => key === "effort");
+    if (effort === undefined) this.#edits.push(...insertMembers(config, [["effort", '"medium"']]));
+    else if (effort.kind === "null") this.#edits.push(replaceValue(effort, '"medium"'));
+  }
+
+  /** For a model that does not think: thinking and effort go, and only what was asked for is named. */
+  #dropThinking(): void {
+    const thinking = this.#object("thinking");
+    const type = thinking?.members.find(({ key }) => key === "type");
+    this.#dropThought("thinking", type !== undefined && this.#value(type) === "disabled");
+    const config = this.#object("output_config");
+    const effort = config?.members.find(({ key }) => key === "effort");
+    if (config === null || effort === undefined) return;
+    if (effort.kind !== "null") this.#dropped.push("output_config.effort");
+    if (config.members.length === 1) this.#removed.add("output_config");
+    else this.#removeMembers(config, "effort");
+  }
+
+  /** `reasoning.mode` is named with the tiers, and where there are no thoughts there is no summary of them. */
+  #dropReasoning(): void {
+    const isNoLoss = (member: Member) =>
+      member.kind === "null" ||
+      ["summary", "generate_summary", "mode"].includes(member.key) ||
+      (member.key === "effort" && this.#value(member) === "none");
+    this.#dropThought("reasoning", this.#object("reasoning")?.members.every(isNoLoss) ?? false);
+  }
+
+  /** @param isNoLoss it asks for nothing, or for no thoughts, as such a model answers anyway. */
+  #dropThought(name: string, isNoLoss: boolean): void {
+    if (isNoLoss) this.#removed.add(name);
+    else this.drop([name]);
+  }
+
+  /**
+   * Without it a Chat stream reports no usage, and would have to be billed from an estimate.
+   * @param isUnknown the upstream refuses the field; what a client wants of it stays.
+   */
+  #includeUsage(isUnknown: boolean): void {
+    const options = this.#object("stream_options");
+    if (options === null) {
+      if (isUnknown && this.#look.fields.has("stream_options")) this.#removed.add("stream_options");
+      if (isUnknown) return;
+      this.#own.push("stream_options");
+    }
+    const include = options?.members.find(({ key }) => key === "include_usage");
+    if (include !== undefined && this.#text(include) === "true") return;
+    this.#usageInjected = true;
+    if (options === null) this.#set("stream_options", '{"include_usage":true}');
+    else if (include !== undefined) this.#edits.push(replaceValue(include, "true"));
+    else this.#edits.push(...insertMembers(options, [["include_usage", "true"]]));
+  }
+
+  /** Codex declares a search that may not go online: no upstream may run it as its own (dialects.md §H3). */
+  #cutOfflineSearch(): void {
+    const lists = new Map<ToolList, Set<number>>();
+    for (const tool of this.#look.tools) {
+      if (!isOffline(this.#look, tool)) continue;
+      const gone = lists.get(tool.siblings) ?? new Set();
+      lists.set(tool.siblings, gone.add(tool.index));
+    }
+    for (const [siblings, gone] of lists)
+      this.#edits.push(...removeEntries(siblings, (index) => gone.has(index)));
+  }
+
+  /** Replaces a top-level value, or adds it. */
+  #set(name: string, value: string): void {
+    const member = this.#look.fields.get(name);
+    if (member === undefined) this.#inserted.push([name, value]);
+    else this.#edits.push(replaceValue(member, value));
+  }
+
+  /** The members of a top-level object; null when it is absent or of another kind. */
+  #object(name: string): ObjectSpan | null {
+    return this.#look.objects.get(name) ?? null;
+  }
+
+  #text({ start, end }: Span): string {
+    return this.#look.body.toString("utf8", start, end);
+  }
+
+  #value(span: Span): unknown {
+    return JSON.parse(this.#text(span));
+  }
+}
+
+type ToolList = Inspection["tools"][number]["siblings"];

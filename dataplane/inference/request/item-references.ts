@@ -1,0 +1,150 @@
+/**
+ * `item_reference`: the AI SDK's default OpenAI provider names output items of earlier answers by their id instead
+ * of sending them again, and the Agents SDK sends reasoning back without its content (dialects.md §B3). We keep no
+ * responses; output items alone are kept whole for an hour for their organization, unless the client says
+ * `store: false`, and take the place of what refers to them before anything else looks at the request. An unknown
+ * reference stays and is refused, never dropped and never forwarded.
+ */
+import type { KeepItem } from "../../dialects/codecs.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { BODY_LIMIT, bodyLimits } from "../../lib/body-limits.ts";
+import { HOUR_MS } from "../../lib/clock.ts";
+import type { JsonReader } from "../../lib/json-reader.ts";
+import type { Edit } from "../../lib/json-splice.ts";
+import type { ToolCache } from "../../tools/cache.ts";
+import type { BodyLease, InferenceCall, OutputItems, Serve } from "../call.ts";
+import type { Facts } from "../inspect/body.ts";
+import { type AnswerSeal, sealedItem } from "../answer/seal-answer.ts";
+
+const KEPT_MS = HOUR_MS;
+/** A client may be back before its items have arrived in Redis. */
+const SECOND_LOOK_MS = 100;
+const REFERENCES_MAX = 1000;
+/** Items, of up to 1 MiB each (`MAX_ENTRY_BYTES`), that are read before they are counted. */
+const READ_AT_ONCE = 16;
+/** A store that answers nothing is not asked for portion after portion. */
+const READ_MS = 2_000;
+const ID_LENGTH_MAX = 128;
+
+const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
+
+/** `serve`, for calls that know their organization's output items. */
+export const withItemReferences =
+  (serve: Serve, cache: ToolCache): Serve =>
+  (call) =>
+    call.dialect === "responses"
+      ? serve({ ...call, items: new OrganizationItems(cache, call.principal.organizationId) })
+      : serve(call);
+
+/** One organization's output items, as the bytes of their JSON. */
+class OrganizationItems implements OutputItems {
+  readonly #cache: ToolCache;
+  readonly #organizationId: string;
+
+  constructor(cache: ToolCache, organizationId: string) {
+    this.#cache = cache;
+    this.#organizationId = organizationId;
+  }
+
+  keep(id: string, json: Buffer | string): void {
+    if (id === "" || id.length > ID_LENGTH_MAX) return;
+    // An item that could not be stored is simply not found later on.
+    const kept = this.#cache.set(this.#organizationId, this.#key(id), Buffer.from(json), KEPT_MS);
+    kept.catch(() => undefined);
+  }
+
+  async find(
+    ids: readonly string[],
+    found: (id: string, item: Buffer) => Promise<void> | void,
+  ): Promise<void> {
+    const missing = await this.#read(ids, found);
+    if (missing.length === 0) return;
+    await sleep(SECOND_LOOK_MS);
+    await this.#read(missing, found);
+  }
+
+  /** @returns those that are not there. */
+  async #read(
+    ids: readonly string[],
+    found: (id: string, item: Buffer) => Promise<void> | void,
+  ): Promise<readonly string[]> {
+    const missing: string[] = [];
+    const until = performance.now() + READ_MS;
+    for (let from = 0; from < ids.length && performance.now() < until; from += READ_AT_ONCE) {
+      const portion = ids.slice(from, from + READ_AT_ONCE);
+      const items = await Promise.all(portion.map((id) => this.#get(id)));
+      for (const [index, id] of portion.entries()) {
+        const item = items[index] ?? null;
+        if (item === null) missing.push(id);
+        else await found(id, item);
+      }
+    }
+    return missing;
+  }
+
+  async #get(id: string): Promise<Buffer | null> {
+    return id.length > ID_LENGTH_MAX ? null : await this.#cache.get(this.#key(id));
+  }
+
+  #key(id: string): string {
+    return `item:${this.#organizationId}:${id}`;
+  }
+}
+
+/** Whether a request refers to items of earlier answers: by a reference, or by reasoning without its content. */
+export const refersToItems = ({ content }: Facts): boolean =>
+  content.bareReasoning.length > 0 || content.references.some(({ kind }) => kind === "item");
+
+/**
+ * What puts every known item in its place.
+ * @throws ApiError 413 when the request would become too large; 429 or 503 without room for so many bytes more.
+ */
+export async function knownItems(
+  { content, bodyBytes }: Facts,
+  items: OutputItems,
+  bodyLease: BodyLease,
+): Promise<Edit[]> {
+  const references = [
+    ...content.references.filter(({ kind }) => kind === "item"),
+    ...content.bareReasoning,
+  ].filter(({ id }) => id !== "");
+  if (references.length === 0 || references.length > REFERENCES_MAX) return [];
+  const uses = new Map<string, number>();
+  for (const { id } of references) uses.set(id, (uses.get(id) ?? 0) + 1);
+  const known = new Map<string, Buffer>();
+  let size = bodyBytes;
+  await items.find([...uses.keys()], async (id, item) => {
+    const more = item.length * (uses.get(id) ?? 0);
+    size += more;
+    if (size > bodyLimits.bytes)
+      throw new ApiError(
+        "too_large",
+        `With the items that it names the request is larger than ${BODY_LIMIT}.`,
+      );
+    await bodyLease.take(more);
+    known.set(id, item);
+  });
+  return references.flatMap(({ start, end, id }): Edit[] => {
+    const item = known.get(id);
+    return item === undefined ? [] : [{ start, end, text: item }];
+  });
+}
+
+/** What is told the output items of this call's answer; undefined when none are to be kept. */
+export function keepItemOf({ items, batchId }: InferenceCall, { store }: Facts): KeepItem | undefined {
+  if (items === undefined || batchId !== null || store === false) return undefined;
+  return (id, json) => items.keep(id, json);
+}
+
+/** Keeps the output item ahead as the client gets it. */
+export function keepItemAhead(reader: JsonReader, keep: KeepItem, seal: AnswerSeal | null): void {
+  if (reader.kind() !== "object") return;
+  const start = reader.position;
+  let id: string | undefined;
+  reader.object((key) => {
+    if (key === "id") id = reader.string();
+  });
+  if (id === undefined) return;
+  const item = Buffer.from(reader.bytes.subarray(start, reader.position));
+  keep(id, sealedItem(item, seal));
+}

@@ -1,0 +1,149 @@
+/**
+ * What clients send back of a provider's reasoning on the way to an upstream of their own dialect (rule 7.12): opened
+ * where we sealed it for this very organization, else left out with its content block or input item, which says
+ * nothing to anybody else. Nobody is told 400 for it (rule 2.17): a turn goes on without its reasoning, also before a
+ * tool's call, which upstreams accept of adaptive thinking and of items that nobody stored. A compaction alone is 400.
+ */
+import type { Sealer } from "../../dialects/codecs.ts";
+import { openBlob, unreadCompaction } from "../../dialects/reasoning.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { BODY_LIMIT, bodyLimits } from "../../lib/body-limits.ts";
+import { fieldPath } from "../../lib/field-path.ts";
+import { JsonReader, type Span } from "../../lib/json-reader.ts";
+import { type Edit, removeEntries, replaceValue } from "../../lib/json-splice.ts";
+import type { Inspection } from "../inspect/body.ts";
+import type { ReasoningBlob } from "../inspect/content.ts";
+
+/** What the blobs of one body may unpack to: a body has that limit too, and a small blob may be sent many times. */
+export const MAX_OPENED_BYTES = bodyLimits.bytes;
+
+/** A blob of a request, opened. */
+export interface OpenedReasoning extends ReasoningBlob {
+  /** It was never sealed: only an account of the organization's own may get it. */
+  readonly raw: boolean;
+  /** The provider's own; null: it does not open, or another dialect's upstream made it. */
+  readonly blob: string | null;
+}
+
+/**
+ * A sealer for one request, which opens no more than MAX_OPENED_BYTES in all.
+ * @throws ApiError 413 from `open` beyond that.
+ */
+export function boundedSealer(sealer: Sealer): Sealer {
+  let left = MAX_OPENED_BYTES;
+  return {
+    seal: (plain) => sealer.seal(plain),
+    open: (sealed) => {
+      if (left < 0)
+        throw new ApiError("too_large", `The sealed contents of the request are larger than ${BODY_LIMIT}`);
+      const plain = sealer.open(sealed);
+      left -= plain?.length ?? 0;
+      return plain;
+    },
+  };
+}
+
+/** Opens every blob of a request. @throws ApiError 413 as `boundedSealer` does. */
+export function openRequestReasoning(
+  { dialect, body, content }: Pick<Inspection, "dialect" | "body" | "content">,
+  sealer: Sealer,
+): readonly OpenedReasoning[] {
+  // Chat has no reasoning that anybody verifies.
+  if (dialect === "chat" || content.reasoningBlobs.length === 0) return [];
+  const bounded = boundedSealer(sealer);
+  return content.reasoningBlobs.map((found) => {
+    const text = JSON.parse(body.toString("utf8", found.start, found.end)) as string;
+    return { ...found, ...openBlob({ dialect, field: found.field, id: "" }, text, bounded) };
+  });
+}
+
+/** What one upstream gets of a request's reasoning. */
+export interface ReasoningEdits {
+  readonly edits: readonly Edit[];
+  /** Where the content blocks or input items begin that have to go. */
+  readonly gone: ReadonlySet<number>;
+}
+
+const noEdits: ReasoningEdits = { edits: [], gone: new Set() };
+
+/**
+ * @param ownAccount the upstream serves this organization alone: what was never sealed may go there.
+ * @throws ApiError 400 for a compaction of Messages that may not.
+ */
+export function reasoningEdits(opened: readonly OpenedReasoning[], ownAccount: boolean): ReasoningEdits {
+  // Most requests.
+  if (opened.length === 0) return noEdits;
+  const gone = new Set<number>();
+  const edits: Edit[] = [];
+  for (const one of opened) {
+    if (one.blob === null || (one.raw && !ownAccount)) {
+      if (one.compaction !== undefined)
+        throw unreadCompaction("messages", fieldPath("messages", one.compaction));
+      gone.add(one.entryStart);
+    } else if (!one.raw) edits.push(replaceValue(one, JSON.stringify(one.blob)));
+  }
+  return { edits, gone };
+}
+
+/** Takes content blocks out of a Messages body, by where they begin. Turns that would be left empty go whole. */
+export function withoutBlocks(body: Buffer, gone: ReadonlySet<number>): Edit[] {
+  const edits: Edit[] = [];
+  if (gone.size === 0) return edits;
+  JsonReader.whole(body, (reader) =>
+    reader.object((key) => {
+      if (key === "messages" && reader.kind() === "array") turnEdits(reader, gone, edits);
+      else if (key === "system") nestedEdits(reader, gone, edits);
+    }),
+  );
+  return edits;
+}
+
+function turnEdits(reader: JsonReader, gone: ReadonlySet<number>, edits: Edit[]): void {
+  const turns: Span[] = [];
+  const emptied = new Set<number>();
+  reader.array((index) => {
+    const isTurn = reader.kind() === "object";
+    const start = reader.position;
+    if (isTurn)
+      reader.object((key) => {
+        if (nestedEdits(reader, gone, edits) && key === "content") emptied.add(index);
+      });
+    else reader.skip();
+    turns.push({ start, end: reader.position });
+  });
+  append(
+    edits,
+    removeEntries(turns, (index) => emptied.has(index)),
+  );
+}
+
+/** Within the value ahead, at any depth. @returns whether it is an array that is left without entries. */
+function nestedEdits(reader: JsonReader, gone: ReadonlySet<number>, edits: Edit[]): boolean {
+  const kind = reader.kind();
+  if (kind === "object")
+    reader.object(() => {
+      nestedEdits(reader, gone, edits);
+    });
+  if (kind !== "array") return false;
+  const entries: Span[] = [];
+  const out = new Set<number>();
+  reader.array((index) => {
+    reader.kind();
+    const start = reader.position;
+    nestedEdits(reader, gone, edits);
+    if (reader.position === start) reader.skip();
+    entries.push({ start, end: reader.position });
+    if (gone.has(start)) out.add(index);
+  });
+  if (out.size > 0)
+    append(
+      edits,
+      removeEntries(entries, (index) => out.has(index)),
+    );
+  return out.size > 0 && out.size === entries.length;
+}
+
+/** A call with so many arguments as a body may have edits would not fit the stack. */
+const append = (edits: Edit[], more: readonly Edit[]): void => {
+  for (const edit of more) edits.push(edit);
+};

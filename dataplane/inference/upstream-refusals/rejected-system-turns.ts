@@ -1,0 +1,10 @@
+/** Upstreams that take instructions only in front of a conversation. */
+import { ApiError } from "../../lib/api-error.ts";
+
+/** Anthropic's older API, validators that list the roles, and chat templates of open models. */
+const rejection =
+  /unexpected role ["'`]?system|role: input should be|system messages? (?:must|should|can only) be (?:at )?(?:the )?(?:first|beginning)/i;
+
+/** Whether an upstream's refusal is about a system turn in the middle (dialects.md §D1). */
+export const rejectsSystemTurns = (error: unknown): boolean =>
+  error instanceof ApiError && error.code === "invalid_request" && rejection.test(error.message);

@@ -1,0 +1,58 @@
+/** Asks a model route on a search's behalf (the Model engine of web_search); never billed to the client. */
+import { routeFor } from "../../config/find-route.ts";
+import type { Snapshot } from "../../config/snapshot.ts";
+import { Cancellation } from "../../lib/cancellation.ts";
+import { Deadline } from "../../lib/deadline.ts";
+import { newRequestSummary } from "../../telemetry/request-summary.ts";
+import type { AskModel } from "../../tools/web-search/model-engine.ts";
+import { Attempts } from "../../upstream/attempts.ts";
+import type { Upstreams } from "../../upstream/upstreams.ts";
+import { toldVersion } from "../request/outgoing-request.ts";
+
+/** A search's answer is text with a few links. */
+const MAX_ANSWER_BYTES = 2 * 1024 * 1024;
+
+/**
+ * @param organizationId whose search it is: no upstream that is dedicated to another one is asked.
+ * @param servesNamespace of the calling route: an engine's route is of the same namespace, and so is whom it serves
+ * @returns a function that @throws when the route is gone, or no upstream of it answers with JSON.
+ */
+export const askModelOf =
+  (snapshot: Snapshot, upstreams: Upstreams, organizationId: string, servesNamespace?: string): AskModel =>
+  async (model, build, signal) => {
+    const served = snapshot.route(model, servesNamespace);
+    const route = served === undefined ? undefined : routeFor(served, organizationId);
+    if (route === undefined) throw new Error("the search engine's model is not served");
+    const deadline = new Deadline(route.timeouts.requestMs);
+    try {
+      const attempts = new Attempts(upstreams, {
+        route,
+        stream: false,
+        batch: false,
+        conversation: null,
+        deadline,
+        closed: Cancellation.by(signal),
+        unbilled: true,
+        // Upstream calls and waiting are told of the engine, not of the client's request.
+        summary: newRequestSummary(null),
+        credential: (id) => snapshot.credential(id),
+      });
+      for (;;) {
+        const { dialect, model: name } = await attempts.next();
+        try {
+          const answer = await attempts.send({
+            body: Buffer.from(JSON.stringify({ ...build(dialect), model: name })),
+            headers: dialect === "messages" ? { "anthropic-version": toldVersion(undefined) } : {},
+          });
+          const body = await answer.call.whole(MAX_ANSWER_BYTES);
+          answer.accepted();
+          attempts.taken();
+          return { dialect, body: JSON.parse(body.toString("utf8")) as unknown };
+        } catch (error) {
+          attempts.failed(error);
+        }
+      }
+    } finally {
+      deadline.dispose();
+    }
+  };

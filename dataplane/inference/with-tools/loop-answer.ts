@@ -1,0 +1,232 @@
+/**
+ * An upstream's answer as Messages events that are pulled, for the tool loop: while it runs a tool or its client is
+ * behind, nothing more is read.
+ */
+import type { CodecContext } from "../../dialects/codecs.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
+import { messageEnd, messageStart, wholeBlock } from "../../dialects/messages/events.ts";
+import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../../dialects/messages/types.ts";
+import { type ToldPlaces, withToldPlaces } from "../../dialects/told-places.ts";
+import type { ApiError } from "../../lib/api-error.ts";
+import { GatheredPieces } from "../../lib/small-pieces.ts";
+import { BrokenAnswer, type ModelAnswer } from "../../loop/model-answer.ts";
+import { AttemptFailure } from "../../upstream/failure.ts";
+import { MOST_BEGUN_BYTES } from "../../upstream/limits.ts";
+import type { UpstreamAnswer } from "../../upstream/request.ts";
+import type { CallFault } from "../../upstream/send.ts";
+import { EventTranslator } from "../answer/event-translator.ts";
+import { ResponseStream, type StreamConsumer } from "../answer/response-stream.ts";
+import { readConverted, usageOfNoStream } from "../answer/whole-answer.ts";
+
+/** Batches of events that wait for their reader before the upstream is told to pause. */
+const MAX_WAITING = 16;
+
+export type AnswerEvents = Pick<ModelAnswer, "usage"> & {
+  readonly events: AsyncGenerator<readonly MessagesEvent[]>;
+};
+
+/** How an iteration was asked for. */
+interface Asking {
+  readonly stream: boolean;
+  /** It goes on: what tools found has come to what the client sent. */
+  readonly later: boolean;
+  /** Which of its places an error may name to the client. */
+  readonly places: ToldPlaces;
+}
+
+/**
+ * @param client the client's dialect.
+ * @param context what this upstream's answer is read with.
+ */
+export function answerEvents(
+  answer: UpstreamAnswer,
+  client: Dialect,
+  context: CodecContext,
+  asking: Asking,
+): AnswerEvents {
+  return asking.stream
+    ? streamedEvents(answer, client, context, asking)
+    : wholeEvents(answer, client, context);
+}
+
+/** Those of a whole answer. @throws AttemptFailure when it is an error, BrokenAnswer when it costs nevertheless. */
+function wholeEvents(answer: UpstreamAnswer, client: Dialect, context: CodecContext): AnswerEvents {
+  const read = { usage: { input_tokens: 0, output_tokens: 0 } as MessagesUsage };
+  async function* events() {
+    const message = await readConverted(answer, client, context);
+    read.usage = message.usage;
+    yield eventsOf(message);
+  }
+  return Object.assign(read, { events: events() });
+}
+
+/** Those of a stream. @throws AttemptFailure before the first event; afterwards, and for one that costs, BrokenAnswer. */
+function streamedEvents(
+  answer: UpstreamAnswer,
+  client: Dialect,
+  context: CodecContext,
+  { later, places }: Asking,
+): AnswerEvents {
+  const { upstream, call } = answer;
+  const queue = new EventQueue(client, upstream.name, places);
+  const stream = new IterationStream(
+    answer,
+    queue,
+    (around) =>
+      new EventTranslator(around, upstream.dialect, context, (events) => {
+        if (events.some(({ type }) => type === "message_stop")) around.finish(events);
+        else around.pass(events);
+      }),
+  );
+  stream.keeps = later;
+  stream
+    .run()
+    .catch((error: unknown) =>
+      queue.fail(
+        later && isCorruptTry(error) ? chargedGarbage(answer, context, error, stream.takeBeginning()) : error,
+      ),
+    );
+  async function* events() {
+    try {
+      for (let next = await queue.next(); next !== null; next = await queue.next()) yield next;
+    } finally {
+      // Whoever stops reading early leaves an answer that nobody wants.
+      if (!stream.isOver) call.abort("cancelled");
+    }
+  }
+  return {
+    events: events(),
+    get usage() {
+      return stream.usage;
+    },
+  };
+}
+
+const isCorruptTry = (error: unknown): error is AttemptFailure =>
+  error instanceof AttemptFailure && error.status === "garbage";
+
+/**
+ * A corrupt answer to any iteration is charged (rule 1.6, service.md "Prices and billing rules"), also where no event of it came;
+ * only what the client sent is free then, as long as nothing was added to it. @returns `failure` itself where the body tells an error.
+ */
+function chargedGarbage(
+  answer: UpstreamAnswer,
+  context: CodecContext,
+  failure: AttemptFailure,
+  body: Buffer,
+): AttemptFailure | BrokenAnswer {
+  const { upstream, call } = answer;
+  const usage = usageOfNoStream(upstream.dialect, context, call.received, body);
+  if (usage === null) return failure;
+  answer.broke("garbage");
+  return new BrokenAnswer(failure.error, { upstream: upstream.name, usage, corrupt: true });
+}
+
+/** May keep the bytes before the first event: what they cost stands in them where none comes. */
+class IterationStream extends ResponseStream<readonly MessagesEvent[]> {
+  readonly #kept = new GatheredPieces();
+  /** The bytes before the first event are wanted. */
+  keeps = false;
+
+  /** Those bytes, which are forgotten here. */
+  takeBeginning(): Buffer {
+    return Buffer.concat(this.#kept.take());
+  }
+
+  override data(chunks: readonly Buffer[]): void {
+    for (const chunk of this.keeps && this.isOpening ? chunks : []) {
+      // A beginning that is longer than any model's is not read (`usageOfNoStream`).
+      if (this.#kept.length > MOST_BEGUN_BYTES) break;
+      this.#kept.add(chunk);
+    }
+    super.data(chunks);
+    if (this.keeps && !this.isOpening && !this.isOver) this.#kept.take();
+  }
+}
+
+/** The loop's side of a stream: what came waits here until it is pulled. */
+class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
+  readonly dialect: Dialect;
+  readonly #upstream: string;
+  readonly #places: ToldPlaces;
+  readonly #waiting: (readonly MessagesEvent[])[] = [];
+  #failure: unknown = null;
+  #over = false;
+  #came = Promise.withResolvers<void>();
+  #emptied = Promise.withResolvers<void>();
+
+  constructor(dialect: Dialect, upstream: string, places: ToldPlaces) {
+    this.dialect = dialect;
+    this.#upstream = upstream;
+    this.#places = places;
+  }
+
+  /** The next events; null at the end. */
+  async next(): Promise<readonly MessagesEvent[] | null> {
+    for (;;) {
+      const events = this.#waiting.shift();
+      if (events !== undefined) {
+        if (this.#waiting.length === 0) {
+          this.#emptied.resolve();
+          this.#emptied = Promise.withResolvers();
+        }
+        return events;
+      }
+      if (this.#failure !== null) throw this.#failure;
+      if (this.#over) return null;
+      await this.#came.promise;
+    }
+  }
+
+  fail(error: unknown): void {
+    this.#failure = error;
+    this.#wake();
+  }
+
+  begin(): void {}
+
+  take(events: readonly MessagesEvent[]): boolean {
+    this.#waiting.push(events);
+    this.#wake();
+    return this.#waiting.length < MAX_WAITING;
+  }
+
+  drained(): Promise<void> {
+    return this.#emptied.promise;
+  }
+
+  /** Observing is left to the loop, which adds what its earlier iterations used. */
+  observe(): void {}
+
+  async complete(last: readonly MessagesEvent[]): Promise<void> {
+    this.#over = true;
+    this.take(last);
+  }
+
+  async abandon(error: ApiError, fault: CallFault, usage: MessagesUsage | null): Promise<void> {
+    const corrupt = fault === "garbage" || fault === "too_large";
+    const told = withToldPlaces(error, this.#places);
+    this.fail(usage === null ? told : new BrokenAnswer(told, { upstream: this.#upstream, usage, corrupt }));
+  }
+
+  /** The loop charges what the stream says was used, and logs what is no error of an upstream's. */
+  async misread(cause: unknown): Promise<void> {
+    this.fail(cause);
+  }
+
+  #wake(): void {
+    this.#came.resolve();
+    this.#came = Promise.withResolvers();
+  }
+}
+
+/** A whole answer as the stream that says the same. */
+function eventsOf(message: MessagesResponse): MessagesEvent[] {
+  const { id, model, content, stop_reason, stop_sequence, stop_details, usage } = message;
+  const details = stop_details === undefined ? {} : { stop_details };
+  return [
+    messageStart(id, model, usage),
+    ...content.flatMap(wholeBlock),
+    ...messageEnd({ stop_reason, stop_sequence, ...details }, usage),
+  ];
+}

@@ -1,0 +1,303 @@
+/**
+ * Serves a request that declares server tools (design.md §4.5): reads the declarations and the conversation,
+ * runs the loop over the route's upstreams, and renders what it says in the client's dialect.
+ */
+import type { Bill, ToolUsage } from "../../billing/meter.ts";
+import { costMicros, estimateMicros, pricesAt } from "../../billing/prices/price.ts";
+import { noTokens, noTools } from "../../billing/token-usage.ts";
+import type { Policy, Prices } from "../../config/schema.ts";
+import type { Sealer, StreamWriter } from "../../dialects/codecs.ts";
+import { MessageAccumulator } from "../../dialects/messages/accumulate.ts";
+import type { MessagesEvent, ServerToolName, ToolChoice } from "../../dialects/messages/types.ts";
+import { codecs } from "../../dialects/registry.ts";
+import { writeEvents } from "../../dialects/write-events.ts";
+import { apiErrorOf } from "../../store/store-away.ts";
+import { bodyLimits } from "../../lib/body-limits.ts";
+import type { ByteLease } from "../../lib/byte-budget.ts";
+import { newId } from "../../lib/ids.ts";
+import type { ToolCall } from "../../loop/loop.ts";
+import type { NextCall } from "../../loop/next-request.ts";
+import type { ToolOutcome } from "../../loop/results.ts";
+import { runLoop, type LoopInput } from "../../loop/run.ts";
+import { metrics } from "../../telemetry/metrics.ts";
+import { estimateInputTokens } from "../../tokens/estimate.ts";
+import { type CitedSources, linkCitations } from "../../tools/links.ts";
+import { callLimits, type RunOutcome, type RunTool, type ToolScope } from "../../tools/toolbox.ts";
+import { MAX_POSTS } from "../../tools/x-search/search-posts.ts";
+import { answerJob, type AnswerJob } from "../answer/answer-job.ts";
+import { askModelOf } from "./ask-model.ts";
+import { sendWhole, type InferenceCall } from "../call.ts";
+import { ClientStream } from "../answer/client-stream.ts";
+import { Iterations, type IterationServices } from "./iterations.ts";
+import { declaredToolNames, inputSizeOf } from "./open-loop.ts";
+
+/** Pings while a tool runs (service.md "Limits"). */
+const PING_MS = 10_000;
+
+export interface ToolServices extends IterationServices {
+  readonly policy: Policy;
+  readonly sealer: Sealer;
+  readonly runTool: RunTool;
+  /** Takes the hold of the first iteration. */
+  readonly open: () => Promise<Bill>;
+  /** What is held of an output limit (rule 9.7). */
+  readonly heldOutput: (limit: number) => number;
+}
+
+/** @returns its bill. @throws ApiError as long as nothing was written; everything is settled or released then. */
+export function serveWithTools(services: ToolServices): Promise<Bill> {
+  return new ToolServing(services).run();
+}
+
+class ToolServing {
+  readonly #services: ToolServices;
+  readonly #scope: ToolScope;
+  readonly #sources: CitedSources;
+  readonly #accumulator = new MessageAccumulator();
+  readonly #writer: StreamWriter | null;
+  readonly #iterations: Iterations;
+  readonly #prices: Prices;
+  /** null: nothing was sent yet, or the answer is whole. */
+  #stream: ClientStream | null = null;
+  /** What counts the pages that the conversation holds by now; null: it is over. */
+  #pages: ByteLease[] | null = [];
+
+  constructor(services: ToolServices) {
+    const { call, look, route, policy, work } = services;
+    this.#services = services;
+    this.#prices = pricesAt(route.prices, call.acceptedAt);
+    this.#sources = work.sources;
+    this.#iterations = new Iterations(services);
+    this.#scope = {
+      organization: organizationOf(call),
+      route,
+      policy,
+      tools: work.beginning.tools,
+      prior: work.prior,
+      keep: (lease) => this.#keep(lease),
+      credential: (id) => call.snapshot.credential(id),
+      askModel: askModelOf(
+        call.snapshot,
+        services.upstreams,
+        call.principal.organizationId,
+        route.servesNamespace,
+      ),
+    };
+    const { carry, context } = work;
+    this.#writer = look.stream ? codecs[call.dialect].writeStream(carry, context, this.#annotate) : null;
+  }
+
+  /** A call that its turn no longer waits for may end after everything else. */
+  #keep(lease: ByteLease): boolean {
+    const held = this.#pages?.reduce((sum, { bytes }) => sum + bytes, this.#services.look.bodyBytes) ?? 0;
+    const isKept = this.#pages !== null && held + lease.bytes <= bodyLimits.bytes;
+    if (isKept) this.#pages?.push(lease);
+    else lease.release();
+    return isKept;
+  }
+
+  /** Annotations of Responses and Chat: every link to something that a tool returned. */
+  readonly #annotate = (text: string) => {
+    const links = linkCitations(text, this.#sources);
+    // Asked once of each: it takes longer than finding the link.
+    const urls = new Set(links.map(({ url }) => url));
+    const cited = new Set([...urls].filter((url) => this.#mayBeCited(url)));
+    return links
+      .filter(({ url }) => cited.has(url))
+      .map((link) => ({
+        start_index: link.startIndex,
+        end_index: link.endIndex,
+        url: link.url,
+        title: link.title,
+      }));
+  };
+
+  /** A resent Chat conversation shows its annotations, but no queries: the model's own URLs must not be among them. */
+  #mayBeCited(url: string): boolean {
+    return this.#services.call.dialect !== "chat" || !this.#scope.prior.isOwnWriting(url);
+  }
+
+  async run(): Promise<Bill> {
+    try {
+      return await this.#run();
+    } finally {
+      for (const lease of this.#pages ?? []) lease.release();
+      this.#pages = null;
+    }
+  }
+
+  async #run(): Promise<Bill> {
+    const { call, sealer, runTool } = this.#services;
+    call.beginTools?.(callLimits(this.#scope));
+    const bill = await this.#services.open();
+    call.summary.bill = bill;
+    try {
+      await runLoop(this.#input(), {
+        ask: (next, span) => this.#iterations.ask(next, span),
+        runTool: ({ name, input }, signal) => {
+          const query = input?.["query"];
+          if (typeof query === "string") this.#scope.prior.addQuery(query);
+          return this.#untilShutdown(signal, (either) => runTool(name, input ?? {}, this.#scope, either));
+        },
+        brought: (tool, outcome) => this.#brought(tool, outcome),
+        emit: (events) => this.#emit(events, bill),
+        estimate: (next) => this.#estimate(next),
+        fee: (name) => costMicros(this.#prices, noTokens, dearestCall[name]).total,
+        bill,
+        sealer,
+        newId,
+        signal: call.sink.closed.signal,
+        pingMs: PING_MS,
+        span: call.summary.span,
+      });
+      this.#end(bill);
+    } catch (error) {
+      if (call.sink.closed.aborted) return bill;
+      if (this.#stream === null) throw error;
+      const told = apiErrorOf(error);
+      if (told !== error) call.log.error({ request_id: call.id, err: error }, "a tool loop failed");
+      this.#stream.fail(told);
+    }
+    return bill;
+  }
+
+  /**
+   * A tool that is no longer waited for brought nothing, also one whose call still waits for room; what follows is the same as of
+   * the model's next answer.
+   */
+  async #untilShutdown(
+    signal: AbortSignal,
+    run: (signal: AbortSignal) => Promise<RunOutcome>,
+  ): Promise<RunOutcome> {
+    const { shutdown } = this.#services.call;
+    if (shutdown === undefined) return run(signal);
+    const over = new AbortController();
+    const nothing = Promise.withResolvers<RunOutcome>();
+    const end = () => {
+      over.abort();
+      nothing.resolve({ kind: "error", code: "unavailable" });
+    };
+    const listener = shutdown.listen(end);
+    if (shutdown.hasCome) end();
+    try {
+      return await Promise.race([run(AbortSignal.any([signal, over.signal])), nothing.promise]);
+    } catch (error) {
+      if (!over.signal.aborted || signal.aborted) throw error;
+      return await nothing.promise;
+    } finally {
+      shutdown.forget(listener);
+    }
+  }
+
+  #input(): LoopInput {
+    const { call, look, route, policy, work } = this.#services;
+    const { tools, pending, citePages, citeDocuments, clientFunctions, maxTokens } = work.beginning;
+    const most = route.limits.maxOutputTokens;
+    return {
+      rules: {
+        dialect: call.dialect,
+        iterations: policy.iterations,
+        maxUses: {
+          web_search: tools.webSearch?.maxUses ?? null,
+          web_fetch: tools.webFetch?.maxUses ?? null,
+          x_search: tools.xSearch?.maxUses ?? null,
+        },
+        maxToolCalls: tools.maxToolCalls,
+        clientFunctions,
+        maxOutputTokens: Math.min(maxTokens ?? most, most),
+        toolChoice: this.#toolChoice(),
+      },
+      model: route.model,
+      upstreams: route.upstreams,
+      pending,
+      serverTools: new Set(declaredToolNames(tools)),
+      parallelCalls: policy.parallelCalls,
+      citePages,
+      citeDocuments,
+      streamed: look.stream,
+      sources: this.#sources,
+    };
+  }
+
+  #toolChoice(): ToolChoice | undefined {
+    const { toolChoice: choice, tools } = this.#services.work.beginning;
+    const { forced } = tools;
+    if (forced === null) return choice;
+    const serial =
+      choice !== undefined && choice.type !== "none" && choice.disable_parallel_tool_use === true;
+    return { type: "tool", name: forced, ...(serial ? { disable_parallel_tool_use: true } : {}) };
+  }
+
+  /** What a tool found may be opened from now on; each call is counted, also one that was not run. */
+  async #brought({ name }: ToolCall, outcome: ToolOutcome): Promise<void> {
+    const said = outcome.kind === "error" ? outcome.code : "ok";
+    metrics.toolCalls.inc({ tool: name, outcome: said });
+    const { summary } = this.#services.call;
+    const toolCalls = (summary.toolCalls ??= new Map());
+    toolCalls.set(`${name} ${said}`, (toolCalls.get(`${name} ${said}`) ?? 0) + 1);
+    const { prior } = this.#scope;
+    if (outcome.kind === "hits") for (const hit of outcome.hits) prior.addFound(hit.url, hit.text);
+    if (outcome.kind === "page") {
+      const { url, source } = outcome.page;
+      await prior.addOpenedPage(url, source.type === "text" ? source.text : "");
+    }
+  }
+
+  #estimate(next: NextCall) {
+    const { size } = this.#services.work.beginning;
+    const added = inputSizeOf(next.added);
+    const inputTokens = estimateInputTokens({
+      textBytes: size.textBytes + added.textBytes,
+      images: size.images + added.images,
+      documents: size.documents + added.documents,
+    });
+    const tiers = this.#services.tiers.possible;
+    const maxOutputTokens = this.#services.heldOutput(next.maxTokens);
+    return estimateMicros(this.#prices, { inputTokens, maxOutputTokens, n: 1, tiers });
+  }
+
+  async #emit(events: readonly MessagesEvent[], bill: Bill): Promise<void> {
+    if (this.#writer === null) {
+      for (const event of events) this.#accumulator.push(event);
+      return;
+    }
+    const writer = this.#writer;
+    const { bytes, terminal } = writeEvents(writer, events);
+    if (bytes === "" && terminal === "") return;
+    if (this.#stream === null) {
+      this.#stream = new ClientStream(this.#job(bill), null, (error) => writer.fail(error));
+      this.#stream.begin();
+    }
+    // The loop says the end only once the charge is durable.
+    if (!this.#stream.take(bytes + terminal)) await this.#stream.drained();
+  }
+
+  #end(bill: Bill): void {
+    const { call } = this.#services;
+    if (this.#writer !== null) return call.sink.end();
+    const message = this.#accumulator.whole();
+    if (message === null) throw new Error("a tool loop ended without its end");
+    const { carry, context } = this.#services.work;
+    const answer = codecs[call.dialect].writeResponse(message, carry, context, this.#annotate);
+    const bytes = Buffer.from(JSON.stringify(answer));
+    sendWhole(call.sink, bytes, this.#job(bill).headers);
+  }
+
+  #job(bill: Bill): AnswerJob {
+    const { call, route } = this.#services;
+    return answerJob(call, route.model, bill, this.#iterations.dropped);
+  }
+}
+
+/** A call of each tool that brings the most it can. */
+const dearestCall: Readonly<Record<ServerToolName, ToolUsage>> = {
+  web_search: { ...noTools, webSearches: 1 },
+  web_fetch: { ...noTools, webFetches: 1 },
+  x_search: { ...noTools, xSearches: 1, xPosts: MAX_POSTS, xProfiles: MAX_POSTS },
+};
+
+/** An organization that left the snapshot under a running batch keeps the policy's limit. */
+function organizationOf({ principal, snapshot }: InferenceCall): ToolScope["organization"] {
+  const id = principal.organizationId;
+  return snapshot.organization(id) ?? { id, toolCallsPerMinute: null };
+}
