@@ -82,7 +82,10 @@ export interface CallOptions {
 /** Names in lower case; a header that came more than once is a list. */
 export type AnswerHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
 
-/** The beginning of an answer: known once the first byte of its body came, or that there is none. */
+/**
+ * The beginning of an answer: known once the first byte of its body came, or that there is none; with a status other than
+ * 2xx at once, as that alone is enough to go on with.
+ */
 export interface AnswerHead {
   readonly status: number;
   readonly headers: AnswerHeaders;
@@ -272,6 +275,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
       ?.on("data", (chunk: Buffer) => this.#deliver(chunk))
       .on("end", () => this.#finish(null))
       .on("error", (error) => this.#finish("garbage", error));
+    if (status > 299) this.#settleHead();
   }
 
   onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {

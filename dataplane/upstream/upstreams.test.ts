@@ -160,6 +160,37 @@ describe("before the first byte a failure goes to the next candidate", () => {
   });
 });
 
+describe("rule 2.12: a status counts whatever becomes of its body", () => {
+  const head = (status: number, more: string) =>
+    `HTTP/1.1 ${status} X\r\nretry-after: 9\r\ncontent-type: application/json\r\n${more}\r\n`;
+  const gzip = "content-encoding: gzip\r\n";
+  test.each<[string, string, boolean]>([
+    ["does not decompress", `${gzip}content-length: 4\r\n\r\nnone`, false],
+    ["is empty, and said to be compressed", `${gzip}content-length: 0\r\n\r\n`, false],
+    ["is cut before it begins", "content-length: 9\r\n\r\n", true],
+    ["never begins", "content-length: 9\r\n\r\n", false],
+  ])("one that %s", async (_what, answer, isCut) => {
+    const told = async (status: number) => {
+      const [first, rest = ""] = answer.split(/(?<=\r\n)\r\n/);
+      using server = await serverThat((socket) => {
+        socket.write(head(status, first ?? "") + rest);
+        if (isCut) socket.end();
+      });
+      const { error: failure, summary } = await ask([named("one", server.url)]);
+      const { code, retryAfterSeconds } = failure ?? {};
+      return { code, retryAfterSeconds, calls: summary.calls.map(({ status: seen }) => seen) };
+    };
+    const statuses = [400, 413, 401, 429, 503];
+    expect(await Promise.all(statuses.map(told))).toMatchObject([
+      { code: "invalid_request", calls: [400] },
+      { code: "too_large", calls: [413] },
+      { code: "upstream_error", calls: [401] },
+      { code: "rate_limited", retryAfterSeconds: 9, calls: [429] },
+      { code: "unavailable", retryAfterSeconds: 9, calls: [503] },
+    ]);
+  });
+});
+
 describe("rule 1.14: an account that an upstream refuses", () => {
   test.each([401, 402, 403, 404])("is told as 502 when all candidates say %i", async (status) => {
     one.next(error(status));
