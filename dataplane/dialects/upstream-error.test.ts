@@ -393,6 +393,15 @@ describe("rule 2.12: what is known to be ours is taken out of what an upstream s
     ],
     ["a name of one word", "vllm says vllm:80", "http://vllm/v1", undefined, "vllm says [address]"],
     ["a name with dots", "LLM.ns.svc says no", "http://llm.ns.svc/v1", undefined, "[address] says no"],
+    ["a URL", "see http://llm.ns.svc:81/v1/x, or", "http://llm.ns.svc:81/v1", undefined, "see [address] or"],
+    [
+      "a URL with IPv6",
+      "at http://[fd00::1]:81/v1 (no)",
+      "http://[fd00::1]:81/",
+      undefined,
+      "at [address] (no)",
+    ],
+    ["another's URL with IPv6", "at http://[fd00::2]:81/v1 (no)", "http://x", undefined, "at [address] (no)"],
     ["the end of another name", "my-llm.ns.svcs", "http://llm.ns.svc/v1", undefined, "my-llm.ns.svcs"],
     ["IPv6", "fd00::1 or [fd00::1]:81", "http://[fd00::1]:81/", undefined, "[address] or [address]"],
   ])("%s", (_what, message, url, credential, shown) => {

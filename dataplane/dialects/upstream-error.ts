@@ -450,7 +450,8 @@ function sentenceFor({ message, code }: ReportedError): string | null {
 
 /** What must never be seen of the account that we use there, even inside a sentence about the request. */
 const secrets: OwnSecrets = [
-  [/\b(?:https?|wss?):\/\/[^\s"'<>)\]]+/gi, "[address]"],
+  // A host in brackets is an IPv6 address, or was ours.
+  [/\b(?:https?|wss?):\/\/(?:\[[^\]\s]*\][^\s"'<>)\]]*|[^\s"'<>)\]]+)/gi, "[address]"],
   [/\b(?:sk|pk|rk|gsk|xai|key|tok)[-_][A-Za-z0-9_*.-]{6,}/g, "[key]"],
   [/\bBearer\s+[^\s"']+/gi, "[key]"],
   [/\bAIza[A-Za-z0-9_-]{10,}/g, "[key]"],
