@@ -4,6 +4,7 @@ import { chatErrorChunk, errorBody, messagesErrorBody, openaiErrorBody } from ".
 import { inBandError, ownSecrets, retryAfterSeconds, upstreamError, withoutOwn } from "./upstream-error.ts";
 import { withoutForeignPaths } from "./told-places.ts";
 
+const names = { upstreamModel: "vendor/secret-model", model: "public-model" };
 const failure = (status: number, body: unknown, retryAfter: string | null = null) =>
   upstreamError({
     dialect: "chat",
@@ -11,8 +12,7 @@ const failure = (status: number, body: unknown, retryAfter: string | null = null
     body: typeof body === "string" ? body : JSON.stringify(body),
     retryAfter,
     now: Date.UTC(2026, 0, 1),
-    upstreamModel: "vendor/secret-model",
-    model: "public-model",
+    ...names,
   });
 const openai = (message: string, code: string | null = null, param: string | null = null) => ({
   error: { message, type: "invalid_request_error", param, code },
@@ -201,9 +201,8 @@ describe("rule 1.5: the code of a refusal", () => {
   });
 
   test("nor where it is what is known to be ours", () => {
-    const error = withoutOwn(told(openai("Bad.", "s3cr3tkeyofours")), () =>
-      ownSecrets("http://x", "s3cr3tkeyofours"),
-    );
+    const secrets = ownSecrets("http://x", "s3cr3tkeyofours");
+    const error = withoutOwn(told(openai("Bad.", "s3cr3tkeyofours")), () => ({ secrets, names }));
     expect(openaiErrorBody(error)["error"]).toMatchObject({ message: "Bad.", code: null });
   });
 
@@ -302,9 +301,8 @@ describe("a prompt that is too long, in OpenAI style", () => {
   });
 
   test("without what is known to be ours", () => {
-    const error = withoutOwn(failure(400, openai(`${words} s3cr3tkeyofours`)), () =>
-      ownSecrets("http://x", "s3cr3tkeyofours"),
-    );
+    const own = { secrets: ownSecrets("http://x", "s3cr3tkeyofours"), names };
+    const error = withoutOwn(failure(400, openai(`${words} s3cr3tkeyofours`)), () => own);
     expect(shown(error)).toMatchObject({ message: expect.stringMatching(/\[key\]$/) as unknown });
   });
 
@@ -371,7 +369,7 @@ describe("errors inside a stream", () => {
 
 describe("rule 2.12: what is known to be ours is taken out of what an upstream says", () => {
   const told = (message: string, url: string, credential?: string) =>
-    withoutOwn(inBandError(openai(message)), () => ownSecrets(url, credential)).message;
+    withoutOwn(inBandError(openai(message)), () => ({ secrets: ownSecrets(url, credential), names })).message;
 
   test.each([
     [

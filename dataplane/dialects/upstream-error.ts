@@ -101,7 +101,6 @@ export const cutAnswer = (): ApiError =>
 /** What an upstream says of the request that it got: paths are those of its own dialect. */
 class UpstreamRefusal extends ApiError {
   readonly #said: ReportedError;
-  readonly #names: ModelNames | null;
   readonly #all: ReportedError;
 
   /** @param all that it said, which may be more than the client is told. */
@@ -113,7 +112,6 @@ class UpstreamRefusal extends ApiError {
       ...(isRequestCode(said.code) && isClean(said.code) ? { reportedCode: said.code } : {}),
     });
     this.#said = said;
-    this.#names = names;
     this.#all = all;
   }
 
@@ -122,8 +120,8 @@ class UpstreamRefusal extends ApiError {
   }
 
   /** The same without what is known to be ours. */
-  without(own: OwnSecrets): UpstreamRefusal {
-    return new UpstreamRefusal(this.#said, this.#names, this.#all, own);
+  without({ secrets, names }: Own): UpstreamRefusal {
+    return new UpstreamRefusal(this.#said, names, this.#all, secrets);
   }
 }
 
@@ -131,7 +129,6 @@ class UpstreamRefusal extends ApiError {
 class ContextOverflow extends ApiError {
   readonly #sentence: string;
   readonly #said: ReportedError;
-  readonly #names: ModelNames | null;
 
   constructor(sentence: string, said: ReportedError, names: ModelNames | null, own: OwnSecrets = []) {
     const text = withoutSecrets(said.message, names, own);
@@ -141,17 +138,11 @@ class ContextOverflow extends ApiError {
     });
     this.#sentence = sentence;
     this.#said = said;
-    this.#names = names;
   }
 
   /** The same without what is known to be ours. */
-  without(own: OwnSecrets): ContextOverflow {
-    return new ContextOverflow(this.#sentence, this.#said, this.#names, own);
-  }
-
-  /** The same for a client whose body has no such place. */
-  withoutPlace(): ContextOverflow {
-    return new ContextOverflow(this.#sentence, { ...this.#said, param: null, details: [] }, this.#names);
+  without({ secrets, names }: Own): ContextOverflow {
+    return new ContextOverflow(this.#sentence, this.#said, names, secrets);
   }
 }
 
@@ -173,13 +164,19 @@ export const refusalOf = (error: unknown): ReportedError | null =>
   error instanceof UpstreamRefusal ? error.all : null;
 
 /** The model's name there, and the public one. */
-interface ModelNames {
+export interface ModelNames {
   readonly upstreamModel: string;
   readonly model: string;
 }
 
 /** What of our own an upstream may repeat, whatever it looks like, and what stands for it. */
 export type OwnSecrets = readonly (readonly [RegExp, string])[];
+
+/** What of ours at an upstream no client may see. */
+export interface Own {
+  readonly secrets: OwnSecrets;
+  readonly names: ModelNames;
+}
 
 /** Shorter ones are no secrets, and stand in words that are none. */
 const MIN_CREDENTIAL_CHARACTERS = 8;
@@ -206,12 +203,8 @@ export function ownSecrets(url: string, credential: string | undefined): OwnSecr
 }
 
 /** An error as a client of this upstream may see it. @returns `error` itself when it is none of an upstream's. */
-export const withoutOwn = (error: ApiError, own: () => OwnSecrets): ApiError =>
+export const withoutOwn = (error: ApiError, own: () => Own): ApiError =>
   error instanceof UpstreamRefusal || error instanceof ContextOverflow ? error.without(own()) : error;
-
-/** A prompt that does not fit, as a client of another dialect is told. @returns `error` itself when it is none. */
-export const overflowElsewhere = (error: ApiError): ApiError =>
-  error instanceof ContextOverflow ? error.withoutPlace() : error;
 
 const literally = (text: string): string => text.replaceAll(/[^\w\s]/g, String.raw`\$&`);
 

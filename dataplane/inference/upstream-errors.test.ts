@@ -81,6 +81,28 @@ describe("rule 2.12: our own key and address are taken out, whatever they look l
   );
 });
 
+describe("rule 2.12: the model's name at the upstream is none that a client may see, in-band either", () => {
+  const model = "vendor/their-own-name";
+  const error = { type: "invalid_request_error", message: `${model} takes no images` };
+
+  test.each(dialects)("%s: in a 200", async (dialect) => {
+    fake.next({ raw: { body: JSON.stringify({ type: "error", error }) } });
+    const { message } = await refusal(callTo(dialect, bodyOf(dialect), { upstream: { model } }));
+    expect(message).toBe("public-model takes no images");
+  });
+
+  test.each(ways.filter(({ stream }) => stream).map((way) => [nameOf(way), way] as const))(
+    "%s: within the stream",
+    async (_name, way) => {
+      fake.next(withFaults(hello, { errorAtEvent: { event: 3, ...error } }));
+      const call = callOn(fake.url, way, { upstream: { model } });
+      await serve(call);
+      expect(call.sink.text).toMatch(/"error"/);
+      expect(call.sink.text).not.toContain("their-own-name");
+    },
+  );
+});
+
 describe("rule 2.12: an error body that is too long to be read whole says what its beginning says", () => {
   const long = "word ".repeat(20_000);
   const after = (body: object, status = 400) => {

@@ -1,7 +1,7 @@
 /** One try at one upstream: what it is sent, what its end says about the upstream's health, and what is counted. */
 import type { Dispatcher } from "undici";
 import type { Upstream } from "../config/schema.ts";
-import { type OwnSecrets, ownSecrets } from "../dialects/upstream-error.ts";
+import { type Own, ownSecrets } from "../dialects/upstream-error.ts";
 import { MAX_TRIES_KEPT, type Try } from "../telemetry/request-summary.ts";
 import { traceHeaders } from "../telemetry/trace.ts";
 import { shownCredential, type Endpoint } from "./endpoints.ts";
@@ -49,9 +49,10 @@ export class Attempt implements UpstreamAnswer {
     return this.#call;
   }
 
-  readonly own = (): OwnSecrets => {
-    const { credential, url } = this.upstream;
-    return ownSecrets(url, credential === null ? undefined : this.#request.credential(credential.id));
+  readonly own = (): Own => {
+    const { credential, url, model: upstreamModel } = this.upstream;
+    const key = credential === null ? undefined : this.#request.credential(credential.id);
+    return { secrets: ownSecrets(url, key), names: { upstreamModel, model: this.#request.route.model } };
   };
 
   /** Resolves with the answer as soon as it begins. Not async, as there is one for each request. @throws AttemptFailure */
@@ -176,7 +177,7 @@ export class Attempt implements UpstreamAnswer {
       return error.begun.subarray(0, MAX_ERROR_BYTES);
     });
     clearTimeout(timer);
-    throw failureOfStatus(head, body, this.upstream, this.#request.route, this.own(), Date.now());
+    throw failureOfStatus(head, body, this.upstream.dialect, this.own(), Date.now());
   }
 
   #options({ body, headers }: Outgoing, { connectMs, mostFirstByteMs }: AttemptTimeouts) {

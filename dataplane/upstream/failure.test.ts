@@ -1,5 +1,4 @@
 import { describe, expect, test } from "vitest";
-import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
 import {
   type AttemptFailure,
   failureOfCall,
@@ -10,12 +9,12 @@ import {
 } from "./failure.ts";
 import type { CallFault } from "./send.ts";
 
-const upstream = upstreamOf("http://up.example", "messages");
+const own = { secrets: [], names: { upstreamModel: "theirs", model: "ours" } };
 const now = Date.parse("2027-03-03T10:00:00Z");
 const answered = (status: number, headers: Record<string, string> = {}) =>
-  failureOfStatus({ status, headers }, Buffer.from("{}"), upstream, routeTo([upstream]), [], now);
+  failureOfStatus({ status, headers }, Buffer.from("{}"), "messages", own, now);
 const said = (error: object) =>
-  failureOfErrorBody(Buffer.from(JSON.stringify({ type: "error", error })), () => []);
+  failureOfErrorBody(Buffer.from(JSON.stringify({ type: "error", error })), () => own);
 const verdict = ({ retry, unhealthy, answered, lasting }: AttemptFailure) =>
   [retry, unhealthy && "unhealthy", answered && "answered", lasting && "lasting"].filter(
     (word) => word !== false,

@@ -2,12 +2,12 @@
  * What an upstream's failure means: whether the next candidate may be tried, what the client is told (rules 1.5,
  * 2.12), and what it says about the upstream's health (rule 1.14).
  */
-import type { Route, Upstream } from "../config/schema.ts";
+import type { Dialect } from "../dialects/dialect.ts";
 import { objectOf, parseJson } from "../dialects/fields.ts";
 import {
   corruptAnswer,
   inBandError,
-  type OwnSecrets,
+  type Own,
   retryAfterSeconds,
   sayingOf,
   inBandSaying,
@@ -210,21 +210,19 @@ export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): 
 export function failureOfStatus(
   head: AnswerHead,
   body: Buffer,
-  upstream: Upstream,
-  route: Route,
-  own: OwnSecrets,
+  dialect: Dialect,
+  own: Own,
   now: number,
 ): AttemptFailure {
   const { status } = head;
   const header = retryAfterOf(head);
   const error = upstreamError({
-    dialect: upstream.dialect,
+    dialect,
     status,
     body,
     retryAfter: header,
     now,
-    upstreamModel: upstream.model,
-    model: route.model,
+    ...own.names,
   });
   const means = classOfStatus(status);
   // Of a redirect, or of a request that is refused for what it is, it speaks of that request alone (RFC 9110 §10.2.3).
@@ -234,7 +232,7 @@ export function failureOfStatus(
     {
       ...means,
       status: String(status),
-      ...sayingOf(status, body, own),
+      ...sayingOf(status, body, own.secrets),
       retryAfterMs: isBusy && header !== null ? retryAfterSeconds(header, now) * 1000 : null,
     },
   );
@@ -251,7 +249,7 @@ function retryAfterOf({ headers }: AnswerHead): string | null {
 }
 
 /** An error body told with status 200: as if it had been a status. */
-export const failureOfErrorBody = (data: Buffer, own: () => OwnSecrets): AttemptFailure =>
+export const failureOfErrorBody = (data: Buffer, own: () => Own): AttemptFailure =>
   failureOfError(withoutOwn(inBandError(objectOf(parseJson(data.toString("utf8"))) ?? {}), own));
 
 /** The same of an error that was read already (`inBandError`), such as a stream's first event. */

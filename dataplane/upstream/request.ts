@@ -1,7 +1,7 @@
 /** What is asked of a route's upstreams, and what one of them answers. */
 import type { Span } from "@opentelemetry/api";
 import type { Route, Upstream } from "../config/schema.ts";
-import type { OwnSecrets } from "../dialects/upstream-error.ts";
+import type { Own } from "../dialects/upstream-error.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
@@ -37,7 +37,7 @@ export interface UpstreamAnswer {
   readonly upstream: Upstream;
   readonly call: UpstreamCall;
   /** What of ours there no client may see. */
-  readonly own: () => OwnSecrets;
+  readonly own: () => Own;
   /** To be called as soon as the answer's first event, or the whole of it, is there: the upstream is well. */
   accepted(): void;
   /** Tells why an answer that had begun is none: it broke off, or makes no sense. */
