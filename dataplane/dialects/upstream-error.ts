@@ -8,7 +8,7 @@ import type { ErrorCode } from "../lib/api-error.ts";
 import { isObject } from "../lib/json-object.ts";
 import { closedJson } from "../lib/json-prefix.ts";
 import type { Dialect } from "./dialect.ts";
-import { objectOf, parseJson, stringOf } from "./fields.ts";
+import { objectOf, parseJson, stringOf, textOf } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
 
 /** Seconds that a client is asked to wait when the upstream named none, and at most (rule 1.5). */
@@ -303,6 +303,14 @@ export function sayingOf(
     words: message === "" || aboutTheRequest ? null : withoutSecrets(message, null, own).slice(0, MAX_WORDS),
   };
 }
+
+/** Whether an answer or an event has an error, whatever else it has. */
+export const holdsError = ({ error }: JsonObject): boolean =>
+  typeof error === "string" || objectOf(error) !== null;
+
+/** What an event is: its type, else its name; one that has neither, and holds an error, is that. */
+export const kindOfEvent = (data: JsonObject, name: string): string =>
+  textOf(data["type"]) ?? (name === "" && holdsError(data) ? "error" : name);
 
 /**
  * An error inside a stream, or a whole answer that turns out to be one: Messages' and Chat's `{error: {…}}`,

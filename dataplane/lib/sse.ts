@@ -241,9 +241,15 @@ function valueStart(bytes: Buffer, afterName: number, end: number): number {
   return bytes[afterName + 1] === SPACE && afterName + 1 < end ? afterName + 2 : afterName + 1;
 }
 
-/** The `event:` value of a frame; empty when there is none. */
-export const frameName = (frame: SseFrame): string =>
-  frame.nameEnd > frame.nameStart ? frame.bytes.toString("utf8", frame.nameStart, frame.nameEnd) : "";
+/** The name of events that have none (WHATWG HTML, "Interpreting an event stream"). */
+const UNNAMED = "message";
+
+/** The `event:` value of a frame; empty when there is none, or the one that stands for none. */
+export function frameName(frame: SseFrame): string {
+  if (frame.nameEnd <= frame.nameStart) return "";
+  const name = frame.bytes.toString("utf8", frame.nameStart, frame.nameEnd);
+  return name === UNNAMED ? "" : name;
+}
 
 /** The data of a frame: a view where it is one line, else its lines joined by LF. */
 export function frameData(frame: SseFrame): Buffer {

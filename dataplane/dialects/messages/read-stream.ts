@@ -10,7 +10,7 @@ import { writeArguments } from "../arguments.ts";
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { boundedInput, isWholeInput, toolInput } from "../tool-input.ts";
-import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
+import { corruptAnswer, cutAnswer, inBandError, kindOfEvent } from "../upstream-error.ts";
 import { writtenText, weightOf } from "../output-estimate.ts";
 import { countedUsage, readMessagesUsage } from "../usage.ts";
 import { messageEnd, messageStart } from "./events.ts";
@@ -72,7 +72,7 @@ export class MessagesStreamReader implements StreamReader {
     const data = objectOf(parseJson(event.data));
     if (data === null) throw corruptAnswer("an event that is not a JSON object");
     const out: MessagesEvent[] = [];
-    this.#event(data, textOf(data["type"]) ?? event.event, out);
+    this.#event(data, kindOfEvent(data, event.event), out);
     return out;
   }
 

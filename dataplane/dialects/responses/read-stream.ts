@@ -12,7 +12,7 @@ import { BlockOrder } from "../block-order.ts";
 import type { Piece } from "../block-order.ts";
 import { arrayOf, countOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { parsedInput } from "../tool-input.ts";
-import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
+import { corruptAnswer, cutAnswer, inBandError, kindOfEvent } from "../upstream-error.ts";
 import { writtenText, weightOf } from "../output-estimate.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
 import { foreignEnd } from "../refusal.ts";
@@ -113,7 +113,7 @@ export class ResponsesStreamReader implements StreamReader {
     const data = objectOf(parseJson(event.data));
     if (data === null) throw corruptAnswer("an event that is not a JSON object");
     const start = this.#start();
-    const end = this.#event(data, textOf(data["type"]) ?? event.event);
+    const end = this.#event(data, kindOfEvent(data, event.event));
     if (start === null && end === null) return this.#blocks.take();
     return [...(start ?? []), ...this.#blocks.take(), ...(end ?? [])];
   }

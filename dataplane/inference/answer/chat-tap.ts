@@ -2,10 +2,11 @@ import { audioLengthIn, imagesIn, weighMessage } from "../../dialects/chat/read-
 import { arrayOf, objectOf, parseJson } from "../../dialects/fields.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
 import { type CountedOutput, writtenWith } from "../../dialects/output-estimate.ts";
+import { holdsError } from "../../dialects/upstream-error.ts";
 import { readChatUsage } from "../../dialects/usage.ts";
 import { COLON } from "../../lib/json-bytes.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
-import { frameData, type SseFrame } from "../../lib/sse.ts";
+import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
 import { DeltaTemplate } from "./delta-template.ts";
 import { PASS, SWALLOW, Tap, type FrameAction } from "./usage-tap.ts";
 
@@ -82,7 +83,7 @@ export class ChatTap extends Tap {
     const { bytes, dataStart, dataEnd } = frame;
     if (dataEnd - dataStart === DONE.length && bytes.compare(DONE, 0, DONE.length, dataStart, dataEnd) === 0)
       return this.#end(frame);
-    if (valueAt(frame, ERROR, dataStart) !== -1 && this.#isError(frame))
+    if (frameName(frame) === "error" || (valueAt(frame, ERROR, dataStart) !== -1 && this.#isError(frame)))
       return { kind: "error", data: frameData(frame) };
     const model = this.#readHead(frame);
     const usageAt = valueAt(frame, USAGE, dataStart);
@@ -134,17 +135,12 @@ export class ChatTap extends Tap {
     return false;
   }
 
-  /** An error chunk has no choices; `error` may well be a key of something else. */
+  /** An error chunk has no choices, or ends one with its error (OpenRouter); `error` may well be a key of something else. */
   #isError(frame: SseFrame): boolean {
-    let error = false;
-    let choices = false;
-    this.read(frame, (reader) =>
-      reader.object((key) => {
-        if (key === "error") error = reader.kind() === "object" || reader.kind() === "string";
-        else if (key === "choices") choices = reader.kind() === "array" && reader.array(() => {}) > 0;
-      }),
-    );
-    return error && !choices;
+    const chunk = objectOf(parseJson(frameData(frame).toString("utf8")));
+    if (chunk === null || !holdsError(chunk)) return false;
+    const choices = arrayOf(chunk["choices"]) ?? [];
+    return choices.length === 0 || choices.some((choice) => objectOf(choice)?.["finish_reason"] === "error");
   }
 
   /** A chunk that finishes a choice or reports usage. */

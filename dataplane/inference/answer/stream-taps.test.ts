@@ -245,6 +245,11 @@ describe("messages", () => {
     expect(seen.kinds).toEqual(["patch", "pass", "pass", "pass", "pass", "terminal"]);
   });
 
+  test("events that bear the name of those without one are known by their types", () => {
+    const events = (start + delta("x") + stop).replaceAll(/^event: .*$/gm, "event: message");
+    expect(tapped("messages", events).kinds).toEqual(["patch", "pass", "terminal"]);
+  });
+
   test("an error event is the upstream's own", () => {
     expect(
       tapped("messages", start + typedFrame("error", { error: { type: "overloaded_error" } })).kinds.at(-1),

@@ -36,7 +36,7 @@ class MessagesTap extends Tap {
   }
 
   #see(frame: SseFrame): FrameAction {
-    switch (frameName(frame) || this.type(frame)) {
+    switch (this.kindOf(frame)) {
       case "message_start":
         return this.#start(frame);
       case "message_delta":
@@ -189,7 +189,7 @@ class ResponsesTap extends Tap {
   }
 
   #see(frame: SseFrame): FrameAction {
-    const name = frameName(frame) || this.type(frame);
+    const name = this.kindOf(frame);
     switch (name) {
       case "response.created":
       case "response.queued":

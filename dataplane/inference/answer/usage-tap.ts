@@ -9,7 +9,7 @@ import type { JsonObject, MessagesUsage } from "../../dialects/messages/types.ts
 import { type CountedOutput, writtenText } from "../../dialects/output-estimate.ts";
 import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
 import type { Edit } from "../../lib/json-splice.ts";
-import { frameData, type SseFrame } from "../../lib/sse.ts";
+import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
 import { TextPlace } from "./text-place.ts";
 
@@ -155,15 +155,19 @@ export abstract class Tap implements StreamTap {
     return editedFrame(frame, [...edits, named]);
   }
 
-  /** What an event says that it is. Some upstreams leave its name out. */
-  protected type(frame: SseFrame): string {
+  /** What an event is. Some upstreams leave its name out: its type tells, or that it holds an error. */
+  protected kindOf(frame: SseFrame): string {
+    const name = frameName(frame);
+    if (name !== "") return name;
     let type = "";
+    let isError = false;
     this.read(frame, (reader) =>
       reader.object((key) => {
         if (key === "type") type = reader.string() ?? "";
+        else if (key === "error") isError = reader.kind() === "object" || reader.kind() === "string";
       }),
     );
-    return type;
+    return type === "" && isError ? "error" : type;
   }
 
   /** The span to patch when the string ahead is not the public id. */

@@ -21,7 +21,7 @@ import {
   weighResponses,
 } from "../../dialects/responses/read-response.ts";
 import { cutMessage } from "../../dialects/stop-sequences.ts";
-import { corruptAnswer, withoutOwn } from "../../dialects/upstream-error.ts";
+import { corruptAnswer, holdsError, inBandError, withoutOwn } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { closedJson } from "../../lib/json-prefix.ts";
 import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
@@ -43,7 +43,7 @@ export interface WholeInspection {
   readonly tier: string | null;
   /** The mandatory parts of an answer are there. */
   readonly complete: boolean;
-  /** Responses: the mandatory parts are there, but by its status or its error the answer is none. */
+  /** The mandatory parts are there, but by its error, or by a response's status, the answer is none. */
   readonly failed: boolean;
   /** Spans of the top-level model name, when it is not the public id. */
   readonly model: Span | null;
@@ -95,7 +95,7 @@ export function inspectWhole(
         });
       }
     });
-    const failed = dialect === "responses" && (error || !isEndedStatus(status));
+    const failed = error || (dialect === "responses" && !isEndedStatus(status));
     return { usage, tier, complete: parts > 0, failed, model: span, annotations };
   });
 }
@@ -161,7 +161,7 @@ export async function readWhole<Read>(
     if (isErrorBody(parsed)) throw failureOfErrorBody(body, answer.own);
     metrics.streamFaults.inc({ dialect: client, kind: "garbage" });
     answer.broke("garbage", "incomplete");
-    const told = (isResponse(parsed) ? failureOfResponse(parsed) : null) ?? error;
+    const told = failureBeside(parsed) ?? error;
     throw new BrokenAnswer(
       told instanceof ApiError ? withoutOwn(told, answer.own) : corruptAnswer("garbage"),
       {
@@ -237,9 +237,13 @@ export async function readConverted(
  */
 function isErrorBody(body: JsonObject): boolean {
   if (isFailedResponse(body)) return readResponsesUsage(body["usage"]) === null && weighResponses(body) === 0;
-  const { error } = body;
-  const isError = typeof error === "string" || objectOf(error) !== null;
-  return isError && ["choices", "content", "output"].every((part) => body[part] === undefined);
+  return holdsError(body) && ["choices", "content", "output"].every((part) => body[part] === undefined);
+}
+
+/** What went wrong by the account of an answer that holds something beside it; null: it tells of nothing. */
+function failureBeside(body: JsonObject): ApiError | null {
+  if (isResponse(body)) return failureOfResponse(body);
+  return holdsError(body) ? inBandError(body) : null;
 }
 
 /** What an answer that cannot be read reports nevertheless; when it reports nothing, what it says (rule 10.6). */

@@ -1,0 +1,71 @@
+/** Rule 1.5: an upstream that tells in its answer, in whatever form, that it failed is believed, and its words stay here. */
+import { beforeAll, expect, test } from "vitest";
+import { hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
+import { dialects, type Dialect } from "../dialects/dialect.ts";
+
+const { fake, refusal, serve } = await serveOneUpstream();
+
+const said = "the provider's very own words";
+const told = JSON.stringify({ error: { code: 502, message: said } });
+const ending = { index: 0, delta: { content: "" }, finish_reason: "error" };
+const chunk = { id: "c", object: "chat.completion.chunk", created: 1, model: "theirs", choices: [ending] };
+
+const forms: Readonly<Record<string, string>> = {
+  "an object without a name or a type": `data: ${told}\n\n`,
+  "an object named as what has no name": `event: message\ndata: ${told}\n\n`,
+  "an event without a type": `event: error\ndata: ${told}\n\n`,
+  "an event without an object": `event: error\ndata: {"message":"${said}"}\n\n`,
+  "an event that is no JSON": `event: error\ndata: ${said}\n\n`,
+  "an empty event": "event: error\ndata: {}\n\n",
+  "a chunk that ends its choice with an error": `data: ${JSON.stringify({ ...chunk, error: { code: "server_error", message: said } })}\n\n`,
+};
+
+/** The events of a good answer. */
+const streams = new Map<Dialect, readonly string[]>();
+beforeAll(async () => {
+  for (const dialect of dialects) {
+    fake.next(hello);
+    const call = callOn(fake.url, { path: "relay", client: dialect, upstream: dialect, stream: true });
+    await serve(call);
+    streams.set(dialect, call.sink.text.split(/(?<=\n\n)/));
+  }
+});
+
+const cells = ways
+  .filter(({ stream }) => stream)
+  .flatMap((way) => Object.entries(forms).map(([what, form]) => [what, nameOf(way), way, form] as const))
+  // Other dialects' chunks are no events.
+  .filter(([what, , { upstream }]) => !what.startsWith("a chunk") || upstream === "chat");
+
+test.each(cells)("%s: %s", async (_what, _name, way, form) => {
+  const events = streams.get(way.upstream) ?? [];
+  const body = [...events.slice(0, 4), form, ...events.slice(4)].join("");
+  fake.next({ raw: { body, contentType: "text/event-stream" } });
+  const call = callOn(fake.url, way);
+  await serve(call);
+  const { text } = call.sink;
+  expect(text).not.toContain(said);
+  expect(text).not.toMatch(/message_stop|response\.completed|\[DONE\]/);
+  const last = text.trimEnd().split("\n\n").at(-1) ?? "";
+  expect(last).toMatch(/^(?:event: error\n)?data: \{.*"error":\{.*"upstream_error"/);
+  expect(call.summary.errorCode).toBe("upstream_error");
+  expect(call.meter.settled).toMatchObject([{ status: "error" }]);
+});
+
+test.each(ways.filter(({ stream }) => !stream).map((way) => [nameOf(way), way] as const))(
+  "a whole answer with an error beside it: %s",
+  async (_name, way) => {
+    fake.next(hello);
+    const good = callOn(fake.url, { ...way, path: "relay", client: way.upstream });
+    await serve(good);
+    const answer = JSON.parse(good.sink.text) as object;
+    const body = JSON.stringify({ ...answer, error: { code: "server_error", message: said } });
+    fake.next({ raw: { body, contentType: "application/json" } });
+    const call = callOn(fake.url, way);
+    const error = await refusal(call);
+    expect(error).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+    expect(error.message).not.toContain(said);
+    expect(call.meter.settled).toMatchObject([{ status: "error", tokens: { input: 11, output: 7 } }]);
+  },
+);
