@@ -53,6 +53,33 @@ test.each(cells)("%s: %s", async (_what, _name, way, form) => {
   expect(call.meter.settled).toMatchObject([{ status: "error" }]);
 });
 
+const bodies: Readonly<Record<string, object>> = {
+  "about the request": { type: "invalid_request_error", message: "max_tokens is too large" },
+  "about the account": { type: "authentication_error", code: "invalid_api_key", message: said },
+  "about the rate": { type: "rate_limit_error", code: "rate_limit_exceeded", message: said },
+  "about the load": { type: "overloaded_error", message: said },
+  "about itself": { type: "server_error", message: said },
+};
+
+const errors = ways
+  .filter(({ stream }) => stream)
+  .flatMap((way) => Object.entries(bodies).map(([what, error]) => [what, nameOf(way), way, error] as const));
+
+test.each(errors)("an error %s that stands for a stream: %s", async (_what, _name, way, error) => {
+  const body = JSON.stringify({ type: "error", error });
+  const tell = async (stream: boolean) => {
+    const raw = { raw: { body: stream ? `\n${body}\n` : body, contentType: "application/json" } };
+    fake.next(raw, raw, raw);
+    const call = callOn(fake.url, { ...way, stream });
+    const { code, message, retryAfterSeconds } = await refusal(call);
+    const { tries, calls } = call.summary;
+    fake.reset();
+    const { settled } = call.meter;
+    return { code, message, retryAfterSeconds, tries, faults: calls.map(({ fault }) => fault), settled };
+  };
+  expect(await tell(true)).toEqual(await tell(false));
+});
+
 test.each(ways.filter(({ stream }) => !stream).map((way) => [nameOf(way), way] as const))(
   "a whole answer with an error beside it: %s",
   async (_name, way) => {

@@ -8,14 +8,18 @@
  */
 import { isCorrupt, withoutOwn } from "../../dialects/upstream-error.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
+import { objectOf, parseJson } from "../../dialects/fields.ts";
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
 import type { ApiError } from "../../lib/api-error.ts";
+import { GatheredPieces } from "../../lib/small-pieces.ts";
 import { SseOverflow } from "../../lib/sse.ts";
 import { metrics } from "../../telemetry/metrics.ts";
-import { AttemptFailure, failureOfError } from "../../upstream/failure.ts";
+import { AttemptFailure, failureOfError, failureOfErrorBody } from "../../upstream/failure.ts";
+import { MAX_ERROR_BYTES } from "../../upstream/limits.ts";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { BodyReader, CallFault } from "../../upstream/send.ts";
 import { brokenStream, faultKind, faultOfEnd, isOwed, unbegunAnswer } from "./broken-answer.ts";
+import { isErrorBody } from "./whole-answer.ts";
 
 /** Time between two observations of a running stream; after a crash of this process the last one is charged. */
 const OBSERVE_MS = 1_000;
@@ -69,6 +73,8 @@ export class ResponseStream<Out> implements BodyReader {
   #lastUsage: MessagesUsage = NOTHING;
   /** Whoever waits for the end will hear of it. */
   #isEnding = false;
+  /** Of a body that begins as an object does, and so holds no event: it may tell an error. null: it does not; undefined: nothing came. */
+  #object: GatheredPieces | null | undefined = undefined;
 
   constructor(
     answer: UpstreamAnswer,
@@ -116,6 +122,7 @@ export class ResponseStream<Out> implements BodyReader {
 
   data(chunks: readonly Buffer[]): void {
     if (this.isOver) return;
+    if (this.isOpening) this.#gather(chunks);
     try {
       this.#translator.push(chunks);
       if (this.#phase === "running") this.#observe();
@@ -131,6 +138,8 @@ export class ResponseStream<Out> implements BodyReader {
       const early = this.#translator.end();
       if (this.isOver) return;
       if (this.#completed()) return;
+      const failure = this.isOpening ? this.#toldFailure() : null;
+      if (failure !== null) return this.#reject(failure);
       const fault = faultOfEnd(!this.isOpening, this.#answer.call);
       this.#broke(early ?? brokenStream(fault), fault);
     } catch (error) {
@@ -211,6 +220,23 @@ export class ResponseStream<Out> implements BodyReader {
       call.resume();
     });
     caughtUp.catch((error: unknown) => this.#ended.reject(error));
+  }
+
+  #gather(chunks: readonly Buffer[]): void {
+    const [first] = chunks;
+    if (this.#object === undefined && first !== undefined)
+      this.#object = /^\s*\{/.test(first.toString("latin1", 0, 16)) ? new GatheredPieces() : null;
+    const gathered = this.#object ?? null;
+    if (gathered === null) return;
+    for (const chunk of chunks) gathered.add(chunk);
+    if (gathered.length > MAX_ERROR_BYTES) this.#object = null;
+  }
+
+  /** An error that stands in the place of a stream: as if it had been a status. */
+  #toldFailure(): AttemptFailure | null {
+    const body = Buffer.concat(this.#object?.take() ?? []);
+    const parsed = objectOf(parseJson(body.toString("utf8")));
+    return parsed !== null && isErrorBody(parsed) ? failureOfErrorBody(body, this.#answer.own) : null;
   }
 
   #observe(): void {

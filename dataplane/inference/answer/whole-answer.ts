@@ -235,7 +235,7 @@ export async function readConverted(
  * Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it, and costs
  * nothing as long as it neither reports nor holds anything, as in a stream (service.md "Prices and billing rules").
  */
-function isErrorBody(body: JsonObject): boolean {
+export function isErrorBody(body: JsonObject): boolean {
   if (isFailedResponse(body)) return readResponsesUsage(body["usage"]) === null && weighResponses(body) === 0;
   return holdsError(body) && ["choices", "content", "output"].every((part) => body[part] === undefined);
 }
