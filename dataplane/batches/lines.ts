@@ -63,7 +63,7 @@ const resultCodes: Readonly<Record<ErrorCode, ResultCode>> = {
   people_limit_reached: "invalid_request",
 };
 
-const resultCode = (error: ApiError): ResultCode => resultCodes[error.code];
+export const resultCode = (error: ApiError): ResultCode => resultCodes[error.code];
 
 /** `message` is a whole answer, as the client would have got it. */
 export function succeededLine(form: BatchForm, item: LineItem, answer: Buffer): Buffer {

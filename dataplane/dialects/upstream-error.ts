@@ -322,10 +322,23 @@ export function inBandError(body: JsonObject): ApiError {
   if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", error.code);
   if (code === "rate_limited")
     return new ApiError(code, ownWords[code], { retryAfterSeconds: RETRY_AFTER_DEFAULT_S });
-  return ours(code, { inBand: { type: error.type, code: error.code } });
+  const upstreamStatus = accountStatuses.get(error.code) ?? accountStatuses.get(error.type);
+  const inBand = { type: error.type, code: error.code };
+  return ours(code, upstreamStatus === undefined ? { inBand } : { inBand, upstreamStatus });
 }
 
-/** The status by which an upstream refused or failed; null: the error is of something else. */
+/** The statuses that upstreams say with these codes and types where they cannot say a status any more. */
+const accountStatuses: ReadonlyMap<string, number> = new Map([
+  ["authentication_error", 401],
+  ["invalid_api_key", 401],
+  ["billing_error", 402],
+  ["insufficient_quota", 402],
+  ["permission_error", 403],
+  ["not_found_error", 404],
+  ["model_not_found", 404],
+]);
+
+/** The status by which an upstream refused or failed, or that its words inside an answer stand for; null: it told none. */
 export function upstreamStatus({ cause }: ApiError): number | null {
   const { upstreamStatus: status } = (cause ?? {}) as { upstreamStatus?: unknown };
   return typeof status === "number" ? status : null;

@@ -12,6 +12,7 @@ import {
   sayingOf,
   inBandSaying,
   upstreamError,
+  upstreamStatus,
   withoutOwn,
   withoutSecrets,
 } from "../dialects/upstream-error.ts";
@@ -255,7 +256,7 @@ export const failureOfErrorBody = (data: Buffer, own: () => Own): AttemptFailure
 /** The same of an error that was read already (`inBandError`), such as a stream's first event. */
 export function failureOfError(error: ApiError): AttemptFailure {
   const { type, code } = inBandSaying(error) ?? {};
-  const status = ACCOUNT_WORDS.get(String(code)) ?? ACCOUNT_WORDS.get(String(type)) ?? error.kind.status;
+  const status = upstreamStatus(error) ?? error.kind.status;
   const saying = typeof code === "string" && code !== "" ? code : type;
   const reason =
     typeof saying === "string" && saying !== ""
@@ -279,17 +280,6 @@ const ACCOUNT_FAULTS: ReadonlyMap<number, Pick<StatusClass, "unhealthy" | "answe
   [402, { unhealthy: true, answered: false }],
   [403, { unhealthy: false, answered: true }],
   [404, { unhealthy: false, answered: true }],
-]);
-
-/** The statuses that upstreams say with these codes and types where they cannot say a status any more. */
-const ACCOUNT_WORDS: ReadonlyMap<string, number> = new Map([
-  ["authentication_error", 401],
-  ["invalid_api_key", 401],
-  ["billing_error", 402],
-  ["insufficient_quota", 402],
-  ["permission_error", 403],
-  ["not_found_error", 404],
-  ["model_not_found", 404],
 ]);
 
 function classOfStatus(status: number): StatusClass {

@@ -1,18 +1,13 @@
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
-import {
-  RecordingMeter,
-  routeTo,
-  snapshotOf,
-  toolPolicy,
-  upstreamOf,
-} from "../../../test/fakes/inference.ts";
+import { RecordingMeter, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../../test/fakes/inference.ts";
 import { serveOneUpstream } from "../../../test/fakes/one-upstream.ts";
 import { sampleRouting, sampleSnapshot } from "../../../test/fakes/sample-snapshot.ts";
 import { toolCall } from "../../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../../test/fakes/upstream/server.ts";
 import type { UsageRow } from "../../billing/ledger/usage-row.ts";
 import { modelNotFound } from "../../config/find-route.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { runItem, type RunServices } from "./run.ts";
 import { ToolRoom } from "./tool-room.ts";
@@ -46,42 +41,53 @@ let runTool = (): Promise<{ kind: "hits"; hits: []; posts: 0; profiles: 0 }> =>
   Promise.reject(new Error("unset"));
 const { fake, serve } = await serveOneUpstream(() => runTool());
 
+const asked = { model: "public-model", max_tokens: 100, messages: [{ role: "user", content: "Hi" }] };
+
+/** What becomes of a run before an upstream that speaks this. */
+function run(upstream: Dialect, dialect: "messages" | "chat", request: object, expiresAt: number) {
+  const body = Buffer.from(JSON.stringify(request));
+  const route = routeTo([upstreamOf(fake.url, upstream)], {
+    toolPolicy: "test/default",
+    timeouts: { connectMs: 1_000, firstByteMs: null, streamIdleMs: 2_000, requestMs: 3_000 },
+  });
+  const services: RunServices = {
+    serve,
+    meterFor: (_claim, onRow) => {
+      const meter = new RecordingMeter();
+      meter.onSettle = async () => onRow({} as UsageRow, async () => {});
+      return meter;
+    },
+    snapshot: () => snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }, "org_acme"),
+    limitsOf: () => Promise.resolve({ limits: [], keyEpoch: 1 }),
+    toolRoom: new ToolRoom({ admit: () => Promise.resolve(true) }),
+    log: pino({ level: "silent" }),
+    clock: { now: () => Date.now() },
+    random: () => 0,
+    succeededSince: () => false,
+  };
+  const form = dialect === "messages" ? "messages" : "openai";
+  const its = { ...item, model: "public-model", dialect, form, body, expiresAt } as const;
+  return runItem(services, its, body, { take: () => {} });
+}
+
+/** The line of one that ended. */
+function lineOf(end: Awaited<ReturnType<typeof run>>): unknown {
+  if (end.kind !== "over") throw new Error(`it ended ${end.kind}`);
+  return JSON.parse(end.line.toString());
+}
+
 describe("rule 4.5: a tool loop ends within the route's request time-out from the end of its batch", () => {
   const search = toolCall("web_search", { query: "gates" });
-  const asked = { model: "public-model", max_tokens: 100, messages: [{ role: "user", content: "Hi" }] };
   const withTools = {
     messages: { ...asked, tools: [{ type: "web_search_20250305", name: "web_search" }] },
     chat: { ...asked, web_search_options: {} },
   };
   /** Its batch ends at once. @returns its line. */
   const runLate = async (dialect: keyof typeof withTools = "messages") => {
-    const body = Buffer.from(JSON.stringify(withTools[dialect]));
-    const route = routeTo([upstreamOf(fake.url, "messages")], {
-      toolPolicy: "test/default",
-      timeouts: { connectMs: 1_000, firstByteMs: null, streamIdleMs: 2_000, requestMs: 3_000 },
-    });
-    const services: RunServices = {
-      serve,
-      meterFor: (_claim, onRow) => {
-        const meter = new RecordingMeter();
-        meter.onSettle = async () => onRow({} as UsageRow, async () => {});
-        return meter;
-      },
-      snapshot: () => snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }, "org_acme"),
-      limitsOf: () => Promise.resolve({ limits: [], keyEpoch: 1 }),
-      toolRoom: new ToolRoom({ admit: () => Promise.resolve(true) }),
-      log: pino({ level: "silent" }),
-      clock: { now: () => Date.now() },
-      random: () => 0,
-      succeededSince: () => false,
-    };
     const begun = performance.now();
-    const form = dialect === "messages" ? "messages" : "openai";
-    const late = { ...item, model: "public-model", dialect, form, body, expiresAt: Date.now() } as const;
-    const end = await runItem(services, late, body, { take: () => {} });
+    const end = await run("messages", dialect, withTools[dialect], Date.now());
     expect(performance.now() - begun).toBeLessThan(6_000);
-    if (end.kind !== "over") throw new Error(`it ended ${end.kind}`);
-    return JSON.parse(end.line.toString()) as unknown;
+    return lineOf(end);
   };
   const paused = { result: { type: "succeeded", message: { stop_reason: "pause_turn" } } };
 
@@ -104,6 +110,40 @@ describe("rule 4.5: a tool loop ends within the route's request time-out from th
     fake.next(search);
     const message = "The time of the batch was over before the answer was whole.";
     expect(await runLate("chat")).toMatchObject({ error: { code: "upstream_error", message } });
+  });
+});
+
+describe("a failure that the answer itself tells of (rules 4.4, 4.8)", () => {
+  const tomorrow = () => Date.now() + 86_400_000;
+  const raw = (body: object) => ({ raw: { body: JSON.stringify(body), contentType: "application/json" } });
+
+  test.each([
+    ["authentication_error", null],
+    ["invalid_request_error", "invalid_api_key"],
+    ["insufficient_quota", "insufficient_quota"],
+    ["not_found_error", null],
+  ])("of our account is not asked again: %s %s", async (type, code) => {
+    fake.next(raw({ error: { type, code, message: "no" } }));
+    const line = lineOf(await run("chat", "chat", asked, tomorrow()));
+    expect(line).toMatchObject({ response: { status_code: 502 }, error: { code: "upstream_error" } });
+    expect(fake.requests).toHaveLength(1);
+  });
+
+  test("of a server's is", async () => {
+    const failed = raw({ error: { type: "server_error", code: null, message: "no" } });
+    fake.next(failed, failed, failed);
+    expect(await run("chat", "chat", asked, tomorrow())).toMatchObject({ kind: "fault" });
+  });
+
+  test("of the upstream, and not of the request, is told so also where it was charged", async () => {
+    const error = { code: "rate_limit_exceeded", message: "slow down" };
+    const usage = { input_tokens: 7, output_tokens: 3 };
+    fake.next(raw({ id: "r", object: "response", status: "failed", output: [], error, usage }));
+    const line = lineOf(await run("responses", "messages", asked, tomorrow()));
+    const told = {
+      error: { type: "api_error", code: "upstream_error", message: "The upstream failed; retry shortly." },
+    };
+    expect(line).toMatchObject({ result: { type: "errored", error: told } });
   });
 });
 

@@ -23,7 +23,7 @@ import type { ClaimedItem } from "./claim.ts";
 import { NOT_BEGUN } from "./item-lease.ts";
 import { isUpstreamRefusal, judgeRun, type RunVerdict } from "./outcome.ts";
 import { TOOLS_IN_USE, type ToolRoom } from "./tool-room.ts";
-import { erroredLine, succeededLine } from "../lines.ts";
+import { erroredLine, resultCode, succeededLine } from "../lines.ts";
 
 export interface RunServices {
   readonly serve: Serve;
@@ -192,7 +192,9 @@ const timeOver = (): ApiError =>
 /** Nothing that a provider said enters a result (service.md "What becomes of an item"). */
 function inOwnWords(error: ApiError): ApiError {
   const message =
-    error.kind.status < 500 ? "The request was rejected upstream." : "The upstream failed; retry shortly.";
+    resultCode(error) === "upstream_error"
+      ? "The upstream failed; retry shortly."
+      : "The request was rejected upstream.";
   return new ApiError(error.code, message);
 }
 
