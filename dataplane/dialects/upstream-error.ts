@@ -319,11 +319,14 @@ export const kindOfEvent = (data: JsonObject, name: string): string =>
 export function inBandError(body: JsonObject): ApiError {
   const error = reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body);
   const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
-  if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", error.code);
-  if (code === "rate_limited")
-    return new ApiError(code, ownWords[code], { retryAfterSeconds: RETRY_AFTER_DEFAULT_S });
-  const upstreamStatus = accountStatuses.get(error.code) ?? accountStatuses.get(error.type);
   const inBand = { type: error.type, code: error.code };
+  if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", { inBand });
+  if (code === "rate_limited")
+    return new ApiError(code, ownWords[code], {
+      retryAfterSeconds: RETRY_AFTER_DEFAULT_S,
+      cause: { inBand },
+    });
+  const upstreamStatus = accountStatuses.get(error.code) ?? accountStatuses.get(error.type);
   return ours(code, upstreamStatus === undefined ? { inBand } : { inBand, upstreamStatus });
 }
 

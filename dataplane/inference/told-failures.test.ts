@@ -53,6 +53,36 @@ test.each(cells)("%s: %s", async (_what, _name, way, form) => {
   expect(call.meter.settled).toMatchObject([{ status: "error" }]);
 });
 
+const codes = ways
+  .filter(({ stream }) => stream)
+  .flatMap((way) =>
+    [
+      ["rate_limit_error", "slow_down"],
+      ["server_error", "engine_lost"],
+      ["invalid_request_error", "bad_picture"],
+      ["overloaded_error", null],
+    ].map(([type, code]) => [code ?? type, nameOf(way), way, { type, code, message: said }] as const),
+  );
+
+test.each(codes)(
+  "rule 14.1: %s is the reason of a try, before an answer and within it: %s",
+  async (reason, _name, way, error) => {
+    const events = streams.get(way.upstream) ?? [];
+    for (const before of [0, 4]) {
+      const body = [
+        ...events.slice(0, before),
+        `event: error\ndata: ${JSON.stringify({ type: "error", error })}\n\n`,
+      ].join("");
+      const step = { raw: { body, contentType: "text/event-stream" } };
+      fake.next(step, step, step);
+      const call = callOn(fake.url, way);
+      await serve(call).catch(() => {});
+      expect(call.summary.calls.at(-1)?.reason).toBe(reason);
+      fake.reset();
+    }
+  },
+);
+
 const bodies: Readonly<Record<string, object>> = {
   "about the request": { type: "invalid_request_error", message: "max_tokens is too large" },
   "about the account": { type: "authentication_error", code: "invalid_api_key", message: said },

@@ -11,6 +11,7 @@ import {
   retryAfterSeconds,
   sayingOf,
   inBandSaying,
+  refusalOf,
   upstreamError,
   upstreamStatus,
   withoutOwn,
@@ -255,14 +256,20 @@ export const failureOfErrorBody = (data: Buffer, own: () => Own): AttemptFailure
 
 /** The same of an error that was read already (`inBandError`), such as a stream's first event. */
 export function failureOfError(error: ApiError): AttemptFailure {
-  const { type, code } = inBandSaying(error) ?? {};
   const status = upstreamStatus(error) ?? error.kind.status;
+  return new AttemptFailure(error, {
+    ...classOfStatus(status),
+    status: String(status),
+    reason: inBandReason(error),
+  });
+}
+
+/** What an upstream's error inside an answer calls itself, for the operator. */
+export function inBandReason(error: ApiError): string {
+  const { type, code } = inBandSaying(error) ?? refusalOf(error) ?? {};
   const saying = typeof code === "string" && code !== "" ? code : type;
-  const reason =
-    typeof saying === "string" && saying !== ""
-      ? withoutSecrets(saying, null).slice(0, MAX_CODE)
-      : "in_band_error";
-  return new AttemptFailure(error, { ...classOfStatus(status), status: String(status), reason });
+  if (typeof saying !== "string" || saying === "") return "in_band_error";
+  return withoutSecrets(saying, null).slice(0, MAX_CODE);
 }
 
 /** More of a code that an upstream made up helps nobody. */

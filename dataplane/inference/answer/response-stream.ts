@@ -14,7 +14,7 @@ import type { ApiError } from "../../lib/api-error.ts";
 import { GatheredPieces } from "../../lib/small-pieces.ts";
 import { SseOverflow } from "../../lib/sse.ts";
 import { metrics } from "../../telemetry/metrics.ts";
-import { AttemptFailure, failureOfError, failureOfErrorBody } from "../../upstream/failure.ts";
+import { AttemptFailure, failureOfError, failureOfErrorBody, inBandReason } from "../../upstream/failure.ts";
 import { MAX_ERROR_BYTES } from "../../upstream/limits.ts";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { BodyReader, CallFault } from "../../upstream/send.ts";
@@ -198,7 +198,7 @@ export class ResponseStream<Out> implements BodyReader {
     else {
       metrics.streamFaults.inc({ dialect: this.#to.dialect, kind: "error" });
       if (isCorrupt(error)) this.#answer.broke("garbage", "not_json");
-      else this.#answer.broke("cut", "in_band_error");
+      else this.#answer.broke("cut", inBandReason(error));
       this.#abandon(error, "garbage");
     }
     this.#answer.call.abort("cut");
