@@ -3,11 +3,12 @@ import { expect, test } from "vitest";
 import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text } from "../../test/fakes/upstream/script.ts";
 import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
+import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { FAILURES_TO_EJECT } from "../upstream/health.ts";
 
-const { fake, serve } = await serveOneUpstream();
+const { fake, refusal, serve } = await serveOneUpstream();
 
 const garbage: Readonly<Record<string, string>> = {
   "no JSON": "data: {bad\n\n",
@@ -18,6 +19,29 @@ const garbage: Readonly<Record<string, string>> = {
   "a number": "data: 42\n\n",
   "no JSON behind a comment": ": ping\n\ndata: nonsense\n\n",
 };
+
+const foreign: Readonly<Record<Dialect, string>> = {
+  messages: 'event: message_start\ndata: {"type":"message_start","message":{"id":"m","model":"theirs"}}\n\n',
+  chat: 'data: {"id":"c","object":"chat.completion.chunk","model":"theirs","choices":[]}\n\n',
+  responses: 'event: response.created\ndata: {"type":"response.created","response":{"model":"theirs"}}\n\n',
+};
+
+const strange = ways
+  .filter(({ stream }) => stream)
+  .flatMap((way) =>
+    dialects.filter((other) => other !== way.upstream).map((other) => [other, nameOf(way), way] as const),
+  );
+
+test.each(strange)(
+  "rule 1.6: a stream of %s is no answer of another dialect: %s",
+  async (other, _name, way) => {
+    fake.next({ raw: { body: foreign[other].repeat(2), contentType: "text/event-stream" } });
+    const call = callOn(fake.url, way);
+    const error = await refusal(call);
+    expect(error).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+    expect([call.sink.status, call.meter.settled, call.meter.released]).toEqual([0, [], 1]);
+  },
+);
 
 const isEjected = async (model: string) => {
   const { values } = await metrics.upstreamEjected.get();

@@ -1,9 +1,11 @@
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
+import { objectOf, parseJson } from "../../dialects/fields.ts";
+import { isForeignEvent } from "../../dialects/foreign-event.ts";
 import type { MessagesEvent, MessagesUsage } from "../../dialects/messages/types.ts";
 import { codecs } from "../../dialects/registry.ts";
 import { StopCutter } from "../../dialects/stop-sequences.ts";
-import { cutAnswer } from "../../dialects/upstream-error.ts";
+import { corruptAnswer, cutAnswer } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { SseReader } from "../../lib/sse.ts";
 import type { ResponseStream, StreamTranslator } from "./response-stream.ts";
@@ -11,6 +13,7 @@ import type { ResponseStream, StreamTranslator } from "./response-stream.ts";
 /** Reads an upstream's stream as Messages events, for conversion and for the tool loop. */
 export class EventTranslator<Out> implements StreamTranslator<Out> {
   readonly #stream: ResponseStream<Out>;
+  readonly #upstream: Dialect;
   readonly #reader: StreamReader;
   readonly #sse = new SseReader();
   /** null: no stop sequence is looked for. */
@@ -25,6 +28,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     say: (events: readonly MessagesEvent[]) => void,
   ) {
     this.#stream = stream;
+    this.#upstream = upstream;
     this.#reader = codecs[upstream].readStream(context);
     const { stops = [] } = context;
     this.#cutter = stops.length === 0 ? null : new StopCutter(stops);
@@ -73,7 +77,10 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   #read(events: readonly SseEvent[]): void {
     const read: MessagesEvent[] = [];
     try {
-      for (const event of events) read.push(...this.#reader.step(event));
+      for (const event of events) {
+        if (this.#stream.isOpening && read.length === 0) this.#check(event);
+        read.push(...this.#reader.step(event));
+      }
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this.#pass(read);
@@ -81,6 +88,13 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
       return;
     }
     this.#pass(read);
+  }
+
+  /** @throws ApiError where a first event is none of what the upstream is said to speak. */
+  #check({ data }: SseEvent): void {
+    const event = objectOf(parseJson(data));
+    if (event !== null && isForeignEvent(this.#upstream, event))
+      throw corruptAnswer("a first event of another dialect");
   }
 
   #pass(events: readonly MessagesEvent[]): void {

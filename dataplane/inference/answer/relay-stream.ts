@@ -2,8 +2,10 @@
  * Relay of a stream: bytes pass through untouched, save for the model's name and an injected usage chunk
  * (design.md §4.2).
  */
+import type { Dialect } from "../../dialects/dialect.ts";
 import { chatErrorChunk, messagesErrorEvent, responsesErrorEvent } from "../../dialects/errors.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
+import { isForeignEvent } from "../../dialects/foreign-event.ts";
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
 import { corruptAnswer, inBandError } from "../../dialects/upstream-error.ts";
 import { countedUsage } from "../../dialects/usage.ts";
@@ -126,7 +128,8 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     if (isFirst) {
       if (frame.dataLines === 0) return this.#hold(frame, PASS);
       // Bytes that are no answer at all are not passed on (rule 1.6).
-      if (!isReadable(frame)) return stream.refuse(corruptAnswer("a first event that is not a JSON object"));
+      if (!isReadable(frame, this.#job.dialect))
+        return stream.refuse(corruptAnswer("a first event that is none of its dialect"));
       stream.open();
       this.#out = this.#held;
       this.#held = [];
@@ -255,8 +258,10 @@ function isWhole(frame: SseFrame): boolean {
   return data === "[DONE]" || parseJson(data) !== undefined;
 }
 
-/** Whether a frame holds an event, or nothing at all. */
-function isReadable(frame: SseFrame): boolean {
+/** Whether a frame holds an event of this dialect, or nothing at all. */
+function isReadable(frame: SseFrame, dialect: Dialect): boolean {
   const data = frameData(frame).toString("utf8");
-  return data === "" || data.startsWith("[DONE]") || objectOf(parseJson(data)) !== null;
+  if (data === "" || data.startsWith("[DONE]")) return true;
+  const event = objectOf(parseJson(data));
+  return event !== null && !isForeignEvent(dialect, event);
 }

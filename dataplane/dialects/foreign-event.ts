@@ -1,0 +1,13 @@
+import type { Dialect } from "./dialect.ts";
+import type { JsonObject } from "./messages/types.ts";
+
+/** Whether a stream that begins with this speaks another dialect than its upstream is declared to: it is no answer (rule 1.6). */
+export const isForeignEvent = (dialect: Dialect, data: JsonObject): boolean =>
+  (spokenIn(data) ?? dialect) !== dialect;
+
+/** null: any may say it. */
+function spokenIn({ type, object }: JsonObject): Dialect | null {
+  if (object === "chat.completion.chunk") return "chat";
+  if (type === "message_start") return "messages";
+  return typeof type === "string" && type.startsWith("response.") ? "responses" : null;
+}
