@@ -1,7 +1,9 @@
 import { hash } from "node:crypto";
 import { describe, expect, test } from "vitest";
 import { SCHEMA_VERSION } from "../../dataplane/config/schema.ts";
+import { computedMs } from "../../test/fakes/computed.ts";
 import { compile } from "./compile.ts";
+import { lookUp } from "./credentials.ts";
 import type { Declared } from "./objects.ts";
 import type { Published } from "./prior.ts";
 
@@ -90,5 +92,25 @@ describe('an admin key of one\'s own is its prefix and further characters (servi
     ["more than 200", "x".repeat(201)],
   ])("not %s", (_title, secret) => {
     expect(declared(`sk-adm-svc-${secret}`)).toEqual([]);
+  });
+});
+
+describe("a value's line breaks (rule 6.9)", () => {
+  const valueOf = (text: string) =>
+    lookUp(new Map([["default/s", { k: text }]]), "default", { name: "s", key: "k" });
+
+  test.each([
+    ["a\n", "a"],
+    ["a\r\n\n", "a"],
+    ["\na\r\nb\n", "\na\r\nb"],
+  ])("%j is read as %j", (text, value) => {
+    expect(valueOf(text)).toEqual({ found: true, value });
+  });
+
+  test("take no time that others wait for, however many stand before its last character", () => {
+    const text = `${"\n".repeat(24 * 1024)}a`;
+    const before = computedMs();
+    expect(valueOf(text)).toEqual({ found: true, value: text });
+    expect(computedMs() - before).toBeLessThan(50);
   });
 });

@@ -24,13 +24,20 @@ export function lookUp(secrets: Secrets, namespace: string, ref: SecretKeyRef): 
       isBlank: false,
     };
   const text = Object.hasOwn(data, ref.key) ? (data[ref.key] ?? "") : "";
-  const value = text.replace(/[\r\n]+$/, "");
+  const value = withoutLineBreaks(text);
   if (value !== "") return { found: true, value };
   const isBlank = text !== "";
   const message = isBlank
     ? `Secret "${ref.name}" has nothing but line breaks under the key "${ref.key}"; remove them`
     : `Secret "${ref.name}" has no value under the key "${ref.key}"`;
   return { found: false, message, isBlank };
+}
+
+/** Without the line breaks at its end: not by a regular expression, which looks anew from each line break on. */
+function withoutLineBreaks(text: string): string {
+  let end = text.length;
+  while (text[end - 1] === "\n" || text[end - 1] === "\r") end -= 1;
+  return text.slice(0, end);
 }
 
 /** Collects the credentials that a snapshot needs, each under `namespace/secret/key`. */
