@@ -47,7 +47,7 @@ export function robotsGate(options: GateOptions): RobotsGate {
       const robots = kept ?? (await fetchRobots(url.origin, options));
       if (robots === null) return false;
       if (kept === undefined) cache.set(organizationId, place, robots);
-      return robotsAllow(robots, url);
+      return await robotsAllow(robots, url);
     },
   };
 }

@@ -95,4 +95,29 @@ describe("rule 3.14: robots.txt per RFC 9309", () => {
     });
     expect(longest).toBeLessThan(25);
   });
+
+  /** A file of nothing but rules like this one, and a path of so many of one letter. */
+  const many = (rule: string) =>
+    parseRobots(
+      `User-agent: *\n${`${rule}\n`.repeat(Math.floor(MAX_ROBOTS_BYTES / (rule.length + 1)))}`,
+      "svcfetch",
+    );
+  const url = (length: number) => new URL(`https://example.com/${"a".repeat(length)}`);
+
+  test("rule 7.3: a file of rules that are looked for in all of a long path holds up nobody", async () => {
+    const robots = await many("Disallow:*ab");
+    const longest = await leastOf(25, async () => {
+      const turns = new LoopTurns();
+      await robotsAllow(robots, url(4_000));
+      await sleep(10);
+      return turns.stop();
+    });
+    expect(longest).toBeLessThan(25);
+  });
+
+  test("and keeps us out where that would take long; not from a path as short as a model may ask for", async () => {
+    const robots = await many("Disallow:*ab");
+    expect(await robotsAllow(robots, url(4_000))).toBe(false);
+    expect(await robotsAllow(robots, url(250))).toBe(true);
+  });
 });

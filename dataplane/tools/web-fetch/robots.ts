@@ -1,8 +1,7 @@
 /**
  * robots.txt by RFC 9309: the groups that name us replace the group of `*`, the longest matching rule wins and
  * `allow` wins a tie, `*` and a final `$` are special. Own code: the parser on npm copies each rule into each agent
- * of a group (a small file can take all memory) and lets an unrelated line end a group. Pure, but for the pauses of
- * `parseRobots`.
+ * of a group (a small file can take all memory) and lets an unrelated line end a group. Pure, but for its pauses.
  */
 import { Slices } from "../../lib/slices.ts";
 import { plainPath } from "../plain-path.ts";
@@ -18,6 +17,8 @@ export const MAX_ROBOTS_BYTES = 500 * 1024;
 const SLICE_MS = 5;
 /** As long as a URL is with nine characters for each of its own: one beyond ASCII takes three octets, each of them escaped. */
 const MAX_RULE_LENGTH = 9 * MAX_URL_LENGTH;
+/** Characters of the path that rules with a `*` are looked for in, all together: some hundred milliseconds. */
+const MAX_SEARCHED = 32 * 1024 * 1024;
 
 interface Rule {
   readonly allow: boolean;
@@ -58,15 +59,25 @@ export async function parseRobots(text: string, agent: string): Promise<Robots> 
   return named ? own : everybody;
 }
 
-/** May the path (with query) be fetched? `/robots.txt` itself always may. */
-export function robotsAllow(robots: Robots, url: URL): boolean {
+/**
+ * May the path (with query) be fetched? `/robots.txt` itself always may. Many rules are matched in slices; a file that takes more
+ * than `MAX_SEARCHED` to match, which no honest one does, keeps us out.
+ */
+export async function robotsAllow(robots: Robots, url: URL): Promise<boolean> {
   if (url.pathname === "/robots.txt") return true;
+  const slices = new Slices(SLICE_MS);
   const path = plainPath(url.pathname + url.search);
+  let searched = 0;
   let best: Rule | null = null;
   for (const rule of robots) {
+    if (slices.usedUp) await slices.pause();
     if (best !== null && (rule.length < best.length || (rule.length === best.length && !rule.allow)))
       continue;
-    if (matches(rule, path)) best = rule;
+    const [first = "", ...rest] = rule.pieces;
+    if (!path.startsWith(first)) continue;
+    if (rest.length > 0) searched += path.length;
+    if (searched > MAX_SEARCHED) return false;
+    if (matches(path, first.length, rest, rule.anchored)) best = rule;
   }
   return best?.allow ?? true;
 }
@@ -91,12 +102,10 @@ function parseRule(allow: boolean, value: string): Rule | null {
 }
 
 /** Leftmost matches of the pieces in order suffice, save for the last one under `$`: linear in the path. */
-function matches({ pieces, anchored }: Rule, path: string): boolean {
-  const [first = "", ...rest] = pieces;
-  if (!path.startsWith(first)) return false;
-  let at = first.length;
-  const last = anchored ? rest.pop() : undefined;
-  for (const piece of rest) {
+function matches(path: string, from: number, pieces: string[], anchored: boolean): boolean {
+  let at = from;
+  const last = anchored ? pieces.pop() : undefined;
+  for (const piece of pieces) {
     const found = path.indexOf(piece, at);
     if (found < 0) return false;
     at = found + piece.length;
