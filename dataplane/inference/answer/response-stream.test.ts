@@ -1,4 +1,5 @@
 /** What reads an answer and fails is a bug of ours: it costs that answer, says nothing of its upstream, and hangs nobody. */
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { expect, test, vi } from "vitest";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { CallFault, UpstreamCall } from "../../upstream/send.ts";
@@ -8,7 +9,10 @@ const usage = { input_tokens: 3, output_tokens: 4 };
 const bug = new TypeError("undefined is not a function");
 
 /** Passes the first chunk on and observes it, ends the answer with a third; fails where a test says. */
-function stream(fails: (what: "push" | "end" | "endEarly" | "usage", chunks: number) => boolean) {
+function stream(
+  fails: (what: "push" | "end" | "endEarly" | "usage", chunks: number) => boolean,
+  work: () => void = () => {},
+) {
   let chunks = 0;
   const check = (what: Parameters<typeof fails>[0]) => {
     if (fails(what, chunks)) throw bug;
@@ -16,6 +20,7 @@ function stream(fails: (what: "push" | "end" | "endEarly" | "usage", chunks: num
   const translator = (of: ResponseStream<string>): StreamTranslator<string> => ({
     push: () => {
       chunks += 1;
+      work();
       check("push");
       if (chunks === 1) of.open();
       if (chunks === 3) of.finish("last");
@@ -37,7 +42,8 @@ function stream(fails: (what: "push" | "end" | "endEarly" | "usage", chunks: num
   });
   const abort = vi.fn((fault: CallFault) => reading.fail(fault));
   const broke = vi.fn();
-  const call = { abort, read: vi.fn(), resume: vi.fn(), sent: true, received: 10 } as unknown as UpstreamCall;
+  const flow = { pause: vi.fn(), resume: vi.fn() };
+  const call = { abort, read: vi.fn(), ...flow, sent: true, received: 10 } as unknown as UpstreamCall;
   const answer = { call, accepted: vi.fn(), broke } as unknown as UpstreamAnswer;
   const told: unknown[] = [];
   const reading: ResponseStream<string> = new ResponseStream<string>(
@@ -54,7 +60,7 @@ function stream(fails: (what: "push" | "end" | "endEarly" | "usage", chunks: num
     },
     translator,
   );
-  return { reading, told, abort, broke, over: reading.run() };
+  return { reading, told, abort, broke, flow, over: reading.run() };
 }
 const a = [Buffer.from("a")];
 
@@ -102,4 +108,19 @@ test("behind a complete answer it changes nothing", async () => {
   for (let chunk = 0; chunk < 4; chunk += 1) reading.data(a);
   await over;
   expect(told).toEqual(["begun", "begun", "last"]);
+});
+
+test("rule 7.3: others have their turn before more is read of an answer that takes long to read", async () => {
+  let now = 0;
+  const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+  const work = () => void (now += 3);
+  const { reading, flow } = stream(() => false, work);
+  reading.data(a);
+  expect(flow.pause).not.toHaveBeenCalled();
+  reading.data(a);
+  expect(flow.pause).toHaveBeenCalledOnce();
+  expect(flow.resume).not.toHaveBeenCalled();
+  clock.mockRestore();
+  await nextTurn();
+  expect(flow.resume).toHaveBeenCalledOnce();
 });

@@ -6,6 +6,7 @@
  *   opening ──first event──> running ──its end──> over
  *      └──an error, garbage or nothing: another upstream may be asked ──^
  */
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { isCorrupt, withoutOwn } from "../../dialects/upstream-error.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
@@ -23,6 +24,11 @@ import { isErrorBody } from "./whole-answer.ts";
 
 /** Time between two observations of a running stream; after a crash of this process the last one is charged. */
 const OBSERVE_MS = 1_000;
+/**
+ * So long one answer is worked at before others have a turn. One that comes as fast as the network brings it would have two
+ * megabytes of the socket's in each, and of tiny events these are a hundred milliseconds.
+ */
+const TURN_MS = 5;
 
 const NOTHING: MessagesUsage = { input_tokens: 0, output_tokens: 0 };
 
@@ -68,6 +74,8 @@ export class ResponseStream<Out> implements BodyReader {
   readonly #translator: StreamTranslator<Out>;
   readonly #ended = Promise.withResolvers<void>();
   #waiting = false;
+  /** Milliseconds of work since others had a turn. */
+  #workedMs = 0;
   #observedAt = Number.NEGATIVE_INFINITY;
   /** What was used when that could be read last. */
   #lastUsage: MessagesUsage = NOTHING;
@@ -123,9 +131,13 @@ export class ResponseStream<Out> implements BodyReader {
   data(chunks: readonly Buffer[]): void {
     if (this.isOver) return;
     if (this.isOpening) this.#gather(chunks);
+    const began = performance.now();
     try {
       this.#translator.push(chunks);
-      if (this.#phase === "running") this.#observe();
+      const now = performance.now();
+      if (this.#phase === "running") this.#observe(now);
+      this.#workedMs += now - began;
+      if (this.#workedMs >= TURN_MS) this.#pauseUntil(nextTurn);
     } catch (error) {
       if (error instanceof SseOverflow) this.overflow();
       else this.#misread(error);
@@ -168,7 +180,8 @@ export class ResponseStream<Out> implements BodyReader {
   }
 
   pass(out: Out): void {
-    if (!this.#to.take(out)) this.#wait();
+    // The reader is behind. A client that takes nothing at all is cut by its sink.
+    if (!this.#to.take(out)) this.#pauseUntil(() => this.#to.drained());
   }
 
   /** The answer is complete with `last`. */
@@ -209,17 +222,18 @@ export class ResponseStream<Out> implements BodyReader {
     this.#answer.call.abort("too_large");
   }
 
-  /** The reader is behind: nothing is read until it has caught up. A client that takes nothing at all is cut by its sink. */
-  #wait(): void {
+  /** Nothing is read from the upstream until then. */
+  #pauseUntil(then: () => Promise<void>): void {
     if (this.#waiting || this.isOver) return;
     this.#waiting = true;
     const { call } = this.#answer;
     call.pause();
-    const caughtUp = this.#to.drained().then(() => {
+    const over = then().then(() => {
       this.#waiting = false;
+      this.#workedMs = 0;
       call.resume();
     });
-    caughtUp.catch((error: unknown) => this.#ended.reject(error));
+    over.catch((error: unknown) => this.#ended.reject(error));
   }
 
   #gather(chunks: readonly Buffer[]): void {
@@ -239,8 +253,7 @@ export class ResponseStream<Out> implements BodyReader {
     return parsed !== null && isErrorBody(parsed) ? failureOfErrorBody(body, this.#answer.own) : null;
   }
 
-  #observe(): void {
-    const now = performance.now();
+  #observe(now: number): void {
     if (now - this.#observedAt < OBSERVE_MS) return;
     this.#observedAt = now;
     this.#to.observe(this.#readUsage());
