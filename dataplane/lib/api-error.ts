@@ -3,6 +3,7 @@
  * Sources: service.md "Errors", dialects.md §A2, rules.md 1.4–1.6, 1.17, 2.12, 2.16.
  * Nothing here knows a dialect's body: `dialects/errors.ts` renders it.
  */
+import { shortened } from "./first-units.ts";
 
 /** How one kind of error appears in both error styles. `retry: false` sends `x-should-retry: false`. */
 export interface ErrorKind {
@@ -193,6 +194,9 @@ export interface ApiErrorOptions {
   readonly cause?: unknown;
 }
 
+/** Of a message so much is told: what it quotes of a request may be as long as the request. */
+const MOST_MESSAGE = 4_000;
+
 /**
  * Stops the request at hand. `message` is shown to the client: no upstream's address, account or text in it,
  * save for an upstream 400 about the client's own request (rule 1.5).
@@ -208,7 +212,10 @@ export class ApiError extends Error {
   readonly #retry: boolean | undefined;
 
   constructor(code: ErrorCode, message: string, options: ApiErrorOptions = {}) {
-    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    super(
+      shortened(message, MOST_MESSAGE),
+      options.cause === undefined ? undefined : { cause: options.cause },
+    );
     this.name = "ApiError";
     this.code = code;
     this.param = options.param;

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { firstUnits } from "./first-units.ts";
+import { firstUnits, shortened } from "./first-units.ts";
 
 test.each([
   ["abc", 3, "abc"],
@@ -10,4 +10,12 @@ test.each([
   ["abc", 0, ""],
 ])("%j within %i is %j", (text, most, expected) => {
   expect(firstUnits(text, most)).toBe(expected);
+});
+
+test.each([
+  ["abc", 3, "abc"],
+  ["abcd", 3, "ab…"],
+  ["a😀bc", 3, "a…"],
+])("%j shortened to %i is %j", (text, limit, expected) => {
+  expect(shortened(text, limit)).toBe(expected);
 });

@@ -1,5 +1,5 @@
 /** What web_search and x_search have in common: the query that a model gives and the bounds of a result. Pure. */
-import { firstUnits } from "../lib/first-units.ts";
+import { shortened } from "../lib/first-units.ts";
 import { decodeEntities } from "./web-fetch/extract/scan.ts";
 
 export type JudgedQuery =
@@ -35,14 +35,9 @@ export function judgeQuery(input: unknown): JudgedQuery {
   return plain === "" ? invalid("empty query") : { kind: "query", query: plain };
 }
 
-/** At most `limit` characters, never half of one. */
-function atMost(text: string, limit: number): string {
-  return text.length <= limit ? text : `${firstUnits(text, limit - 1)}…`;
-}
-
 /** Plain text of a snippet that may hold tags and entities, such as `<strong>` around the words that matched. */
 export function snippet(text: string | null | undefined): string {
-  return atMost(withoutMarkup(text, MAX_SNIPPET_CHARACTERS), MAX_SNIPPET_CHARACTERS);
+  return shortened(withoutMarkup(text, MAX_SNIPPET_CHARACTERS), MAX_SNIPPET_CHARACTERS);
 }
 
 /** A text without tags and entities, in one line; up to eight times as long as `limit`. */
@@ -55,12 +50,12 @@ function withoutMarkup(text: string | null | undefined, limit: number): string {
 /** A post's text: no markup, but X escapes three characters. */
 export function postText(text: string): string {
   const plain = text.toWellFormed().replaceAll("\u0000", "").replaceAll("&lt;", "<").replaceAll("&gt;", ">");
-  return atMost(plain.replaceAll("&amp;", "&").trim(), MAX_SNIPPET_CHARACTERS);
+  return shortened(plain.replaceAll("&amp;", "&").trim(), MAX_SNIPPET_CHARACTERS);
 }
 
 /** A post's title: its author's handle and how it starts (service.md "Message"). */
 export function postTitle(handle: string, text: string): string {
-  const start = atMost(oneLine(text), MAX_POST_START_CHARACTERS);
+  const start = shortened(oneLine(text), MAX_POST_START_CHARACTERS);
   return start === "" ? `@${handle}` : `@${handle}: ${start}`;
 }
 
@@ -70,7 +65,7 @@ export function titleText(text: string | null | undefined): string | null {
 }
 
 /** The title of a result or a page. */
-export const shortTitle = (title: string): string => atMost(title, MAX_TITLE_CHARACTERS);
+export const shortTitle = (title: string): string => shortened(title, MAX_TITLE_CHARACTERS);
 
 /** A result's address, or null when it is none that a client could open. */
 export function resultUrl(text: string): URL | null {

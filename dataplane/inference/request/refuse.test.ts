@@ -583,3 +583,18 @@ describe("server tools that cannot run", () => {
     ]);
   });
 });
+
+test.each<[Dialect, object]>([
+  ["messages", { tools: [{ type: `web_search_${"\n".repeat(1e7)}`, name: "web_search" }] }],
+  ["responses", { tool_choice: { type: `web_search_${"\n".repeat(1e7)}` } }],
+  [
+    "responses",
+    items({ role: "user", content: [{ type: "input_file", file_id: `file-${"\n".repeat(1e7)}` }] }),
+  ],
+])("rule 7.3: what a refusal repeats of a %s request is no longer than a page", (dialect, more) => {
+  const told = () => refuse(lookAt(dialect, more));
+  expect(told).toThrow(ApiError);
+  expect(told).toThrow(
+    expect.objectContaining({ message: expect.stringMatching(/^[^]{1,4000}$/) as unknown }),
+  );
+});
