@@ -1,6 +1,12 @@
 import { pino } from "pino";
 import { describe, expect, test } from "vitest";
-import { RecordingMeter, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../../test/fakes/inference.ts";
+import {
+  RecordingMeter,
+  routeTo,
+  snapshotOf,
+  toolPolicy,
+  upstreamOf,
+} from "../../../test/fakes/inference.ts";
 import { serveOneUpstream } from "../../../test/fakes/one-upstream.ts";
 import { sampleRouting, sampleSnapshot } from "../../../test/fakes/sample-snapshot.ts";
 import { toolCall } from "../../../test/fakes/upstream/script.ts";
