@@ -3,7 +3,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { expect, test, vi } from "vitest";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { CallFault, UpstreamCall } from "../../upstream/send.ts";
-import { ResponseStream, type StreamTranslator } from "./response-stream.ts";
+import { ResponseStream, type StreamConsumer, type StreamTranslator } from "./response-stream.ts";
 
 const usage = { input_tokens: 3, output_tokens: 4 };
 const bug = new TypeError("undefined is not a function");
@@ -12,6 +12,7 @@ const bug = new TypeError("undefined is not a function");
 function stream(
   fails: (what: "push" | "end" | "endEarly" | "usage", chunks: number) => boolean,
   work: () => void = () => {},
+  to: Partial<StreamConsumer<string>> = {},
 ) {
   let chunks = 0;
   const check = (what: Parameters<typeof fails>[0]) => {
@@ -57,6 +58,7 @@ function stream(
       complete: async (last) => void told.push(last),
       abandon: async (error, _fault, owed) => void told.push(error.code, owed),
       misread: async (cause, owed) => void told.push(cause, owed),
+      ...to,
     },
     translator,
   );
@@ -121,6 +123,27 @@ test("rule 7.3: others have their turn before more is read of an answer that tak
   expect(flow.pause).toHaveBeenCalledOnce();
   expect(flow.resume).not.toHaveBeenCalled();
   clock.mockRestore();
+  await nextTurn();
+  expect(flow.resume).toHaveBeenCalledOnce();
+});
+
+test("and the reader has caught up, where it falls behind before that turn", async () => {
+  let now = 0;
+  const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+  let taken = 0;
+  const caughtUp = Promise.withResolvers<void>();
+  const { reading, flow } = stream(
+    () => false,
+    () => void (now += 6),
+    { take: () => (taken += 1) < 2, drained: () => caughtUp.promise },
+  );
+  reading.data(a);
+  reading.data(a);
+  clock.mockRestore();
+  await nextTurn();
+  await nextTurn();
+  expect(flow.resume).not.toHaveBeenCalled();
+  caughtUp.resolve();
   await nextTurn();
   expect(flow.resume).toHaveBeenCalledOnce();
 });

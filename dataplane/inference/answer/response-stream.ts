@@ -73,8 +73,9 @@ export class ResponseStream<Out> implements BodyReader {
   readonly #to: StreamConsumer<Out>;
   readonly #translator: StreamTranslator<Out>;
   readonly #ended = Promise.withResolvers<void>();
-  #waiting = false;
-  /** Milliseconds of work since others had a turn. */
+  /** Nothing is read from the upstream before: others have had a turn, the reader has caught up. */
+  readonly #waitsFor = new Set<"turn" | "reader">();
+  /** Milliseconds of work since it last waited for a turn. */
   #workedMs = 0;
   #observedAt = Number.NEGATIVE_INFINITY;
   /** What was used when that could be read last. */
@@ -137,7 +138,7 @@ export class ResponseStream<Out> implements BodyReader {
       const now = performance.now();
       if (this.#phase === "running") this.#observe(now);
       this.#workedMs += now - began;
-      if (this.#workedMs >= TURN_MS) this.#pauseUntil(nextTurn);
+      if (this.#workedMs >= TURN_MS) this.#waitFor("turn", nextTurn);
     } catch (error) {
       if (error instanceof SseOverflow) this.overflow();
       else this.#misread(error);
@@ -180,8 +181,8 @@ export class ResponseStream<Out> implements BodyReader {
   }
 
   pass(out: Out): void {
-    // The reader is behind. A client that takes nothing at all is cut by its sink.
-    if (!this.#to.take(out)) this.#pauseUntil(() => this.#to.drained());
+    // A client that takes nothing at all is cut by its sink.
+    if (!this.#to.take(out)) this.#waitFor("reader", () => this.#to.drained());
   }
 
   /** The answer is complete with `last`. */
@@ -222,18 +223,18 @@ export class ResponseStream<Out> implements BodyReader {
     this.#answer.call.abort("too_large");
   }
 
-  /** Nothing is read from the upstream until then. */
-  #pauseUntil(then: () => Promise<void>): void {
-    if (this.#waiting || this.isOver) return;
-    this.#waiting = true;
+  /** What the packet at hand still brings may give another cause to wait: nothing is read before the last is over. */
+  #waitFor(what: "turn" | "reader", until: () => Promise<void>): void {
+    if (this.#waitsFor.has(what) || this.isOver) return;
     const { call } = this.#answer;
-    call.pause();
-    const over = then().then(() => {
-      this.#waiting = false;
-      this.#workedMs = 0;
-      call.resume();
+    if (this.#waitsFor.size === 0) call.pause();
+    this.#waitsFor.add(what);
+    const waited = until().then(() => {
+      this.#waitsFor.delete(what);
+      if (what === "turn") this.#workedMs = 0;
+      if (this.#waitsFor.size === 0) call.resume();
     });
-    over.catch((error: unknown) => this.#ended.reject(error));
+    waited.catch((error: unknown) => this.#ended.reject(error));
   }
 
   #gather(chunks: readonly Buffer[]): void {
