@@ -98,7 +98,9 @@ const errors = ways
 test.each(errors)("an error %s that stands for a stream: %s", async (_what, _name, way, error) => {
   const body = JSON.stringify({ type: "error", error });
   const tell = async (stream: boolean) => {
-    const raw = { raw: { body: stream ? `\n${body}\n` : body, contentType: "application/json" } };
+    // Some send blank lines for as long as they work at an answer.
+    const sent = stream ? `${"\n".repeat(20)}${body}\n` : body;
+    const raw = { raw: { body: sent, contentType: "application/json" }, faults: { chunkBytes: 16 } };
     fake.next(raw, raw, raw);
     const call = callOn(fake.url, { ...way, stream });
     const { code, message, retryAfterSeconds } = await refusal(call);

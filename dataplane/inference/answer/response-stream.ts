@@ -12,6 +12,7 @@ import type { Dialect } from "../../dialects/dialect.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
 import type { ApiError } from "../../lib/api-error.ts";
+import { isJsonSpace, OPEN_OBJECT } from "../../lib/json-bytes.ts";
 import { GatheredPieces } from "../../lib/small-pieces.ts";
 import { SseOverflow } from "../../lib/sse.ts";
 import { metrics } from "../../telemetry/metrics.ts";
@@ -82,7 +83,7 @@ export class ResponseStream<Out> implements BodyReader {
   #lastUsage: MessagesUsage = NOTHING;
   /** Whoever waits for the end will hear of it. */
   #isEnding = false;
-  /** Of a body that begins as an object does, and so holds no event: it may tell an error. null: it does not; undefined: nothing came. */
+  /** Of a body that begins as an object does, and so holds no event: it may tell an error. null: it does not; undefined: nothing but blanks came. */
   #object: GatheredPieces | null | undefined = undefined;
 
   constructor(
@@ -238,13 +239,13 @@ export class ResponseStream<Out> implements BodyReader {
   }
 
   #gather(chunks: readonly Buffer[]): void {
-    const [first] = chunks;
-    if (this.#object === undefined && first !== undefined)
-      this.#object = /^\s*\{/.test(first.toString("latin1", 0, 16)) ? new GatheredPieces() : null;
-    const gathered = this.#object ?? null;
-    if (gathered === null) return;
-    for (const chunk of chunks) gathered.add(chunk);
-    if (gathered.length > MAX_ERROR_BYTES) this.#object = null;
+    for (const chunk of chunks) {
+      // Blank lines come first where an upstream shows that it is still at work.
+      const first = this.#object === undefined ? chunk.find((byte) => !isJsonSpace(byte)) : undefined;
+      if (first !== undefined) this.#object = first === OPEN_OBJECT ? new GatheredPieces() : null;
+      this.#object?.add(chunk);
+    }
+    if ((this.#object?.length ?? 0) > MAX_ERROR_BYTES) this.#object = null;
   }
 
   /** An error that stands in the place of a stream: as if it had been a status. */
