@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { ownSecrets } from "../dialects/upstream-error.ts";
 import {
   type AttemptFailure,
   failureOfCall,
@@ -102,6 +103,13 @@ test("the upstream's own code is the reason, cut where it is long", () => {
   expect(reason({ type: "t", code: "" })).toBe("t");
   expect(reason({ type: "t", code: 5 })).toBe("5");
   expect(reason({ type: "t", code: "c".repeat(65) })).toBe("c".repeat(64));
+});
+
+test("but for our own key there, with status 200 and with another", () => {
+  const ours = { ...own, secrets: ownSecrets("http://x", "key.of.ours") };
+  const body = Buffer.from(JSON.stringify({ error: { code: "key.of.ours" } }));
+  const told = failureOfStatus({ status: 401, headers: {} }, body, "messages", ours, now);
+  expect([failureOfErrorBody(body, () => ours).reason, told.reason]).toEqual(["[key]", "[key]"]);
 });
 
 describe("a call that failed before its answer", () => {

@@ -252,24 +252,24 @@ function retryAfterOf({ headers }: AnswerHead): string | null {
 
 /** An error body told with status 200: as if it had been a status. */
 export const failureOfErrorBody = (data: Buffer, own: () => Own): AttemptFailure =>
-  failureOfError(withoutOwn(inBandError(objectOf(parseJson(data.toString("utf8"))) ?? {}), own));
+  failureOfError(withoutOwn(inBandError(objectOf(parseJson(data.toString("utf8"))) ?? {}), own), own);
 
 /** The same of an error that was read already (`inBandError`), such as a stream's first event. */
-export function failureOfError(error: ApiError): AttemptFailure {
+export function failureOfError(error: ApiError, own: () => Own): AttemptFailure {
   const status = upstreamStatus(error) ?? error.kind.status;
   return new AttemptFailure(error, {
     ...classOfStatus(status),
     status: String(status),
-    reason: inBandReason(error),
+    reason: inBandReason(error, own),
   });
 }
 
 /** What an upstream's error inside an answer calls itself, for the operator. */
-export function inBandReason(error: ApiError): string {
+export function inBandReason(error: ApiError, own: () => Own): string {
   const { type, code } = inBandSaying(error) ?? refusalOf(error) ?? {};
   const saying = typeof code === "string" && code !== "" ? code : type;
   if (typeof saying !== "string" || saying === "") return "in_band_error";
-  return withoutSecrets(saying, null).slice(0, MAX_CODE);
+  return withoutSecrets(saying, null, own().secrets).slice(0, MAX_CODE);
 }
 
 /** More of a code that an upstream made up helps nobody. */

@@ -208,12 +208,12 @@ export class ResponseStream<Out> implements BodyReader {
       this.#reject(
         isCorrupt(error)
           ? new AttemptFailure(error, { retry: null, status: "garbage" })
-          : failureOfError(error),
+          : failureOfError(error, this.#answer.own),
       );
     else {
       metrics.streamFaults.inc({ dialect: this.#to.dialect, kind: "error" });
       if (isCorrupt(error)) this.#answer.broke("garbage", "not_json");
-      else this.#answer.broke("cut", inBandReason(error));
+      else this.#answer.broke("cut", inBandReason(error, this.#answer.own));
       this.#abandon(error, "garbage");
     }
     this.#answer.call.abort("cut");
