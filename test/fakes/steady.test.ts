@@ -14,6 +14,18 @@ test("a run in which the thread stood still is made again", async () => {
   expect(runs).toBeGreaterThan(1);
 });
 
+test("also one in which it stood still by and by", async () => {
+  let runs = 0;
+  await whileSteady(600, async () => {
+    runs += 1;
+    for (let left = runs === 1 ? 5 : 0; left > 0; left -= 1) {
+      execFileSync("sleep", ["0.1"]);
+      await sleep(15);
+    }
+  });
+  expect(runs).toBeGreaterThan(1);
+});
+
 test("a thread that computes for as long is no excuse", () => {
   expect(standstillMs(612, 602)).toBe(0);
   expect(standstillMs(612, 2)).toBe(600);
