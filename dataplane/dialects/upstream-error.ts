@@ -140,6 +140,10 @@ class ContextOverflow extends ApiError {
     this.#said = said;
   }
 
+  get said(): ReportedError {
+    return this.#said;
+  }
+
   /** The same without what is known to be ours. */
   without({ secrets, names }: Own): ContextOverflow {
     return new ContextOverflow(this.#sentence, this.#said, names, secrets);
@@ -351,11 +355,11 @@ export function upstreamStatus({ cause }: ApiError): number | null {
 export const isOfUpstream = (error: ApiError): boolean =>
   upstreamStatus(error) !== null || inBandSaying(error) !== null;
 
-/** What an upstream's error inside an answer called itself; null: it is none, or the client is told in its words. */
-export function inBandSaying({
-  cause,
-}: ApiError): { readonly type?: unknown; readonly code?: unknown } | null {
-  const { inBand } = (cause ?? {}) as { inBand?: unknown };
+/** What an upstream's error called itself, where it was told inside an answer or is about the request; null: it is no such error. */
+export function inBandSaying(error: ApiError): { readonly type?: unknown; readonly code?: unknown } | null {
+  if (error instanceof UpstreamRefusal) return error.all;
+  if (error instanceof ContextOverflow) return error.said;
+  const { inBand } = (error.cause ?? {}) as { inBand?: unknown };
   return isObject(inBand) ? inBand : null;
 }
 

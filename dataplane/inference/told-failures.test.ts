@@ -60,6 +60,7 @@ const codes = ways
       ["rate_limit_error", "slow_down"],
       ["server_error", "engine_lost"],
       ["invalid_request_error", "bad_picture"],
+      ["invalid_request_error", "context_length_exceeded"],
       ["overloaded_error", null],
     ].map(([type, code]) => [code ?? type, nameOf(way), way, { type, code, message: said }] as const),
   );

@@ -11,7 +11,6 @@ import {
   retryAfterSeconds,
   sayingOf,
   inBandSaying,
-  refusalOf,
   upstreamError,
   upstreamStatus,
   withoutOwn,
@@ -266,7 +265,7 @@ export function failureOfError(error: ApiError, own: () => Own): AttemptFailure 
 
 /** What an upstream's error inside an answer calls itself, for the operator. */
 export function inBandReason(error: ApiError, own: () => Own): string {
-  const { type, code } = inBandSaying(error) ?? refusalOf(error) ?? {};
+  const { type, code } = inBandSaying(error) ?? {};
   const saying = typeof code === "string" && code !== "" ? code : type;
   if (typeof saying !== "string" || saying === "") return "in_band_error";
   return withoutSecrets(saying, null, own().secrets).slice(0, MAX_CODE);
