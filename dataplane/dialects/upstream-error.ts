@@ -7,6 +7,7 @@ import { ApiError } from "../lib/api-error.ts";
 import type { ErrorCode } from "../lib/api-error.ts";
 import { isObject } from "../lib/json-object.ts";
 import { closedJson } from "../lib/json-prefix.ts";
+import type { JsonReader } from "../lib/json-reader.ts";
 import type { Dialect } from "./dialect.ts";
 import { objectOf, parseJson, stringOf, textOf } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
@@ -311,6 +312,10 @@ export function sayingOf(
 /** Whether an answer or an event has an error, whatever else it has. */
 export const holdsError = ({ error }: JsonObject): boolean =>
   typeof error === "string" || objectOf(error) !== null;
+
+/** The same where its `error` is ahead of a reader. */
+export const isErrorAhead = (reader: JsonReader): boolean =>
+  reader.kind() === "string" || reader.kind() === "object";
 
 /** What an event is: its type, else its name; one that has neither, and holds an error, is that. */
 export const kindOfEvent = (data: JsonObject, name: string): string =>

@@ -7,6 +7,7 @@ import type { KeepItem } from "../../dialects/codecs.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
 import type { JsonObject, MessagesUsage } from "../../dialects/messages/types.ts";
 import { type CountedOutput, writtenText } from "../../dialects/output-estimate.ts";
+import { isErrorAhead } from "../../dialects/upstream-error.ts";
 import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
 import type { Edit } from "../../lib/json-splice.ts";
 import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
@@ -164,7 +165,7 @@ export abstract class Tap implements StreamTap {
     this.read(frame, (reader) =>
       reader.object((key) => {
         if (key === "type") type = reader.string() ?? "";
-        else if (key === "error") isError = reader.kind() === "object" || reader.kind() === "string";
+        else if (key === "error") isError = isErrorAhead(reader);
       }),
     );
     return type === "" && isError ? "error" : type;

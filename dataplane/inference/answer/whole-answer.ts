@@ -21,7 +21,13 @@ import {
   weighResponses,
 } from "../../dialects/responses/read-response.ts";
 import { cutMessage } from "../../dialects/stop-sequences.ts";
-import { corruptAnswer, holdsError, inBandError, withoutOwn } from "../../dialects/upstream-error.ts";
+import {
+  corruptAnswer,
+  holdsError,
+  inBandError,
+  isErrorAhead,
+  withoutOwn,
+} from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { closedJson } from "../../lib/json-prefix.ts";
 import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
@@ -78,7 +84,7 @@ export function inspectWhole(
         if (reader.string() !== model) span = { start, end: reader.position };
       } else if (key === "usage") usage = readUsage(dialect, reader.value());
       else if (key === "service_tier") tier = reader.string() ?? null;
-      else if (key === "error") error = kind === "object" || kind === "string";
+      else if (key === "error") error = isErrorAhead(reader);
       else if (key === "status" && kind === "string") status = reader.string();
       else if (key === partsField[dialect] && kind === "array") {
         if (dialect !== "chat") parts = 1;
