@@ -19,10 +19,18 @@ export function creditsText(micros: Micros): string {
 
 /** The reverse; null when the text is no decimal number, is finer than a micro-credit or is out of bounds. */
 export function parseCredits(text: string): Micros | null {
-  const match = /^([+-]?)(\d{1,16})(?:\.(\d{1,6}))?$/.exec(text);
+  const micros = microsOf(text);
+  return micros === null || isOutOfBounds(micros) ? null : micros;
+}
+
+/** As `parseCredits`, of any amount. */
+export function microsOf(text: string): Micros | null {
+  const match = /^([+-]?)(\d{1,40})(?:\.(\d{1,6}))?$/.exec(text);
   if (match === null) return null;
   const [, sign, whole = "0", rest = ""] = match;
   const micros = BigInt(whole + rest.padEnd(6, "0"));
-  if (micros > MAX_MICROS) return null;
   return sign === "-" ? -micros : micros;
 }
+
+/** Beyond what a balance may be, either way. */
+export const isOutOfBounds = (micros: Micros): boolean => micros > MAX_MICROS || micros < -MAX_MICROS;

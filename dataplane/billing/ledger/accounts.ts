@@ -5,7 +5,7 @@
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import type { LedgerWord } from "./ledger-identity.ts";
-import { MAX_MICROS, type Micros } from "../credits.ts";
+import { isOutOfBounds, type Micros } from "../credits.ts";
 
 /** An account as of one version. */
 export interface Account {
@@ -115,7 +115,7 @@ export async function applyGrant(
   }
   const balance = account?.balance ?? 0n;
   const after = balance + grant.amount;
-  if (after > MAX_MICROS || after < -MAX_MICROS) return { kind: "refused", balance };
+  if (isOutOfBounds(after)) return { kind: "refused", balance };
   await transaction.query(sql.unsafe`
     insert into grants (organization_id, name, amount_micros, source)
     values (${grant.organizationId}, ${grant.name}, ${grant.amount}, ${grant.source})

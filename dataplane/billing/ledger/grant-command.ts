@@ -2,7 +2,7 @@
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { commandArguments } from "../../lib/command-arguments.ts";
-import { creditsText, parseCredits, type Micros } from "../credits.ts";
+import { creditsText, isOutOfBounds, microsOf, type Micros } from "../credits.ts";
 import { applyGrant } from "./accounts.ts";
 
 export interface GrantRequest {
@@ -32,10 +32,11 @@ export function parseGrant(args: readonly string[]): GrantRequest {
   if (organization === undefined || name === undefined || amount === undefined) throw new Error(usage);
   if (name === "" || name.length > 253 || name.includes("\0"))
     throw new Error("--name has 1 to 253 characters");
-  const micros = parseCredits(amount);
+  const micros = microsOf(amount);
   if (micros === null || micros === 0n) {
     throw new Error("--amount is a number of credits with at most six decimals, such as 100000 or -0.5");
   }
+  if (isOutOfBounds(micros)) throw new Error("--amount lies within 9,000,000,000 credits either way");
   return { organizationId: organization, name, amount: micros };
 }
 
