@@ -151,6 +151,6 @@ test("RETENTION_USAGE is days or hours, and for ever without; RETENTION_DROP is 
   expect(read({ RETENTION_USAGE: "840h" }).RETENTION_USAGE).toBe(35 * 86_400_000);
   expect(read({}).RETENTION_DROP).toBe(false);
   expect(read({ RETENTION_DROP: "true" }).RETENTION_DROP).toBe(true);
-  expect(() => read({ RETENTION_USAGE: "1y" })).toThrow(/RETENTION_USAGE: must be 0, or a number of days/);
+  expect(() => read({ RETENTION_USAGE: "1y" })).toThrow(/RETENTION_USAGE: must be a number of days or hours/);
   expect(() => read({ RETENTION_DROP: "yes" })).toThrow(/RETENTION_DROP/);
 });

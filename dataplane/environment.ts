@@ -55,19 +55,24 @@ const otlpExporter = withDefault(z.string(), "otlp").transform((list) =>
   list.split(",").some((exporter) => exporter.trim() === "otlp"),
 );
 
-/** `7d`, `12h`, `0`: in milliseconds. */
-const duration = z
-  .string()
-  .regex(/^(0|[1-9]\d{0,3}[dh])$/, "must be 0, or a number of days or hours such as 7d or 12h")
-  .transform((text) => Number.parseInt(text, 10) * (text.endsWith("h") ? HOUR_MS : DAY_MS));
-const requestRetention = duration.refine((ms) => ms <= 90 * DAY_MS, "must be at most 90d");
+/** `7d`, `12h`, `0`: in milliseconds. What may not be 0 is told so by its own bound. */
+const duration = (wanted: string) =>
+  z
+    .string()
+    .regex(/^(0|[1-9]\d{0,3}[dh])$/, `must be ${wanted}`)
+    .transform((text) => Number.parseInt(text, 10) * (text.endsWith("h") ? HOUR_MS : DAY_MS));
+const requestRetention = duration("0, or a number of days or hours such as 7d or 12h").refine(
+  (ms) => ms <= 90 * DAY_MS,
+  "must be at most 90d",
+);
+const LONG = "a number of days or hours such as 400d or 840h";
 /** Batches, dead letters and whatever else may still change a row are over by then (store/migrations/0007_closings.sql). */
-const usageRetention = duration.refine(
+const usageRetention = duration(LONG).refine(
   (ms) => ms >= 35 * DAY_MS,
   "must be at least 35d, as younger usage may still change; leave it out to keep usage for ever",
 );
 /** Usage of a key that was deleted comes until then, as above. */
-const auditRetention = duration.refine((ms) => ms >= 35 * DAY_MS, "must be at least 35d");
+const auditRetention = duration(LONG).refine((ms) => ms >= 35 * DAY_MS, "must be at least 35d");
 
 export const environmentSchema = z.object({
   HOST: withDefault(z.string(), "0.0.0.0"),
