@@ -51,9 +51,16 @@ test.each([
   const read = (address: string) => () => readEnvironment({ ...needed, [name]: `${scheme}${address}` });
   const told = (words: string) => `the environment is not complete:\n  ${name}: ${words}`;
   for (const address of ["user:pass/word@host:6379/0", "host:99999/0"])
-    expect(read(address)).toThrow(new RegExp(`^${told("(cannot be read as an address|must be an http)")}`));
-  expect(read("user:pass%word@host/0")).toThrow(told("holds a % that begins no escape; write it as %25"));
+    expect(read(address)).toThrow(new RegExp(`^${told("cannot be read as an address; [^\\n]*$")}`));
+  for (const address of ["user:pass%word@host/0", "user%:41pass@host/0", "user:pass@host/a%base"])
+    expect(read(address)).toThrow(told("holds a % that begins no escape; write it as %25"));
   expect(read("user:pass%2Fword@host:6379/0")).not.toThrow();
+});
+
+test("the path of Redis' socket is told by the same words", () => {
+  const read = (REDIS_URL: string) => () => readEnvironment({ ...needed, REDIS_URL });
+  expect(read("unix:///run/50%/redis.sock")).toThrow("REDIS_URL: holds a % that begins no escape");
+  expect(read("unix://[run/redis.sock")).toThrow("REDIS_URL: cannot be read as an address");
 });
 
 test("PUBLIC_URL has no query, as paths are written behind it", () => {

@@ -48,7 +48,9 @@ const databaseUrlSchema = readable(
   "sslmode must be disable, require (TLS, and the server's certificate must hold) or no-verify (TLS with whoever answers)",
 );
 
-const httpUrl = z.url({ protocol: /^https?$/, error: "must be an http:// or https:// address" });
+const HTTP_WORDS = "must be an http:// or https:// address";
+const httpUrl = z.url({ protocol: /^https?$/, error: HTTP_WORDS });
+const HTTP = /^https?:\/\//i;
 
 /** A list of exporters, of which we have one: true where it is among them. */
 const otlpExporter = withDefault(z.string(), "otlp").transform((list) =>
@@ -98,7 +100,7 @@ export const environmentSchema = z.object({
   /** Tell Prometheus the balance and the spend of each organization (rule 14.6). */
   METRICS_ORGANIZATIONS: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   LOG_LEVEL: withDefault(z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]), "info"),
-  FILES_S3_URL: optional(readable(httpUrl, /^https?:/)),
+  FILES_S3_URL: optional(readable(z.string().regex(HTTP, HTTP_WORDS), HTTP)),
   /** Where traces and the GenAI metrics go (rule 14.3), as OpenTelemetry's own programs read it. */
   OTEL_EXPORTER_OTLP_ENDPOINT: optional(httpUrl),
   OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: optional(httpUrl),

@@ -8,7 +8,8 @@ export function addressFault(address: string): string | null {
   if (url === null)
     return "cannot be read as an address; in user and password / ? # @ : are written as %2F %3F %23 %40 %3A";
   try {
-    decodeURIComponent(url.username + url.password);
+    // Each by itself, as they are read.
+    for (const part of [url.username, url.password, url.pathname]) decodeURIComponent(part);
     return null;
   } catch {
     return BARE_PERCENT;

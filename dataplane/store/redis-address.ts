@@ -48,12 +48,11 @@ export function checkRedisAddress(url: string): void {
  * @returns null for `redis://`, `rediss://`, which the library reads itself. @throws Error that holds nothing of the address.
  */
 export function readRedisAddress(url: string): RedisPlace | null {
-  // The library takes a socket as a path.
-  if (url.startsWith("unix:")) return { path: decodeURIComponent(new URL(url).pathname) };
-  if (/^rediss?:\/\//.test(url)) {
+  if (/^unix:|^rediss?:\/\//.test(url)) {
     const fault = addressFault(url);
     if (fault !== null) throw new Error(fault);
-    return null;
+    // The library takes a socket as a path.
+    return url.startsWith("unix:") ? { path: decodeURIComponent(new URL(url).pathname) } : null;
   }
   const [, scheme, login, hosts = "", name = "", db, query] = SENTINEL.exec(url) ?? [];
   if (scheme === undefined) throw new Error(FORMS);
