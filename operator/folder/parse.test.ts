@@ -1,4 +1,5 @@
 import { expect, test } from "vitest";
+import { computedMs } from "../../test/fakes/computed.ts";
 import { linesOf, parseFile } from "./parse.ts";
 
 const told = (text: string) =>
@@ -120,6 +121,18 @@ ${Array.from({ length: 999 }, (_, index) => entry(index + 1)).join("")}`;
     { line: 7, reason: "Unreadable", message: expect.stringContaining("more than 400000 values") },
   ]);
   expect(parseFile(`one: &one 1\nmany: [${"*one, ".repeat(10_001)}]\n`).faults).toMatchObject([{ line: 2 }]);
+  // Each alias is looked for among all anchors.
+  const anchors = Array.from({ length: 6_000 }, (_, index) => `- &a${index} 1\n`).join("");
+  expect(parseFile(`${anchors}${"- *a5999\n".repeat(4_001)}`).faults).toMatchObject([
+    { line: 10_001, message: expect.stringContaining("more than 10000 anchors and aliases") },
+  ]);
+});
+
+test("an alias without its anchor is found in one pass, behind however many that have theirs", () => {
+  const text = `one: &one 1\nplain: [${"1, ".repeat(10_000)}]\nmany:\n${"- *one\n".repeat(4_000)}- *none\n`;
+  const before = computedMs();
+  expect(parseFile(text).faults).toMatchObject([{ line: 4_004, message: expect.stringContaining("none") }]);
+  expect(computedMs() - before).toBeLessThan(2_000);
 });
 
 test("items of a List, and of one inside it, have lines of their own", () => {

@@ -8,6 +8,7 @@ import {
   isScalar,
   isSeq,
   LineCounter,
+  type Node,
   parseAllDocuments,
   visit,
 } from "yaml";
@@ -69,8 +70,8 @@ export interface ParsedFile {
 }
 
 const DEFAULT_NAMESPACE = "default";
-/** Aliases of one document; the library looks for the anchor of each among all of them. */
-const MAX_ALIASES = 10_000;
+/** Anchors and aliases of one document; the library looks for the anchor of each alias among all of both. */
+const MAX_ANCHORS_AND_ALIASES = 10_000;
 /** Values that they may stand for, together; more is a bomb. */
 const MAX_ALIASED_VALUES = 400_000;
 /** What goes through values recurses. Without aliases the parser stops before this by itself. */
@@ -100,7 +101,7 @@ export function parseFile(text: string): ParsedFile {
     try {
       const beyond = aliasBeyond(document);
       if (beyond !== null) {
-        const message = `it has more than ${MAX_ALIASES} aliases, or they stand for more than ${MAX_ALIASED_VALUES} values`;
+        const message = `it has more than ${MAX_ANCHORS_AND_ALIASES} anchors and aliases, or these stand for more than ${MAX_ALIASED_VALUES} values`;
         collected.faults.push(fileFault(lines.linePos(beyond).line, message));
         continue;
       }
@@ -127,26 +128,32 @@ export function parseFile(text: string): ParsedFile {
   return collected;
 }
 
-/** Where the alias stands with which a document has too many of them, or of the values that they stand for; null: nowhere. */
+/** Where a document goes beyond its anchors and aliases, or the values that its aliases stand for; null: nowhere. */
 function aliasBeyond(document: Document.Parsed): number | null {
   const weights = new Map<string, number>();
-  let aliases = 0;
+  let marks = 0;
   let aliased = 0;
   let beyond: number | null = null;
+  const mark = ({ range }: Node, standsFor: number) => {
+    marks += 1;
+    aliased += standsFor;
+    if (marks > MAX_ANCHORS_AND_ALIASES || aliased > MAX_ALIASED_VALUES) beyond ??= range?.[0] ?? 0;
+  };
   /** How many values a node is, its aliases replaced by what they stand for; an anchor stands before its aliases. */
   const weigh = (node: unknown): number => {
     if (isPair(node)) return weigh(node.key) + weigh(node.value);
     if (isAlias(node)) {
       const weight = weights.get(node.source) ?? 1;
-      aliases += 1;
-      aliased += weight;
-      if (aliases > MAX_ALIASES || aliased > MAX_ALIASED_VALUES) beyond ??= node.range?.[0] ?? 0;
+      mark(node, weight);
       return weight;
     }
     let weight = 1;
     if (isMap(node) || isSeq(node)) for (const item of node.items) weight += weigh(item);
     else if (!isScalar(node)) return 0;
-    if (node.anchor !== undefined) weights.set(node.anchor, weight);
+    if (node.anchor !== undefined) {
+      mark(node, 0);
+      weights.set(node.anchor, weight);
+    }
     return weight;
   };
   weigh(document.contents);
@@ -197,14 +204,18 @@ export const fileFault = (line: number, message: string): FileFault => ({
   hidesObject: true,
 });
 
-/** The first alias whose anchor is not before it. */
-function unresolvedAlias(document: Document.Parsed): Alias.Parsed | null {
-  let found: Alias.Parsed | null = null;
+/** The first alias whose anchor is not before it; in one pass, as the library looks through the whole document for each. */
+function unresolvedAlias(document: Document.Parsed): Alias | null {
+  const anchors = new Set<string>();
+  let found: Alias | null = null;
   visit(document, {
     Alias: (_, alias) => {
-      if (alias.resolve(document) !== undefined) return undefined;
-      found = alias as Alias.Parsed;
+      if (anchors.has(alias.source)) return undefined;
+      found = alias;
       return visit.BREAK;
+    },
+    Value: (_, { anchor }) => {
+      if (anchor !== undefined) anchors.add(anchor);
     },
   });
   return found;
