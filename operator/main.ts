@@ -57,7 +57,7 @@ try {
 }
 
 async function runInCluster(): Promise<void> {
-  // As in a data plane a blank variable counts as absent: charts and shells set such.
+  // A blank variable counts as absent, as an empty one does in a data plane too: charts and shells set such.
   const given = new Map(Object.entries(process.env).filter(([, value = ""]) => value.trim() !== ""));
   const read = environmentSchema.safeParse(Object.fromEntries(given));
   if (!read.success) {
