@@ -12,7 +12,7 @@ const VERSION = 1;
 /** Some of the words that Postgres reads as they are, among them all ids; empty ones are nulls. */
 const plain = /^[\w./:@-]+$/;
 
-/** A text word. A control character would break the packed operation (shard.ts) that the row travels in. */
+/** A text word. A control character would break the packed operation (holds/shard.ts) that the row travels in. */
 function word(text: string | null): string {
   if (text === null || plain.test(text)) return text ?? "";
   return `"${text.replace(/\p{Cc}/gu, "\ufffd").replace(/["\\]/g, "$&$&")}"`;

@@ -205,7 +205,7 @@ async function deadLetters(transaction: CommonQueryMethods): Promise<string[]> {
   );
 }
 
-/** Charges that Redis knew by their sum when the ledger had lost their rows (ledger-guard.ts). */
+/** Charges that Redis knew by their sum when the ledger had lost their rows (holds/ledger-guard.ts). */
 async function lostCharges(transaction: CommonQueryMethods): Promise<string[]> {
   const losses = await readLosses(transaction);
   return firstLines(

@@ -64,14 +64,14 @@ export interface Inspection extends Facts {
   readonly remote: null;
 }
 
-/** What the edits of a relayed body need beside what every look tells (edits.ts). */
+/** What the edits of a relayed body need beside what every look tells (request/edits.ts). */
 export type EditPlaces = Pick<Inspection, "top" | "objects" | "fields" | "tools">;
 
 /** A look that another thread took (large/jobs.ts): small plain data, however large the body is. */
 export interface RemoteInspection extends Facts {
   readonly body: null;
   readonly remote: {
-    /** What tells its conversation from others (conversation-key.ts). */
+    /** What tells its conversation from others (request/conversation-key.ts). */
     readonly beginning: string;
     /** null: there are many, or the body is large: then a worker looks at it again and edits it. */
     readonly places: EditPlaces | null;

@@ -1,6 +1,6 @@
 /**
  * The part of a look that finds what a provider handed out to be sent back: signatures of thinking, redacted
- * thinking, encrypted content (rule 7.12). Whose they are is judged by sealed-reasoning.ts.
+ * thinking, encrypted content (rule 7.12). Whose they are is judged by request/sealed-reasoning.ts.
  */
 import type { BlobPlace } from "../../dialects/reasoning.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";

@@ -14,7 +14,7 @@ interface UsualPlans {
 /** Forgotten with their snapshot. */
 const usual = new WeakMap<Route, UsualPlans>();
 
-/** @returns a plan of this request's own: what its upstreams refuse is remembered by it (unknown-fields.ts). */
+/** @returns a plan of this request's own: what its upstreams refuse is remembered by it (inference/upstream-refusals/unknown-fields.ts). */
 export function tierPlan(
   { acceptedAt, dialect, headers }: Pick<InferenceCall, "acceptedAt" | "dialect" | "headers">,
   { tierFields }: Pick<Facts, "tierFields">,
