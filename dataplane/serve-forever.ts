@@ -166,7 +166,7 @@ export async function serveForever(environment: Environment): Promise<void> {
     }),
   );
   // From here on somebody may be waiting for an answer.
-  const signalled = firstSignal(log);
+  const { signalled, hurry } = endSignals(log);
   const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });
   publicUrl ||= address;
   for (const listener of [ops, server.app.server])
@@ -193,7 +193,10 @@ export async function serveForever(environment: Environment): Promise<void> {
   const drainMs = environment.DRAIN_TIMEOUT * 1000;
   await endServing({
     log,
-    drain: async () => (await Promise.all([drain(server, drainMs, shutdown), batches.stop(drainMs)]))[0],
+    drain: async () => {
+      const ends = [drain(server, drainMs, shutdown, hurry), batches.stop(drainMs, hurry)] as const;
+      return (await Promise.all(ends))[0];
+    },
     holds,
     loader,
     helpers: [...background.helpers, accounts.issuers, stores],
@@ -257,14 +260,19 @@ function listen(server: Server, port: number, host: string): Promise<void> {
   return promise;
 }
 
-/** Resolves at the first SIGTERM or SIGINT; further ones change nothing, the drain is under way. */
-function firstSignal(log: Logger): Promise<void> {
+/**
+ * `signalled` resolves at the first signal; a further SIGTERM or SIGINT changes nothing, the drain is under way. SIGHUP, first or
+ * later, says that nobody waits: `hurry`.
+ */
+function endSignals(log: Logger): { readonly signalled: Promise<void>; readonly hurry: AbortSignal } {
   const { promise, resolve } = Promise.withResolvers<void>();
+  const hurry = new AbortController();
   handleSignals((signal) => {
     log.info({ signal }, "draining");
     resolve();
+    if (signal === "SIGHUP") hurry.abort();
   });
-  return promise;
+  return { signalled: promise, hurry: hurry.signal };
 }
 
 /** What nobody caught leaves this process in an unknown state: it says so and makes room for a new one. */

@@ -41,8 +41,9 @@ const READY_TIMEOUT_MS = 120_000;
 const DRAIN_MS = Number(process.env["DRAIN_TIMEOUT"] || "600") * 1000;
 /** One Ctrl-C comes twice: from the terminal, and passed on by hack/ensure.mjs. */
 const SAME_KEY_MS = 400;
-/** After a second Ctrl-C: what one program may take, and all of them together. */
+/** After a second Ctrl-C: what one program may take, the data plane for its last words, and all of them together. */
 const HURRIED_STOP_MS = 2_000;
+const LAST_WORDS_MS = 4_000;
 const HURRIED_MS = 8_000;
 /** Without a parent nobody waits for a drain. */
 const ORPHAN_DRAIN_MS = 3_000;
@@ -375,7 +376,10 @@ function shutDown(code: number, drainMs: number): Promise<void> {
     // A step of the start that is under way finishes first, so that what it starts is known.
     await starting;
     const within = (ms: number) => (hurried ? HURRIED_STOP_MS : ms);
+    // It knows no shorter drain than its own: told that nobody waits, it ends what still runs in an error, and charges it.
+    const patience = setTimeout(() => programs.dataPlane?.tell("SIGHUP"), drainMs);
     await programs.dataPlane?.stop(within(drainMs + 10_000));
+    clearTimeout(patience);
     await programs.operator?.stop(within(10_000));
     await demo?.close();
     await Promise.all([programs.redis?.stop(within(30_000)), programs.postgres?.stop(within(30_000))]);
@@ -387,15 +391,15 @@ function shutDown(code: number, drainMs: number): Promise<void> {
   return stopping;
 }
 
-/** What still runs is cut off; what was charged by then is settled at the next start, from Redis. */
+/** What still runs is told so and cut off; what was charged by then is settled at the next start, from Redis. */
 function hurry(): void {
   if (hurried) return;
   hurried = true;
   say("cutting off what still runs");
-  for (const program of Object.values(programs)) {
-    // The stores stay until nothing writes into them any more.
-    if (program === programs.dataPlane || program === programs.operator) void program.stop(0);
-  }
+  programs.dataPlane?.tell("SIGHUP");
+  // The stores stay until nothing writes into them any more.
+  void programs.dataPlane?.stop(LAST_WORDS_MS);
+  void programs.operator?.stop(0);
   // A step of the start may hang (a download): what was started by then ends with us, by the reaper.
   setTimeout(() => {
     if (ours) removeRun(options.data);

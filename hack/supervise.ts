@@ -40,6 +40,11 @@ export class Supervisor {
     return this.#options.stopSignal;
   }
 
+  /** Tells it something while it runs. */
+  tell(signal: NodeJS.Signals): void {
+    if (this.#child !== null && !hasEnded(this.#child)) this.#child.kill(signal);
+  }
+
   /** Asks it to end and waits; SIGKILL after `waitMs`. */
   async stop(waitMs: number): Promise<void> {
     this.#stopping = true;

@@ -18,8 +18,8 @@ export interface BatchesOptions
 export interface Batches {
   readonly context: BatchContext;
   readonly worker: BatchWorker;
-  /** Takes nothing more, and waits at most `timeoutMs` for what runs. */
-  stop(timeoutMs: number): Promise<void>;
+  /** Takes nothing more, and waits at most `timeoutMs` for what runs, or until it is to hurry. */
+  stop(timeoutMs: number, hurry?: AbortSignal): Promise<void>;
 }
 
 /** Starts nothing yet: `worker.start()` does. */
@@ -60,8 +60,8 @@ export function openBatches(options: BatchesOptions): Batches {
     ...rest,
   });
   wakeUps.listen(() => worker.wake());
-  const stop = async (timeoutMs: number) => {
-    await worker.stop(timeoutMs);
+  const stop = async (timeoutMs: number, hurry?: AbortSignal) => {
+    await worker.stop(timeoutMs, hurry);
     wakeUps.close();
   };
   return { context, worker, stop };

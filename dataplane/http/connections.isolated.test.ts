@@ -376,6 +376,22 @@ test("a stream that does not end in time is cut when draining", async () => {
   await closed;
 });
 
+test("who is to hurry waits for nothing more", async () => {
+  await using server = await start(async (call) => {
+    call.sink.start(200, { "content-type": "text/event-stream" });
+    call.sink.write("data: 1\n\n");
+    await new Promise<void>((resolve) => call.sink.closed.listen(resolve));
+  });
+  const { socket, text, closed } = await dial(server);
+  socket.write(`${head(2)}{}`);
+  await expect.poll(text).toMatch(/data: 1/);
+  const hurry = new AbortController();
+  const drained = drain(server.server, 600_000, undefined, hurry.signal);
+  hurry.abort();
+  expect(await drained).toBe(false);
+  await closed;
+});
+
 test("what still runs when the time is over may end in words, and is logged as cut by us where it does not", async () => {
   const shutdown = new Shutdown();
   await using server = await start(async (call) => {

@@ -16,20 +16,26 @@ const LISTENING_MS = 3 * GRACE_MS;
 const LAST_WORDS_MS = 2000;
 
 /**
- * Waits until every running answer is out, at most `timeoutMs`; what is left then is told of it, ends in its dialect's error
+ * Waits until every running answer is out, at most `timeoutMs`, or until it is to hurry; what is left then is told of it, ends in its dialect's error
  * (rule 2.13), and is cut where it does not. Each answer closes its
  * connection, and idle ones are closed once they have been quiet for a while: closed at once, they would swallow the
  * requests that clients are just sending over them. New connections are still taken in that time, and then no more.
  * @returns whether everything ended by itself.
  */
-export async function drain(server: HttpServer, timeoutMs: number, shutdown?: Shutdown): Promise<boolean> {
+export async function drain(
+  server: HttpServer,
+  timeoutMs: number,
+  shutdown?: Shutdown,
+  hurry: AbortSignal = new AbortController().signal,
+): Promise<boolean> {
   server.drain();
   const quietSince = new Map<Socket, number>();
   const sweep = setInterval(() => closeQuiet(server.connections, quietSince), SWEEP_MS);
   const deadline = new AbortController();
   try {
-    const late = sleep(timeoutMs, false, { signal: deadline.signal, ref: false }).catch(() => false);
-    await idleConnectionsGone(server.connections, Math.min(timeoutMs, LISTENING_MS));
+    const waiting = AbortSignal.any([deadline.signal, hurry]);
+    const late = sleep(timeoutMs, false, { signal: waiting, ref: false }).catch(() => false);
+    await idleConnectionsGone(server.connections, Math.min(timeoutMs, LISTENING_MS), hurry);
     const closed = server.app.close().then(() => true);
     if (await Promise.race([closed, late])) return true;
     if (shutdown !== undefined) {
@@ -46,11 +52,20 @@ export async function drain(server: HttpServer, timeoutMs: number, shutdown?: Sh
 }
 
 /** A server that closes ends its idle connections at once, so this comes first. */
-async function idleConnectionsGone(connections: ReadonlySet<Socket>, timeoutMs: number): Promise<void> {
+async function idleConnectionsGone(
+  connections: ReadonlySet<Socket>,
+  timeoutMs: number,
+  hurry: AbortSignal,
+): Promise<void> {
   const startedAt = performance.now();
   const elapsed = () => performance.now() - startedAt;
   const isBusy = () => [...connections].every((socket) => answering(socket));
-  while (connections.size > 0 && elapsed() < timeoutMs && !(elapsed() > GRACE_MS && isBusy()))
+  while (
+    connections.size > 0 &&
+    elapsed() < timeoutMs &&
+    !hurry.aborted &&
+    !(elapsed() > GRACE_MS && isBusy())
+  )
     await sleep(SWEEP_MS);
 }
 

@@ -1,7 +1,7 @@
-/** What SIGTERM and SIGINT do: one handler at a time, from the beginning of the process. */
+/** What SIGTERM, SIGINT and SIGHUP do: one handler at a time, from the beginning of the process. */
 import { constants } from "node:os";
 
-const SIGNALS = ["SIGTERM", "SIGINT"] as const;
+const SIGNALS = ["SIGTERM", "SIGINT", "SIGHUP"] as const;
 type Signal = (typeof SIGNALS)[number];
 
 let handler: (signal: Signal) => void = (signal) => process.exit(128 + constants.signals[signal]);

@@ -6,6 +6,7 @@ import { createServer, type AddressInfo } from "node:net";
 import { join, resolve } from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { findProgram } from "../../hack/debian.ts";
+import { text } from "../fakes/upstream/script.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { readKeys, startProduct, temporaryFolder, writeManifests } from "./product.ts";
 
@@ -90,12 +91,13 @@ test.skipIf(!mayMount)("a full disk: one sentence, at once", () => {
   });
 });
 
-test("rule 14.7: a second Ctrl-C ends all of it within ten seconds, though an answer still runs", async () => {
-  const [manifests, data] = [join(folder.path, "manifests"), join(folder.path, "data")];
+/** A product with a stream that has begun and would go on for a minute. */
+async function productWithStream(name: string) {
+  const [manifests, data] = [join(folder.path, name, "manifests"), join(folder.path, name, "data")];
   writeManifests(manifests, upstream.url);
   const product = await startProduct({ manifests, data });
-  const script = { delayBetweenEventsMs: 60_000 };
-  const running = fetch(`${product.url}/v1/messages`, {
+  upstream.next({ ...text("one two three"), faults: { delayAtEvent: { event: 4, ms: 60_000 } } });
+  const answer = await fetch(`${product.url}/v1/messages`, {
     method: "POST",
     headers: {
       "x-api-key": readKeys(data).inference,
@@ -106,12 +108,18 @@ test("rule 14.7: a second Ctrl-C ends all of it within ten seconds, though an an
       model: "m-messages",
       max_tokens: 50,
       stream: true,
-      messages: [{ role: "user", content: `{{script: ${JSON.stringify(script)}}}` }],
+      messages: [{ role: "user", content: "count" }],
     }),
   });
-  const answer = await running;
-  const cut = answer.text().catch(() => "cut");
-  const ended = once(product.process, "exit");
+  expect(answer.status).toBe(200);
+  const streamed = answer.text().catch(() => "cut");
+  return { product, data, streamed, ended: once(product.process, "exit") };
+}
+/** The event that tells a client that its stream ends too early. */
+const ERROR_AT_END = /event: error\ndata: \{[^\n]*\}\n\n$/;
+
+test("rule 14.7: a second Ctrl-C ends all of it within ten seconds, a running answer in its error", async () => {
+  const { product, data, streamed, ended } = await productWithStream("twice");
   // As a terminal does: everybody in the group hears it.
   const ctrlC = () => process.kill(-(product.process.pid ?? 0), "SIGINT");
   ctrlC();
@@ -123,11 +131,18 @@ test("rule 14.7: a second Ctrl-C ends all of it within ten seconds, though an an
   await ended;
   expect(Date.now() - asked).toBeLessThan(10_000);
   expect(product.output()).toContain("cutting off what still runs");
-  await cut;
+  expect(await streamed).toMatch(ERROR_AT_END);
   // Nothing of it is left to be in the way of the next start.
   const again = spawn("npm", ["run", "--silent", "reconcile", "--", "--data", data], { cwd: root });
   expect((await once(again, "exit"))[0]).toBe(2);
 }, 120_000);
+
+test("a terminal that goes away ends all of it soon, a running answer in its error", async () => {
+  const { product, streamed, ended } = await productWithStream("gone");
+  process.kill(-(product.process.pid ?? 0), "SIGHUP");
+  expect(await streamed).toMatch(ERROR_AT_END);
+  await ended;
+}, 60_000);
 
 /** A checkout of which only the way to its packages matters: one that runs, one for tests. */
 function writeCheckout(

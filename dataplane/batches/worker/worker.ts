@@ -133,14 +133,15 @@ export class BatchWorker {
   }
 
   /**
-   * Takes nothing more; waits until what runs is stored, at most `timeoutMs`. The rest runs elsewhere. A Postgres that
+   * Takes nothing more; waits until what runs is stored, at most `timeoutMs`, or until it is to hurry. The rest runs elsewhere. A Postgres that
    * does not answer is not waited for.
    */
-  async stop(timeoutMs: number): Promise<void> {
-    await within(timeoutMs, async () => {
+  async stop(timeoutMs: number, hurry?: AbortSignal): Promise<void> {
+    const ended = async () => {
       await Promise.all([this.#filling.stop(), this.#ending.stop()]);
       await Promise.all(this.#running);
-    });
+    };
+    await within(timeoutMs, ended, hurry);
     // Not waited for before this worker has said that it leaves: a sweep may take longer than there is time.
     const others = Promise.all(this.#loops.map((loop) => loop.stop()));
     await within(LEAVE_MS, async () => {
