@@ -135,6 +135,24 @@ test("an alias without its anchor is found in one pass, behind however many that
   expect(computedMs() - before).toBeLessThan(2_000);
 });
 
+test("a key that its map has before is told where it stands again, in the time of reading the map", () => {
+  const keys = Array.from({ length: 50_000 }, (_, index) => `k${index}: 1\n`).join("");
+  const before = computedMs();
+  expect(parseFile(`${keys}k7: 1\n`).faults).toMatchObject([
+    { line: 50_001, message: "is not valid YAML: Map keys must be unique" },
+  ]);
+  expect(computedMs() - before).toBeLessThan(4_000);
+  const repeats = (text: string) => parseFile(text).faults.some(({ message }) => message.includes("unique"));
+  expect(["a: {b: 1, b: 2}", "- {? : 1, null: 2}", "a: {1: b, 0x1: c}"].map(repeats)).toEqual([
+    true,
+    true,
+    true,
+  ]);
+  expect(
+    ["a: {b: 1, c: {b: 1}}", 'a: {1: b, "1": c}', "a: &a {b: 1}\nc: {<<: *a, <<: *a}"].map(repeats),
+  ).toEqual([false, false, false]);
+});
+
 test("items of a List, and of one inside it, have lines of their own", () => {
   const route = (name: string, indent: string) =>
     `${indent}- apiVersion: gapura.dev/v1alpha1

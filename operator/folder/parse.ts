@@ -10,6 +10,7 @@ import {
   LineCounter,
   type Node,
   parseAllDocuments,
+  type Scalar,
   visit,
 } from "yaml";
 import { API_VERSION, GROUP, isNamespaceName, NAME, NAMESPACE_FORM } from "../api/fields.ts";
@@ -99,6 +100,12 @@ export function parseFile(text: string): ParsedFile {
       continue;
     }
     try {
+      const repeated = repeatedKey(document);
+      if (repeated !== null) {
+        const at = lines.linePos(repeated.range?.[0] ?? 0).line;
+        collected.faults.push(fileFault(at, "is not valid YAML: Map keys must be unique"));
+        continue;
+      }
       const beyond = aliasBeyond(document);
       if (beyond !== null) {
         const message = `it has more than ${MAX_ANCHORS_AND_ALIASES} anchors and aliases, or these stand for more than ${MAX_ALIASED_VALUES} values`;
@@ -126,6 +133,26 @@ export function parseFile(text: string): ParsedFile {
     }
   }
   return collected;
+}
+
+/** A key that its map has before. The library would compare each key with all before it, which takes minutes for 30,000. */
+function repeatedKey(document: Document.Parsed): Scalar | null {
+  let found: Scalar | null = null;
+  visit(document, {
+    Map: (_, { items }) => {
+      const seen = new Set<unknown>();
+      for (const { key } of items) {
+        if (!isScalar(key)) continue;
+        if (seen.has(key.value)) {
+          found = key;
+          return visit.BREAK;
+        }
+        seen.add(key.value);
+      }
+      return undefined;
+    },
+  });
+  return found;
 }
 
 /** Where a document goes beyond its anchors and aliases, or the values that its aliases stand for; null: nowhere. */
@@ -190,7 +217,9 @@ interface Collected {
 
 function readDocuments(text: string): { documents: Document.Parsed[]; lines: LineCounter } {
   const lines = new LineCounter();
-  const documents = parseAllDocuments(text, { lineCounter: lines, merge: true, logLevel: "silent" });
+  // Keys are compared by `repeatedKey`.
+  const options = { lineCounter: lines, merge: true, uniqueKeys: false, logLevel: "silent" } as const;
+  const documents = parseAllDocuments(text, options);
   return { documents: Array.isArray(documents) ? documents : [], lines };
 }
 
