@@ -4,27 +4,56 @@ import { isObject } from "../lib/json-object.ts";
 
 /**
  * Adds the results of calls that were run now to the conversation: each right after the turn that made the call,
- * before anything that the client says there.
+ * before anything that the client says there. One whose call is not there stands before what the client says last.
  */
 export function addResults(messages: readonly JsonValue[], results: readonly ToolResultBlock[]): JsonValue[] {
-  return results.reduceRight<JsonValue[]>(addResult, [...messages]);
+  const callers = callersOf(messages, new Set(results.map((result) => result.tool_use_id)));
+  const lastTurn = messages.length - (isUser(messages.at(-1)) ? 2 : 1);
+  const behind = new Map<number, JsonObject[]>();
+  for (const result of results) {
+    const caller = callers.get(result.tool_use_id) ?? lastTurn;
+    const block = { ...result } as unknown as JsonObject;
+    const known = behind.get(caller);
+    if (known === undefined) behind.set(caller, [block]);
+    else known.push(block);
+  }
+  return resultsBehind(messages, behind);
 }
 
-function addResult(messages: readonly JsonValue[], result: ToolResultBlock): JsonValue[] {
-  const block = { ...result } as unknown as JsonObject;
-  const caller = messages.findLastIndex((message) => makesCall(message, result.tool_use_id));
-  const lastIsUser = isObject(messages.at(-1)) && (messages.at(-1) as JsonObject)["role"] === "user";
-  const at = caller === -1 ? messages.length - (lastIsUser ? 1 : 0) : caller + 1;
-  const next = messages[at];
-  if (!isObject(next) || next["role"] !== "user")
-    return messages.toSpliced(at, 0, { role: "user", content: [block] });
-  const { content } = next;
-  const said = typeof content === "string" ? [{ type: "text", text: content }] : (content ?? []);
-  return messages.with(at, { ...next, content: [block, ...(Array.isArray(said) ? said : [])] });
+/** @param behind the results to add, by the index of the turn that they stand behind; -1: before the first. */
+export function resultsBehind(
+  messages: readonly JsonValue[],
+  behind: ReadonlyMap<number, JsonObject[]>,
+): JsonValue[] {
+  const out: JsonValue[] = [];
+  for (let index = 0; index <= messages.length; index += 1) {
+    const results = behind.get(index - 1);
+    const message = messages[index];
+    if (results === undefined) {
+      if (message !== undefined) out.push(message);
+    } else if (isUser(message)) out.push({ ...message, content: [...results, ...saidIn(message)] });
+    else out.push({ role: "user", content: results }, ...(message === undefined ? [] : [message]));
+  }
+  return out;
 }
 
-/** Whether this message is the turn in which the model made that call. */
-export const makesCall = (message: JsonValue, id: string): boolean =>
-  isObject(message) &&
-  Array.isArray(message["content"]) &&
-  message["content"].some((block) => isObject(block) && block["type"] === "tool_use" && block["id"] === id);
+/** By a call's id, the last message that makes it. */
+function callersOf(messages: readonly JsonValue[], ids: ReadonlySet<string>): ReadonlyMap<string, number> {
+  const callers = new Map<string, number>();
+  for (const [index, message] of messages.entries()) {
+    if (!isObject(message) || !Array.isArray(message["content"])) continue;
+    for (const block of message["content"]) {
+      const id = isObject(block) && block["type"] === "tool_use" ? block["id"] : null;
+      if (typeof id === "string" && ids.has(id)) callers.set(id, index);
+    }
+  }
+  return callers;
+}
+
+const isUser = (message: JsonValue | undefined): message is JsonObject =>
+  isObject(message) && message["role"] === "user";
+
+function saidIn({ content }: JsonObject): JsonValue[] {
+  if (typeof content === "string") return [{ type: "text", text: content }];
+  return Array.isArray(content) ? content : [];
+}

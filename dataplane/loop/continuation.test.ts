@@ -1,4 +1,5 @@
 import { describe, expect, test } from "vitest";
+import { computedMs } from "../../test/fakes/computed.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import type { JsonValue } from "../dialects/messages/types.ts";
 import type { ApiError } from "../lib/api-error.ts";
@@ -415,6 +416,32 @@ test.each([
   expect(() => restore([{ role: "user", content: [text("hi"), block] }])).toThrow(
     /messages\W*0\W*content\W*1/,
   );
+});
+
+describe("rule 7.4: the largest conversations are read in linear time", () => {
+  const lists = [1, 2, 3, 4].map((list) =>
+    Array.from({ length: 10_000 }, (_, index) => `srvtoolu_${list}_${index}`),
+  );
+  const calls = lists.map((ids) => ({ role: "assistant", content: ids.map((id) => use(id)) }));
+  const failed = (id: string): JsonValue => result(id, { kind: "error", code: "unavailable" });
+  const results = lists.map((ids) => ({ role: "assistant", content: ids.map(failed) }));
+  const said = { role: "user", content: "x" };
+
+  test.each<[string, JsonValue[]]>([
+    ["calls whose results come late", [...calls, ...results, said]],
+    ["calls that were never run", [...calls, said, { role: "assistant", content: "x" }, said]],
+    [
+      "user turns behind a result",
+      [
+        { role: "assistant", content: [use("srvtoolu_0"), failed("srvtoolu_0")] },
+        ...Array.from({ length: 40_000 }, () => said),
+      ],
+    ],
+  ])("%s", (_, messages) => {
+    const before = computedMs();
+    restore(messages);
+    expect(computedMs() - before).toBeLessThan(2_000);
+  });
 });
 
 test("rule 7.10: no turn leaves more calls pending than one answer may hold", () => {

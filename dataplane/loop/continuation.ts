@@ -17,7 +17,7 @@ import type { JsonObject, JsonValue, ServerToolName } from "../dialects/messages
 import { ApiError } from "../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { isObject } from "../lib/json-object.ts";
-import { addResults, makesCall } from "./add-results.ts";
+import { resultsBehind } from "./add-results.ts";
 import type { ToolCall } from "./loop.ts";
 import { placeBlocks } from "./place-blocks.ts";
 import type { SearchHit } from "../tools/outcomes.ts";
@@ -83,7 +83,7 @@ export function restoreConversation(
   const searches: RestoredSearch[] = [];
   const restored = new Set<string>();
   const pages: Pick<SearchHit, "url" | "text">[] = [];
-  const out: JsonValue[] = [];
+  const out = new Turns();
   let pending: readonly ToolCall[] = [];
   let lastAssistant = -1;
   for (const [index, message] of messages.entries())
@@ -94,7 +94,7 @@ export function restoreConversation(
     const blocks = placed.get(index);
     if (blocks === undefined) {
       refuseServerToolBlocks(isObject(message) ? message["content"] : undefined, index);
-      appendTurn(out, message);
+      out.add(message);
       continue;
     }
     const splitter = new MessageSplitter({
@@ -110,9 +110,9 @@ export function restoreConversation(
     // Only the newest turn may still owe results; what an older one owes was given up by the client.
     const mayRun = index === lastAssistant && index >= messages.length - 2;
     pending = splitter.finish(mayRun);
-    for (const turn of splitter.out) appendTurn(out, turn);
+    for (const turn of splitter.turns) out.add(turn);
   }
-  return { messages: out, own: withoutResults(out, restored), pending, searches, pages };
+  return { messages: out.turns, own: withoutResults(out.turns, restored), pending, searches, pages };
 }
 
 /** The conversation without the results of these calls. */
@@ -133,28 +133,39 @@ function refuseServerToolBlocks(content: JsonValue | undefined, message: number)
 }
 
 /** Two user turns in a row become one: the results that we restored stand before the client's own. */
-function appendTurn(out: JsonValue[], turn: JsonValue): void {
-  const last = out.at(-1);
-  if (
-    isObject(turn) &&
-    isObject(last) &&
-    turn["role"] === "user" &&
-    last["role"] === "user" &&
-    holdsResults(last)
-  ) {
-    const content =
-      typeof turn["content"] === "string" ? [{ type: "text", text: turn["content"] }] : turn["content"];
-    if (Array.isArray(content) && Array.isArray(last["content"])) {
-      out[out.length - 1] = { ...turn, content: [...last["content"], ...content] };
+class Turns {
+  readonly turns: JsonValue[] = [];
+  /** The content of the last turn, where it was joined here: it grows, and holds results. */
+  #joined: JsonValue[] | null = null;
+
+  add(turn: JsonValue): void {
+    const content = this.#behind(turn);
+    if (content === null) {
+      this.turns.push(turn);
+      this.#joined = null;
       return;
     }
+    this.#joined ??= [...contentOf(this.turns.at(-1))];
+    for (const block of content) this.#joined.push(block);
+    this.turns[this.turns.length - 1] = { ...(turn as JsonObject), content: this.#joined };
   }
-  out.push(turn);
+
+  /** What the last turn goes on with; null: this is a turn of its own. */
+  #behind(turn: JsonValue): JsonValue[] | null {
+    const last = this.turns.at(-1);
+    if (!isObject(turn) || turn["role"] !== "user" || !isObject(last) || last["role"] !== "user") return null;
+    if (this.#joined === null && !holdsResults(last)) return null;
+    const { content } = turn;
+    if (typeof content === "string") return [{ type: "text", text: content }];
+    return Array.isArray(content) ? content : null;
+  }
 }
 
+const contentOf = (turn: JsonValue | undefined): JsonValue[] =>
+  isObject(turn) && Array.isArray(turn["content"]) ? turn["content"] : [];
+
 const holdsResults = (turn: JsonObject) =>
-  Array.isArray(turn["content"]) &&
-  turn["content"].some((block) => isObject(block) && block["type"] === "tool_result");
+  contentOf(turn).some((block) => isObject(block) && block["type"] === "tool_result");
 
 interface MessageSplitterOptions {
   /** Where the message's content stands. */
@@ -171,7 +182,11 @@ interface MessageSplitterOptions {
 
 /** Splits one assistant message into the turns that the model knows. */
 class MessageSplitter {
-  out: JsonObject[] = [];
+  readonly #out: JsonObject[] = [];
+  /** By a call's id, the place in `#out` of the turn that made it. */
+  readonly #turnOf = new Map<string, number>();
+  /** Results that stand behind what came after their call's turn, by its place. */
+  readonly #late = new Map<number, JsonObject[]>();
   readonly #options: MessageSplitterOptions;
   #assistant: JsonValue[] = [];
   #results: JsonObject[] = [];
@@ -184,6 +199,11 @@ class MessageSplitter {
 
   constructor(options: MessageSplitterOptions) {
     this.#options = options;
+  }
+
+  /** The turns, as soon as the message is finished. */
+  get turns(): readonly JsonValue[] {
+    return resultsBehind(this.#out, this.#late);
   }
 
   /** @param here where the client has the block. */
@@ -209,19 +229,18 @@ class MessageSplitter {
     const { declared } = this.#options;
     const owed = [...this.#open.values()];
     const known = owed.filter(({ name }) => declared.has(name));
-    if (!mayRun) for (const call of owed) if (!known.includes(call)) this.#answer(call, neverRun);
+    if (!mayRun) for (const call of owed) if (!declared.has(call.name)) this.#answer(call, neverRun);
     this.#flush();
     if (mayRun && known.length > MAX_CALLS)
       return refuse(this.#options.at, `has more than ${MAX_CALLS} calls without results`);
     if (mayRun) return known;
-    const results = known.map(({ id }) => this.#resultOf(id, neverRun));
-    this.out = addResults(this.out, results) as JsonObject[];
+    for (const call of known) this.#answer(call, neverRun);
     return [];
   }
 
   #flush(): void {
-    if (this.#assistant.length > 0) this.out.push({ role: "assistant", content: this.#assistant });
-    if (this.#results.length > 0) this.out.push({ role: "user", content: this.#results });
+    if (this.#assistant.length > 0) this.#out.push({ role: "assistant", content: this.#assistant });
+    if (this.#results.length > 0) this.#out.push({ role: "user", content: this.#results });
     this.#assistant = [];
     this.#results = [];
     this.#lastText = undefined;
@@ -238,6 +257,7 @@ class MessageSplitter {
     }
     if (this.#results.length > 0) this.#flush();
     this.#open.set(id, call);
+    this.#turnOf.set(id, this.#out.length);
     this.#assistant.push({ type: "tool_use", id, name, input: call.input ?? {} });
   }
 
@@ -283,11 +303,16 @@ class MessageSplitter {
       const text = asText(call, outcome);
       return this.#text({ type: "text", text }, text, true);
     }
-    const result = this.#resultOf(call.id, outcome);
-    if (makesCall({ content: this.#assistant }, call.id))
-      this.#results.push({ ...result } as unknown as JsonObject);
-    // Behind what came after its turn: it belongs right after the turn all the same.
-    else this.out = addResults(this.out, [result]) as JsonObject[];
+    const result = { ...this.#resultOf(call.id, outcome) } as unknown as JsonObject;
+    const turn = this.#turnOf.get(call.id) ?? this.#out.length;
+    if (turn === this.#out.length) {
+      this.#results.push(result);
+      return;
+    }
+    // It belongs right after its turn all the same.
+    const late = this.#late.get(turn);
+    if (late === undefined) this.#late.set(turn, [result]);
+    else late.push(result);
   }
 
   #outcome(call: ToolCall, content: JsonValue | undefined, here: readonly PathStep[]): ToolOutcome {
