@@ -110,6 +110,9 @@ export class IterationReader {
       case "input_json_delta":
         open.text += delta.partial_json;
         return [];
+      // Those of a loop's answers are derived from its tools' results.
+      case "annotations_delta":
+        return [];
       case "citations_delta": {
         const citation = this.#options.citer.native(delta.citation);
         return citation === null
