@@ -242,3 +242,26 @@ test.each<[Client, object | string[]]>([
   expect(wire).not.toContain("birds.example");
   expect(wire).not.toContain("annotations");
 });
+
+test.each<[Client, unknown]>(
+  (["chat", "responses"] as const).flatMap((client) =>
+    [null, 5, "x", {}, [flat(first.cited[0] as Cited)]].map((value): [Client, unknown] => [client, value]),
+  ),
+)("a Messages upstream has no such fields: a %s client is shown nothing of %j", async (client, value) => {
+  const block = { type: "text", text: first.text, annotations: value, logprobs: value };
+  const message = {
+    id: "msg_1",
+    type: "message",
+    role: "assistant",
+    model,
+    content: [{ type: "text", text: "So: " }, block],
+    stop_reason: "end_turn",
+    stop_sequence: null,
+    usage: { input_tokens: 3, output_tokens: 3 },
+  };
+  const wire = await answer(client, "messages", message);
+  expect(wire).toContain("Seen 🦜 there.");
+  expect(client === "chat" ? chatCitations(wire) : partCitations(wire)).toEqual(
+    client === "chat" ? [] : [[], []],
+  );
+});

@@ -77,7 +77,7 @@ export function readBlock(value: unknown, context: CodecContext, isCut = false):
   switch (block?.["type"]) {
     case "text":
       if (typeof block["text"] !== "string") throw missing("text");
-      break;
+      return withoutHubFields(block) as unknown as ContentBlock;
     case "thinking":
       if (typeof block["thinking"] !== "string") throw missing("thinking");
       return {
@@ -105,6 +105,15 @@ export function readBlock(value: unknown, context: CodecContext, isCut = false):
       if (textOf(block?.["type"]) === null) throw missing("type");
   }
   return block as unknown as ContentBlock;
+}
+
+/** A text without what only Chat and Responses upstreams have: in the hub it is of the forms that are read from them. */
+function withoutHubFields({
+  annotations: _annotations,
+  logprobs: _logprobs,
+  ...text
+}: JsonObject): JsonObject {
+  return text;
 }
 
 function readInput(
