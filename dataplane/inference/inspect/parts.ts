@@ -40,7 +40,7 @@ export function readChatContent(reader: JsonReader, facts: ContentFacts, path: P
       if (key === "type") type = reader.string();
       else if (key === "text") return;
       else if (key === "image_url" || key === "file" || key === "input_audio")
-        file = readMedia(reader, facts, [...here, key]);
+        file = graver(file, readMedia(reader, facts, [...here, key]));
       else walkMember(reader, facts, key, here);
     });
     countMedia(facts, type, here, file);
@@ -59,10 +59,11 @@ function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): FileKin
     if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
     else if (key === "url") facts.mediaBytes += skippedMedia(reader, true);
     else if (key === "data" || key === "file_data") {
-      file = fileKind(reader);
+      const held = fileKind(reader);
+      file = graver(file, held);
       const bytes = skippedMedia(reader, false);
       facts.mediaBytes += bytes;
-      if (file === "audio" || path.at(-1) === "input_audio") facts.audioBytes += bytes;
+      if (held === "audio" || path.at(-1) === "input_audio") facts.audioBytes += bytes;
     } else walkMember(reader, facts, key, path);
   });
   return file;
@@ -91,27 +92,38 @@ function countFile(facts: ContentFacts, path: Path, file: FileKind): void {
   else countDocument(facts, path, file === "pdf");
 }
 
-/** What a file holds that not every model can read. */
-type FileKind = "pdf" | "image" | "audio" | "other";
+/** What a file holds that fewer and fewer models can read; audio has a price of its own. */
+const fileKinds = ["other", "pdf", "image", "audio"] as const;
+type FileKind = (typeof fileKinds)[number];
+
+/** A part that holds several is judged by the one that fewer models can read, whichever comes first. */
+const graver = (one: FileKind, other: FileKind): FileKind =>
+  fileKinds.indexOf(one) < fileKinds.indexOf(other) ? other : one;
 
 const dataUrls: readonly (readonly [beginning: string, kind: FileKind])[] = [
   ["data:application/pdf", "pdf"],
   ["data:image/", "image"],
   ["data:audio/", "audio"],
 ];
-/** The longest of them, its slash escaped. */
-const BEGINNING_BYTES = 21;
+/** The longest of them, each of its characters escaped. */
+const BEGINNING_BYTES = 6 * "data:application/pdf".length;
 
 /** By the data URL ahead, or the bare base64 of a PDF (`%PDF`). */
 function fileKind(reader: JsonReader): FileKind {
   reader.kind();
   const at = reader.position + 1;
-  const beginning = reader.bytes.toString("latin1", at, at + BEGINNING_BYTES);
+  const beginning = unescaped(reader.bytes.toString("latin1", at, at + BEGINNING_BYTES));
   if (beginning.startsWith("JVBERi")) return "pdf";
-  // Media types are of either case, and a slash may be escaped in JSON.
-  const url = beginning.replace("\\/", "/").toLowerCase();
+  // Media types are of either case.
+  const url = beginning.toLowerCase();
   return dataUrls.find(([start]) => url.startsWith(start))?.[1] ?? "other";
 }
+
+/** The beginning of a JSON string, with what it escapes of the characters of a data URL. */
+const unescaped = (json: string): string =>
+  json.replaceAll(/\\(?:u([\da-f]{4})|\/)/gi, (_, unit?: string) =>
+    unit === undefined ? "/" : String.fromCharCode(Number.parseInt(unit, 16)),
+  );
 
 /** The items of a Responses `input`. @returns their number. */
 export function readResponsesInput(reader: JsonReader, facts: ContentFacts): number {
@@ -197,10 +209,10 @@ function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
       facts.mediaBytes += skippedMedia(reader, true);
     // What stands at an address is taken for a PDF, as in Messages' `url` sources.
     else if (key === "file_url") {
-      if (reader.kind() !== "null") file = "pdf";
+      if (reader.kind() !== "null") file = graver(file, "pdf");
     } else if (key === "file_data") {
       const kind = fileKind(reader);
-      if (kind !== "other") file = kind;
+      file = graver(file, kind);
       const bytes = skippedMedia(reader, false);
       facts.mediaBytes += bytes;
       if (kind === "audio") facts.audioBytes += bytes;

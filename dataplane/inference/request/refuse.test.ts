@@ -7,6 +7,9 @@ import { ApiError } from "../../lib/api-error.ts";
 import { inspectBody } from "../inspect/body.ts";
 import { checkMedia, checkPricedMedia, checkServerTools, declaredServerTools, refuse } from "./refuse.ts";
 
+const escapedWholly = (text: string): string =>
+  Array.from(text, (char) => `\\u${char.charCodeAt(0).toString(16).padStart(4, "0")}`).join("");
+
 /** `code param` of the refusal; null when there is none. */
 function refusalOf(dialect: Dialect, more: object): string | null {
   try {
@@ -516,6 +519,22 @@ describe("rule 2.3: images and PDF for a model without the capability, on every 
     if (param === null) expect(check).not.toThrow();
     else expect(check).toThrow(expect.objectContaining({ code: "unsupported_content", param }));
     expect(() => checkMedia(lookAt(dialect, more), routeTo([]))).not.toThrow();
+  });
+
+  test.each([
+    ["a letter escaped", String.raw`{"file_data":"\u0064ata:application/pdf;base64,JVBERi0="}`],
+    ["bare, a letter escaped", String.raw`{"file_data":"\u004aVBERi0="}`],
+    ["every character escaped", `{"file_data":"${escapedWholly(pdfUrl)}"}`],
+    ["another one behind it", `{"file_data":"${pdfUrl}","data":"x"}`],
+    ["an image's address behind it", `{"file_data":"${pdfUrl}"},"image_url":"https://x/"`],
+  ])("a PDF is one however it is written: %s", (_, written) => {
+    const look = inspectBody(
+      "chat",
+      Buffer.from(`{"model":"m","messages":[{"role":"user","content":[{"type":"file","file":${written}}]}]}`),
+    );
+    expect(() => checkMedia(look, routeTo([], { capabilities: { ...able, pdfInput: false } }))).toThrow(
+      expect.objectContaining({ code: "unsupported_content", param: "messages[0].content[0]" }),
+    );
   });
 
   test("a PDF whose data URL has escaped slashes, as PHP writes them", () => {
