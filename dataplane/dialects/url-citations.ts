@@ -6,7 +6,7 @@ import type { Carry } from "./codecs.ts";
 import { arrayOf, countOf, objectOf, stringOf, textOf } from "./fields.ts";
 import type { JsonValue, UrlCitation } from "./messages/types.ts";
 
-/** Of one list; what stands behind is left out. */
+/** Of one list, in however many pieces it comes; what stands behind is left out. */
 const CITATIONS_MAX = 1_000;
 
 /** Whether the client may be shown them: server tools make citations of their own. */
@@ -34,6 +34,28 @@ function readCitation(value: JsonValue): UrlCitation[] {
   ];
 }
 
+/** Characters of one list that comes in pieces. */
+const PIECES_MAX_CHARACTERS = 4 * 1024 * 1024;
+
+/** One list that comes in pieces: some servers tell each citation once, some all so far again with each piece. */
+export class StreamedCitations {
+  readonly #told = new Set<string>();
+  #characters = 0;
+
+  /** Those of a piece that were not told before. */
+  untold(citations: readonly UrlCitation[]): UrlCitation[] {
+    return citations.filter((one) => {
+      const key = `${one.start_index} ${one.end_index} ${one.url}`;
+      const characters = this.#characters + lengthOfCitation(one);
+      if (this.#told.has(key) || this.#told.size >= CITATIONS_MAX || characters > PIECES_MAX_CHARACTERS)
+        return false;
+      this.#told.add(key);
+      this.#characters = characters;
+      return true;
+    });
+  }
+}
+
 /** As they count in a text that has this many code points more before theirs, or fewer; those that begin before it are left out. */
 export const movedBy = (citations: readonly UrlCitation[], points: number): readonly UrlCitation[] =>
   points === 0
@@ -50,4 +72,6 @@ export const citationsWithin = (citations: readonly UrlCitation[], points: numbe
 
 /** Characters, about, that they take as JSON. */
 export const lengthOfCitations = (citations: readonly UrlCitation[]): number =>
-  citations.reduce((sum, { url, title }) => sum + 80 + url.length + title.length, 0);
+  citations.reduce((sum, one) => sum + lengthOfCitation(one), 0);
+
+const lengthOfCitation = ({ url, title }: UrlCitation): number => 80 + url.length + title.length;

@@ -197,6 +197,64 @@ describe("a Responses client of a Chat upstream", () => {
     expect(partCitations(wire)).toEqual([joined.cited.map(flat)]);
   });
 
+  test("each may come in a chunk of its own, before and behind the text", async () => {
+    const [role = "", said = "", _cited, ...end] = chatStream(joined);
+    const [one = "", two = "", three = ""] = joined.cited.map((cited) =>
+      chunk({ delta: { annotations: [nested(cited)] } }),
+    );
+    const wire = await answer("responses", "chat", [role, one, two, said, three, ...end]);
+    expect(partCitations(wire)).toEqual([joined.cited.map(flat)]);
+  });
+
+  test("a list that comes again with each chunk is told once", async () => {
+    const [role = "", ...end] = chatStream(joined);
+    const again = [first.text, second.text].map((content) =>
+      chunk({ delta: { content, annotations: joined.cited.map(nested) } }),
+    );
+    const wire = await answer("responses", "chat", [role, ...again, ...end.slice(1)]);
+    expect(partCitations(wire)).toEqual([joined.cited.map(flat)]);
+  });
+
+  test("nor do they grow without end while no text comes", async () => {
+    const [role = "", _said, _cited, ...end] = chatStream(first);
+    const [late = ""] = chatStream(first).slice(1);
+    const many = Array.from({ length: 9 }, (_, index) =>
+      chunk({
+        delta: {
+          annotations: [
+            nested({
+              start_index: 0,
+              end_index: 1,
+              url: `https://${index}.example/${"a".repeat(900_000)}`,
+              title: "",
+            }),
+          ],
+        },
+      }),
+    );
+    const [told] = partCitations(
+      await answer("responses", "chat", [role, ...many, late, ...end]),
+    ) as unknown[][];
+    expect(told).toHaveLength(4);
+  });
+
+  test("there are no more of them than a whole answer may have", async () => {
+    const [role = "", said = "", _cited, ...end] = chatStream(first);
+    const many = Array.from({ length: 1_500 }, (_, index) =>
+      chunk({
+        delta: {
+          annotations: [
+            nested({ start_index: 0, end_index: 1, url: `https://a.example/${index}`, title: "" }),
+          ],
+        },
+      }),
+    );
+    const [told] = partCitations(
+      await answer("responses", "chat", [role, said, ...many, ...end]),
+    ) as unknown[][];
+    expect(told).toHaveLength(1_000);
+  });
+
   test("what is no citation of a page is left out", async () => {
     const odd = [
       null,

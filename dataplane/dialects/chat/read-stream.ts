@@ -24,7 +24,7 @@ import {
   isChatLimit,
   CallIds,
 } from "./read-response.ts";
-import { movedBy } from "../url-citations.ts";
+import { movedBy, StreamedCitations } from "../url-citations.ts";
 import { messageEnd, messageStart } from "../messages/events.ts";
 import type {
   JsonObject,
@@ -69,7 +69,8 @@ export class ChatStreamReader implements StreamReader {
   /** Code points of all texts so far, and of those before the last one; counted where citations are shown. */
   #points = 0;
   #pointsBefore = 0;
-  /** The last citations that came while there was no text. */
+  readonly #citations = new StreamedCitations();
+  /** Those that came while there was no text. */
   #uncited: readonly UrlCitation[] = [];
 
   constructor(context: CodecContext) {
@@ -140,8 +141,8 @@ export class ChatStreamReader implements StreamReader {
       this.#say("text", refusal);
     }
     for (const call of calls) this.#call(objectOf(call));
-    const cited = citationsIn(delta, this.#context);
-    if (cited.length > 0) this.#uncited = cited;
+    const cited = this.#citations.untold(citationsIn(delta, this.#context));
+    if (cited.length > 0) this.#uncited = [...this.#uncited, ...cited];
     if (this.#uncited.length > 0) this.#cite();
   }
 
