@@ -11,7 +11,7 @@
  */
 import type { CodecContext } from "./codecs.ts";
 import { lengthOfLogprobs } from "./logprobs.ts";
-import { lengthOfCitations } from "./url-citations.ts";
+import { CITATIONS_MAX, lengthOfCitations } from "./url-citations.ts";
 import { weightOf } from "./output-estimate.ts";
 import { corruptAnswer } from "./upstream-error.ts";
 import { isUnfinished, isWholeInput, toolInput } from "./tool-input.ts";
@@ -141,13 +141,14 @@ export class BlockOrder {
     if (this.#queue.length > 1) this.#advance();
   }
 
-  /** Citations of a text; without effect once it is closed. */
+  /** Citations of a text, as many as it may have; without effect once it is closed. */
   cite(piece: Piece, citations: readonly UrlCitation[]): void {
-    if (citations.length === 0 || piece.state === "closed") return;
-    this.#grow(lengthOfCitations(citations));
-    piece.citations += citations.length;
-    if (piece.state === "open") this.#events.push(this.#annotations(citations));
-    else for (const one of citations) piece.heldCitations.push(one);
+    const cited = citations.slice(0, CITATIONS_MAX - piece.citations);
+    if (cited.length === 0 || piece.state === "closed") return;
+    this.#grow(lengthOfCitations(cited));
+    piece.citations += cited.length;
+    if (piece.state === "open") this.#events.push(this.#annotations(cited));
+    else for (const one of cited) piece.heldCitations.push(one);
   }
 
   #grow(characters: number): void {

@@ -7,7 +7,7 @@ import { arrayOf, countOf, objectOf, stringOf, textOf } from "./fields.ts";
 import type { JsonValue, UrlCitation } from "./messages/types.ts";
 
 /** Of one list, in however many pieces it comes; what stands behind is left out. */
-const CITATIONS_MAX = 1_000;
+export const CITATIONS_MAX = 1_000;
 
 /** Whether the client may be shown them: server tools make citations of their own. */
 export const showsCitations = ({ dialect, serverTools, compacts }: Carry): boolean =>

@@ -277,6 +277,17 @@ describe("a Chat client of a Responses upstream", () => {
     expect(chatCitations(await answer("chat", "responses", script))).toEqual(joined.cited.map(nested));
   });
 
+  test("there are no more of them than a part of a whole answer may have", async () => {
+    const cited = Array.from({ length: 1_500 }, (_, index) => ({
+      start_index: 0,
+      end_index: 1,
+      url: `https://a.example/${index}`,
+      title: "",
+    }));
+    const script = responsesStream([{ text: first.text, cited }], "events");
+    expect(chatCitations(await answer("chat", "responses", script))).toHaveLength(1_000);
+  });
+
   test("they come in one chunk before the one with the reason of the end", async () => {
     const chunks = objectsIn(await answer("chat", "responses", responsesStream([first, second], "events")));
     const at = chunks.findIndex(({ choices }) => choices[0]?.delta.annotations !== undefined);
