@@ -219,6 +219,15 @@ describe("a resent conversation", () => {
       ]);
     });
 
+    test("a call stays where it stands, even one that names another", () => {
+      const naming = { ...(use("srvtoolu_2") as object), tool_use_id: "srvtoolu_1" };
+      const { pending } = restore([
+        { role: "assistant", content: [use("srvtoolu_1")] },
+        { role: "assistant", content: [naming] },
+      ]);
+      expect(pending.map(({ id }) => id)).toEqual(["srvtoolu_2"]);
+    });
+
     test("one more result for the same call is still refused, in its own place", () => {
       expect(() => restore([{ role: "assistant", content: [use("srvtoolu_1")] }, ran, ran, more])).toThrow(
         expect.objectContaining({ param: "messages.2.content.0.tool_use_id" }) as ApiError,

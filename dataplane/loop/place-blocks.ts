@@ -43,7 +43,7 @@ function callOf(block: JsonValue): string | null {
 
 /** The id of the call that a server tool's result answers; null: it is none. */
 function answeredBy(block: JsonValue): string | null {
-  if (!isObject(block) || typeof block["type"] !== "string" || !serverToolBlocks.has(block["type"]))
-    return null;
+  if (!isObject(block) || typeof block["type"] !== "string") return null;
+  if (block["type"] === "server_tool_use" || !serverToolBlocks.has(block["type"])) return null;
   return typeof block["tool_use_id"] === "string" ? block["tool_use_id"] : null;
 }
