@@ -51,7 +51,9 @@ test.each([
   ["SNAPSHOT_NAME", "a".repeat(64), "<=63 characters"],
   ["SEAL_SECRET", "Seal Key", "must be a name of lower-case letters"],
   ["DATA_PLANE_SELECTOR", "app=data plane", "must be a label selector"],
-])("%s=%s is refused at the start, as no API server would ever take it", (name, value, reason) => {
+  ["OPS_PORT", "0x50", "must be a whole number from 0 to 65535"],
+  ["OPS_PORT", "70000", "must be a whole number from 0 to 65535"],
+])("%s=%s is refused at the start", (name, value, reason) => {
   const { status, stderr } = startedInCluster({ [name]: value });
   expect([status, stderr]).toEqual([2, expect.stringContaining(`operator: ${name}: `)]);
   expect(stderr).toContain(reason);

@@ -28,7 +28,14 @@ const environmentSchema = z.object({
   DATA_PLANE_SELECTOR: labelSelector().default(
     "app.kubernetes.io/name=gapura,app.kubernetes.io/component=data-plane",
   ),
-  OPS_PORT: z.coerce.number().int().min(0).max(65_535).default(9091),
+  OPS_PORT: z
+    .string()
+    .refine(
+      (text) => /^\d{1,5}$/.test(text) && Number(text) <= 65_535,
+      "must be a whole number from 0 to 65535",
+    )
+    .transform(Number)
+    .default(9091),
   /** Begins names, and is the value of a label. */
   SNAPSHOT_NAME: objectName().max(LABEL_MAX_LENGTH).default("gapura"),
   SEAL_SECRET: z.literal("").or(objectName()).default(""),
