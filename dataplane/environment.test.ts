@@ -70,6 +70,14 @@ test("PUBLIC_URL has no query, as paths are written behind it", () => {
     expect(() => read(value)).toThrow("PUBLIC_URL: must have no query");
 });
 
+test("PUBLIC_URL has no password, as clients are told it", () => {
+  const read = (PUBLIC_URL: string) => () => readEnvironment({ ...needed, PUBLIC_URL });
+  expect(read("https://user:s3cr3t@api.example.com/llm")).toThrow(
+    /PUBLIC_URL: must have no user and no password$/,
+  );
+  expect(read("https://api.example.com/@llm")).not.toThrow();
+});
+
 test("user and password that stand apart may hold any characters", () => {
   const variables = {
     DATABASE_URL: "postgres://db.internal:6432/ledger?sslmode=require",

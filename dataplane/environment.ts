@@ -94,7 +94,12 @@ export const environmentSchema = z.object({
   /** `kid:base64,...`; the first one seals. */
   GAPURA_SEAL_KEYS: optional(z.string()),
   /** The address that clients use, for links in answers. */
-  PUBLIC_URL: optional(httpUrl.refine((url) => !/[?#]/.test(url), "must have no query")),
+  /** Clients are told it, so it may hold no secret. */
+  PUBLIC_URL: optional(
+    httpUrl
+      .refine((url) => !/[?#]/.test(url), "must have no query")
+      .refine((url) => !/^https?:\/\/[^/]*@/i.test(url), "must have no user and no password"),
+  ),
   /** Serve the console, which the image holds, under `/console/` (rule 11.1). */
   CONSOLE: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   /** Tell Prometheus the balance and the spend of each organization (rule 14.6). */

@@ -109,7 +109,7 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
   "retention.usage": pattern(`^${AT_LEAST_35_DAYS}?$`),
   "postgres.sslMode": { enum: ["disable", "require", "no-verify"] },
   // An address, or nothing.
-  publicUrl: pattern("^(https?://[^/\\s?#][^\\s?#]*)?$"),
+  publicUrl: pattern("^(https?://[^/\\s?#@]+(/[^\\s?#]*)?)?$"),
   "metrics.job": pattern(`^(${JOB_WORD}( ${JOB_WORD})*)?$`),
   "metrics.prometheusRule.runbookUrl": pattern("^(https?://[^/][^#]*)?$"),
   "metrics.serviceMonitor.interval": { ...pattern(INTERVAL), minLength: 1 },

@@ -85,6 +85,7 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/publicUrl", { publicUrl: "llm.example.com" }],
   ["/publicUrl", { publicUrl: "https://llm.example.com, https://llm.example" }],
   ["/publicUrl", { publicUrl: "https://llm.example.com/?team=ml" }],
+  ["/publicUrl", { publicUrl: "https://user:word@llm.example.com" }],
   ["/metrics/job", { metrics: { job: '"gapura"', prometheusRule: { enabled: true } } }],
   ["/metrics/job", { metrics: { job: "gapura # ours", prometheusRule: { enabled: true } } }],
   ["/metrics/job", { metrics: { job: "gapura: ours", prometheusRule: { enabled: true } } }],
