@@ -8,7 +8,7 @@ const root = resolve(import.meta.dirname, "..");
 
 export interface StartOptions {
   readonly manifests: string;
-  /** 0: any free one. */
+  /** 0: whichever port is free. */
   readonly port: number;
   readonly opsPort: number;
   readonly host: string;

@@ -178,7 +178,7 @@ const upstreamSchema = z.object({
   credential: z.object({ id: z.string(), header: routeHeaderSchema }).nullable(),
   /** Static headers, names in lower case. */
   headers: z.record(routeHeaderSchema, z.string()),
-  /** Id of the only organization whose requests go there; null: any. */
+  /** Id of the only organization whose requests go there; null: those of all do. */
   dedicatedTo: z.string().nullable(),
   /** It is sent `traceparent`, where requests are traced; absent: it is not. */
   propagateTrace: z.boolean().optional(),

@@ -1,3 +1,4 @@
+/** Streams that speak another dialect than their upstream is declared to. */
 import type { Dialect } from "./dialect.ts";
 import type { JsonObject } from "./messages/types.ts";
 
@@ -5,7 +6,7 @@ import type { JsonObject } from "./messages/types.ts";
 export const isForeignEvent = (dialect: Dialect, data: JsonObject): boolean =>
   (spokenIn(data) ?? dialect) !== dialect;
 
-/** null: any may say it. */
+/** The only dialect that has such an event; null: others have it too, or none. */
 function spokenIn({ type, object }: JsonObject): Dialect | null {
   if (object === "chat.completion.chunk") return "chat";
   if (type === "message_start") return "messages";

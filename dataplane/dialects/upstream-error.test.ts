@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { ApiError } from "../lib/api-error.ts";
 import { chatErrorChunk, errorBody, messagesErrorBody, openaiErrorBody } from "./errors.ts";
-import { inBandError, ownSecrets, retryAfterSeconds, upstreamError, withoutOwn } from "./upstream-error.ts";
+import { inBandError, retryAfterSeconds, upstreamError, withoutOwn } from "./upstream-error.ts";
+import { ownSecrets } from "./own-secrets.ts";
 import { withoutForeignPaths } from "./told-places.ts";
 
 const names = { upstreamModel: "vendor/secret-model", model: "public-model" };

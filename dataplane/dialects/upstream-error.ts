@@ -8,15 +8,15 @@ import type { ErrorCode } from "../lib/api-error.ts";
 import { isObject } from "../lib/json-object.ts";
 import { closedJson } from "../lib/json-prefix.ts";
 import type { JsonReader } from "../lib/json-reader.ts";
+import { saidSentence, sentenceOf } from "./context-overflow.ts";
 import type { Dialect } from "./dialect.ts";
 import { objectOf, parseJson, stringOf, textOf } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
+import { type ModelNames, type Own, type OwnSecrets, withoutSecrets } from "./own-secrets.ts";
 
 /** Seconds that a client is asked to wait when the upstream named none, and at most (rule 1.5). */
 const RETRY_AFTER_DEFAULT_S = 5;
 const RETRY_AFTER_MAX_S = 60;
-/** More of an upstream's sentence than this helps nobody. */
-const MESSAGE_MAX_CHARACTERS = 2_000;
 
 /** An answer of an upstream that is not one: status, body and what else matters of it. */
 export interface UpstreamFailure {
@@ -168,54 +168,9 @@ const isRequestCode = (code: string): boolean => /^[A-Za-z][\w.]{0,63}$/.test(co
 export const refusalOf = (error: unknown): ReportedError | null =>
   error instanceof UpstreamRefusal ? error.all : null;
 
-/** The model's name there, and the public one. */
-export interface ModelNames {
-  readonly upstreamModel: string;
-  readonly model: string;
-}
-
-/** What of our own an upstream may repeat, whatever it looks like, and what stands for it. */
-export type OwnSecrets = readonly (readonly [RegExp, string])[];
-
-/** What of ours at an upstream no client may see. */
-export interface Own {
-  readonly secrets: OwnSecrets;
-  readonly names: ModelNames;
-}
-
-/** Shorter ones are no secrets, and stand in words that are none. */
-const MIN_CREDENTIAL_CHARACTERS = 8;
-
-/**
- * Our key at an upstream, and where it is.
- * @param credential undefined: there is none.
- */
-export function ownSecrets(url: string, credential: string | undefined): OwnSecrets {
-  const { hostname, port, protocol } = new URL(url);
-  const name = hostname.replaceAll(/^\[|\]$/g, "");
-  // A name of one word alone may be any word: only with its port is it surely the address.
-  const isSurely = /[.:]/.test(name);
-  const host = `\\[?${literally(name)}\\]?`;
-  const at = `:${port === "" ? (protocol === "https:" ? "443" : "80") : port}(?!\\d)`;
-  const address = new RegExp(`(?<![\\w-])${host}(?:${at}${isSurely ? "|(?![\\w-])" : ""})`, "gi");
-  const key = credential?.trim() ?? "";
-  return key.length < MIN_CREDENTIAL_CHARACTERS
-    ? [[address, "[address]"]]
-    : [
-        [new RegExp(literally(key), "g"), "[key]"],
-        [address, "[address]"],
-      ];
-}
-
 /** An error as a client of this upstream may see it. @returns `error` itself when it is none of an upstream's. */
 export const withoutOwn = (error: ApiError, own: () => Own): ApiError =>
   error instanceof UpstreamRefusal || error instanceof ContextOverflow ? error.without(own()) : error;
-
-const literally = (text: string): string => text.replaceAll(/[^\w\s]/g, String.raw`\$&`);
-
-function masked(text: string, own: OwnSecrets): string {
-  return own.reduce((shown, [pattern, stand]) => shown.replaceAll(pattern, stand), text);
-}
 
 /** `error` of either style, whatever surrounds it. */
 export interface ReportedError {
@@ -414,86 +369,16 @@ function aboutTheRequest(error: ReportedError, names: ModelNames | null): ApiErr
   return new UpstreamRefusal(error, names);
 }
 
-const number = String.raw`(\d[\d,_]*)`;
-const overflows = {
-  prompt: new RegExp(`prompt is too long: ${number} tokens > ${number} maximum`, "i"),
-  sum: new RegExp(
-    `input length and .?max_tokens.? exceed context limit: ${number} \\+ ${number} > ${number}`,
-    "i",
-  ),
-  /** OpenAI (its Responses have a "configured limit"), vLLM, OpenRouter and many others, with and without the completion's share. */
-  openai: new RegExp(
-    `(?:maximum context length is|configured limit of) ${number} tokens.*?(?:resulted in|requested(?: about)?) ${number} tokens(?: \\(${number} (?:in the messages|of text input), ${number} in the (?:completion|output)\\))?`,
-    "is",
-  ),
-  gemini: new RegExp(
-    `token count \\(?${number}\\)? exceeds the maximum number of tokens allowed \\(?${number}`,
-    "i",
-  ),
-  /** llama.cpp: "the request exceeds the available context size". */
-  words:
-    /context[ _]length|context window|context size|too many tokens|prompt is too long|input is too long/i,
-};
-
-const digits = (text: string | undefined) => (text ?? "").replaceAll(/[,_]/g, "");
-const longPrompt = (tokens: string | undefined, most: string | undefined) =>
-  `prompt is too long: ${digits(tokens)} tokens > ${digits(most)} maximum`;
-const longSum = (input: string | undefined, output: string | undefined, most: string | undefined) =>
-  `input length and \`max_tokens\` exceed context limit: ${digits(input)} + ${digits(output)} > ${digits(most)}`;
-
 /**
  * A prompt that does not fit: in Messages exactly the two sentences whose numbers Claude Code reads (dialects.md §A2), and
  * everywhere where the upstream said one of them.
  */
 function contextOverflow(error: ReportedError, names: ModelNames | null): ApiError | null {
-  const said = messagesSentence(error.message);
+  const said = saidSentence(error.message);
   if (said !== null) return new ApiError("context_length_exceeded", said);
-  const sentence = sentenceFor(error);
+  const sentence = sentenceOf(error);
   if (sentence === null) return null;
   return new ContextOverflow(sentence, isOfTheAccount(error) ? { ...error, message: "" } : error, names);
-}
-
-function messagesSentence(message: string): string | null {
-  const prompt = overflows.prompt.exec(message);
-  if (prompt !== null) return longPrompt(prompt[1], prompt[2]);
-  const sum = overflows.sum.exec(message);
-  return sum === null ? null : longSum(sum[1], sum[2], sum[3]);
-}
-
-/** null: the error is about something else. */
-function sentenceFor({ message, code }: ReportedError): string | null {
-  const openai = overflows.openai.exec(message);
-  if (openai !== null)
-    return openai[3] === undefined
-      ? longPrompt(openai[2], openai[1])
-      : longSum(openai[3], openai[4], openai[1]);
-  const gemini = overflows.gemini.exec(message);
-  if (gemini !== null) return longPrompt(gemini[1], gemini[2]);
-  if (code === "context_length_exceeded" || overflows.words.test(message))
-    return "prompt is too long: it does not fit into the model's context window";
-  return null;
-}
-
-/** What must never be seen of the account that we use there, even inside a sentence about the request. */
-const secrets: OwnSecrets = [
-  // A host in brackets is an IPv6 address, or was ours.
-  [/\b(?:https?|wss?):\/\/(?:\[[^\]\s]*\][^\s"'<>)\]]*|[^\s"'<>)\]]+)/gi, "[address]"],
-  [/\b(?:sk|pk|rk|gsk|xai|key|tok)[-_][A-Za-z0-9_*.-]{6,}/g, "[key]"],
-  [/\bBearer\s+[^\s"']+/gi, "[key]"],
-  [/\bAIza[A-Za-z0-9_-]{10,}/g, "[key]"],
-  // But for the one field of the official APIs that looks like an id.
-  [/\b(?!user_location\b)(?:org|proj|user|acct|wrkspc|req|request)[-_][A-Za-z0-9]{6,}\b/g, "[id]"],
-  [/\b[\w.+-]+@[\w-]+\.[\w.-]+\b/g, "[address]"],
-  [/\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b/g, "[address]"],
-];
-
-/**
- * What looks like a key, an id or an address is taken out, and what is known to be one first: patterns would leave pieces.
- * @param names the upstream's model becomes the public one.
- */
-export function withoutSecrets(message: string, names: ModelNames | null, own: OwnSecrets = []): string {
-  const text = masked(masked(message, own).slice(0, MESSAGE_MAX_CHARACTERS), secrets);
-  return names === null ? text : text.replaceAll(names.upstreamModel, names.model);
 }
 
 /** Whole seconds from 1 to 60 (rule 1.5), also when the upstream said nothing usable. */

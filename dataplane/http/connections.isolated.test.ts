@@ -363,12 +363,15 @@ test("the answer to a request that was under way when draining began closes its 
   expect(await drained).toBe(true);
 });
 
+/** Says one thing, and then nothing until its client is gone. */
+async function endlessStream(call: InferenceCall): Promise<void> {
+  call.sink.start(200, { "content-type": "text/event-stream" });
+  call.sink.write("data: 1\n\n");
+  await new Promise<void>((resolve) => call.sink.closed.listen(resolve));
+}
+
 test("a stream that does not end in time is cut when draining", async () => {
-  await using server = await start(async (call) => {
-    call.sink.start(200, { "content-type": "text/event-stream" });
-    call.sink.write("data: 1\n\n");
-    await new Promise<void>((resolve) => call.sink.closed.listen(resolve));
-  });
+  await using server = await start(endlessStream);
   const { socket, text, closed } = await dial(server);
   socket.write(`${head(2)}{}`);
   await expect.poll(text).toMatch(/data: 1/);
@@ -376,12 +379,8 @@ test("a stream that does not end in time is cut when draining", async () => {
   await closed;
 });
 
-test("who is to hurry waits for nothing more", async () => {
-  await using server = await start(async (call) => {
-    call.sink.start(200, { "content-type": "text/event-stream" });
-    call.sink.write("data: 1\n\n");
-    await new Promise<void>((resolve) => call.sink.closed.listen(resolve));
-  });
+test("a drain that is told to hurry waits for no answer any more", async () => {
+  await using server = await start(endlessStream);
   const { socket, text, closed } = await dial(server);
   socket.write(`${head(2)}{}`);
   await expect.poll(text).toMatch(/data: 1/);

@@ -1,7 +1,7 @@
 /** One try at one upstream: what it is sent, what its end says about the upstream's health, and what is counted. */
 import type { Dispatcher } from "undici";
 import type { Upstream } from "../config/schema.ts";
-import { type Own, ownSecrets } from "../dialects/upstream-error.ts";
+import { type Own, ownSecrets } from "../dialects/own-secrets.ts";
 import { MAX_TRIES_KEPT, type Try } from "../telemetry/request-summary.ts";
 import { traceHeaders } from "../telemetry/trace.ts";
 import { shownCredential, type Endpoint } from "./endpoints.ts";

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { ownSecrets } from "../dialects/upstream-error.ts";
+import { ownSecrets } from "../dialects/own-secrets.ts";
 import {
   type AttemptFailure,
   failureOfCall,

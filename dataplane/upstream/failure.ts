@@ -7,15 +7,14 @@ import { objectOf, parseJson } from "../dialects/fields.ts";
 import {
   corruptAnswer,
   inBandError,
-  type Own,
   retryAfterSeconds,
   sayingOf,
   inBandSaying,
   upstreamError,
   upstreamStatus,
   withoutOwn,
-  withoutSecrets,
 } from "../dialects/upstream-error.ts";
+import { type Own, withoutSecrets } from "../dialects/own-secrets.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { AnswerHead, CallFault } from "./send.ts";
 

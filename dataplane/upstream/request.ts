@@ -1,7 +1,7 @@
 /** What is asked of a route's upstreams, and what one of them answers. */
 import type { Span } from "@opentelemetry/api";
 import type { Route, Upstream } from "../config/schema.ts";
-import type { Own } from "../dialects/upstream-error.ts";
+import type { Own } from "../dialects/own-secrets.ts";
 import type { Cancellation } from "../lib/cancellation.ts";
 import type { Deadline } from "../lib/deadline.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
@@ -28,7 +28,7 @@ export interface UpstreamRequest {
   /** Of this call, for upstreams that are told of it; null or absent: nothing is traced. */
   readonly span?: Span | null;
   readonly credential: (id: string) => string | undefined;
-  /** What keeps a conversation on its upstream; null: any. */
+  /** What keeps a conversation on its upstream; null: nothing does, and any may get it. */
   readonly conversation: string | null;
 }
 

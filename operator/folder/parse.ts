@@ -1,22 +1,17 @@
 /** One manifest file → what it declares. Pure: text in, documents and faults out. */
-import {
-  type Alias,
-  type Document,
-  isAlias,
-  isMap,
-  isPair,
-  isScalar,
-  isSeq,
-  LineCounter,
-  type Node,
-  parseAllDocuments,
-  type Scalar,
-  visit,
-} from "yaml";
+import { type Document, isMap, LineCounter, parseAllDocuments } from "yaml";
 import { API_VERSION, GROUP, isNamespaceName, NAME, NAMESPACE_FORM } from "../api/fields.ts";
 import { isKind, type Kind, KINDS } from "../api/kinds.ts";
 import { type Fault, pathText } from "../plan/objects.ts";
 import { notText } from "../plan/read-spec.ts";
+import {
+  aliasBeyond,
+  endlessAt,
+  MAX_ALIASED_VALUES,
+  MAX_ANCHORS_AND_ALIASES,
+  repeatedKey,
+  unresolvedAlias,
+} from "./yaml-bounds.ts";
 
 /** A declared object as it stands in a file; it has no uid and no generation yet. */
 export interface Manifest {
@@ -71,12 +66,6 @@ export interface ParsedFile {
 }
 
 const DEFAULT_NAMESPACE = "default";
-/** Anchors and aliases of one document; the library looks for the anchor of each alias among all of both. */
-const MAX_ANCHORS_AND_ALIASES = 10_000;
-/** Values that they may stand for, together; more is a bomb. */
-const MAX_ALIASED_VALUES = 400_000;
-/** What goes through values recurses. Without aliases the parser stops before this by itself. */
-const MAX_DEPTH = 1000;
 /** Of a path that is shown. */
 const MAX_STEPS = 32;
 
@@ -135,74 +124,6 @@ export function parseFile(text: string): ParsedFile {
   return collected;
 }
 
-/** A key that its map has before. The library would compare each key with all before it, which takes minutes for 30,000. */
-function repeatedKey(document: Document.Parsed): Scalar | null {
-  let found: Scalar | null = null;
-  visit(document, {
-    Map: (_, { items }) => {
-      const seen = new Set<unknown>();
-      for (const { key } of items) {
-        if (!isScalar(key)) continue;
-        if (seen.has(key.value)) {
-          found = key;
-          return visit.BREAK;
-        }
-        seen.add(key.value);
-      }
-      return undefined;
-    },
-  });
-  return found;
-}
-
-/** Where a document goes beyond its anchors and aliases, or the values that its aliases stand for; null: nowhere. */
-function aliasBeyond(document: Document.Parsed): number | null {
-  const weights = new Map<string, number>();
-  let marks = 0;
-  let aliased = 0;
-  let beyond: number | null = null;
-  const mark = ({ range }: Node, standsFor: number) => {
-    marks += 1;
-    aliased += standsFor;
-    if (marks > MAX_ANCHORS_AND_ALIASES || aliased > MAX_ALIASED_VALUES) beyond ??= range?.[0] ?? 0;
-  };
-  /** How many values a node is, its aliases replaced by what they stand for; an anchor stands before its aliases. */
-  const weigh = (node: unknown): number => {
-    if (isPair(node)) return weigh(node.key) + weigh(node.value);
-    if (isAlias(node)) {
-      const weight = weights.get(node.source) ?? 1;
-      mark(node, weight);
-      return weight;
-    }
-    let weight = 1;
-    if (isMap(node) || isSeq(node)) for (const item of node.items) weight += weigh(item);
-    else if (!isScalar(node)) return 0;
-    if (node.anchor !== undefined) {
-      mark(node, 0);
-      weights.set(node.anchor, weight);
-    }
-    return weight;
-  };
-  weigh(document.contents);
-  return beyond;
-}
-
-/** What is wrong with a value that has no end, and in `path` where; null: it has one. */
-function endlessAt(value: unknown, path: PropertyKey[], above: Set<unknown>): string | null {
-  if (typeof value !== "object" || value === null) return null;
-  if (above.has(value)) return "holds itself through an alias";
-  if (above.size >= MAX_DEPTH) return "is nested too deeply";
-  above.add(value);
-  for (const [key, inner] of Object.entries(value)) {
-    path.push(Array.isArray(value) ? Number(key) : key);
-    const found = endlessAt(inner, path, above);
-    if (found !== null) return found;
-    path.pop();
-  }
-  above.delete(value);
-  return null;
-}
-
 const shortPath = (path: readonly PropertyKey[]) => pathText(path.slice(0, MAX_STEPS));
 
 /** The parser's sentence without its own line and column, which would contradict ours after a "---". */
@@ -232,23 +153,6 @@ export const fileFault = (line: number, message: string): FileFault => ({
   message,
   hidesObject: true,
 });
-
-/** The first alias whose anchor is not before it; in one pass, as the library looks through the whole document for each. */
-function unresolvedAlias(document: Document.Parsed): Alias | null {
-  const anchors = new Set<string>();
-  let found: Alias | null = null;
-  visit(document, {
-    Alias: (_, alias) => {
-      if (anchors.has(alias.source)) return undefined;
-      found = alias;
-      return visit.BREAK;
-    },
-    Value: (_, { anchor }) => {
-      if (anchor !== undefined) anchors.add(anchor);
-    },
-  });
-  return found;
-}
 
 /** A position, and how the lines of a document are found. */
 interface Place extends FilePosition {
