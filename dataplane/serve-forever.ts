@@ -262,7 +262,7 @@ function listen(server: Server, port: number, host: string): Promise<void> {
 
 /**
  * `signalled` resolves at the first signal; a further SIGTERM or SIGINT changes nothing, the drain is under way. SIGHUP, first or
- * later, says that nobody waits: `hurry`.
+ * later, says that nobody waits for the drain, and aborts `hurry`.
  */
 function endSignals(log: Logger): { readonly signalled: Promise<void>; readonly hurry: AbortSignal } {
   const { promise, resolve } = Promise.withResolvers<void>();

@@ -18,7 +18,7 @@ export interface BatchesOptions
 export interface Batches {
   readonly context: BatchContext;
   readonly worker: BatchWorker;
-  /** Takes nothing more, and waits at most `timeoutMs` for what runs, or until it is to hurry. */
+  /** Takes nothing more, and waits at most `timeoutMs` for what runs, and no longer once `hurry` is aborted. */
   stop(timeoutMs: number, hurry?: AbortSignal): Promise<void>;
 }
 

@@ -16,10 +16,10 @@ const LISTENING_MS = 3 * GRACE_MS;
 const LAST_WORDS_MS = 2000;
 
 /**
- * Waits until every running answer is out, at most `timeoutMs`, or until it is to hurry; what is left then is told of it, ends in its dialect's error
- * (rule 2.13), and is cut where it does not. Each answer closes its
- * connection, and idle ones are closed once they have been quiet for a while: closed at once, they would swallow the
- * requests that clients are just sending over them. New connections are still taken in that time, and then no more.
+ * Waits until every running answer is out, at most `timeoutMs`, and no longer once `hurry` is aborted; what is left then is
+ * told of it, ends in its dialect's error (rule 2.13), and is cut where it does not. Each answer closes its connection, and
+ * idle ones are closed once they have been quiet for a while: closed at once, they would swallow the requests that clients
+ * are just sending over them. New connections are still taken in that time, and then no more.
  * @returns whether everything ended by itself.
  */
 export async function drain(

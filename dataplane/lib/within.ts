@@ -1,6 +1,6 @@
 /**
- * Resolves when the work is done or the time is up, or it is to hurry, whichever comes first: for the end of a process, which a store that
- * answers nothing must not keep. @returns whether the work is done. @throws what it throws in time.
+ * Resolves when the work is done, the time is up or `hurry` is aborted, whichever comes first: for the end of a process, which
+ * a store that answers nothing must not keep. @returns whether the work is done. @throws what it throws in time.
  */
 export async function within(
   timeoutMs: number,

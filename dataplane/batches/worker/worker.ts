@@ -133,8 +133,8 @@ export class BatchWorker {
   }
 
   /**
-   * Takes nothing more; waits until what runs is stored, at most `timeoutMs`, or until it is to hurry. The rest runs elsewhere. A Postgres that
-   * does not answer is not waited for.
+   * Takes nothing more; waits until what runs is stored, at most `timeoutMs`, and no longer once `hurry` is aborted. The rest
+   * runs elsewhere. A Postgres that does not answer is not waited for.
    */
   async stop(timeoutMs: number, hurry?: AbortSignal): Promise<void> {
     const ended = async () => {
