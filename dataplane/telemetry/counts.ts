@@ -1,18 +1,18 @@
 /**
- * Counting what comes with every request: series are found by their labels once, and kept, as finding them each time costs
- * more than counting. The metrics themselves: metrics.ts.
+ * Counts requests, store calls and charges. A series is looked up by its labels once and kept, because the lookup costs
+ * more than the count itself. The metrics are declared in metrics.ts.
  */
 import { metrics } from "./metrics.ts";
 import { countSpend } from "./organization-metrics.ts";
 import type { Exemplar, Observations, Tally } from "./tally.ts";
 
-/** The metrics of one dialect and model: one entry for each pair that the registry holds anyway. */
+/** Series of one dialect and model. The registry holds the same pairs, so this map grows no further than it does. */
 interface RequestMetrics {
   readonly model: string;
   readonly duration: Observations;
   readonly firstByte: Observations;
   readonly overhead: Observations;
-  /** By status. */
+  /** By HTTP status. */
   readonly requests: Map<number, Tally>;
 }
 const requestMetrics = new Map<string, RequestMetrics>();
@@ -33,7 +33,7 @@ function requestMetricsOf(dialect: string, model: string): RequestMetrics {
   return found;
 }
 
-/** An answered request. Times are seconds since its headers had come. */
+/** An answered request. Times are in seconds, from the arrival of its headers. */
 export interface Answered {
   readonly dialect: string;
   readonly model: string;
@@ -41,7 +41,7 @@ export interface Answered {
   readonly whole: number;
   /** null: the client left before the first byte. */
   readonly firstByte: number | null;
-  /** Spent waiting for upstreams before the first byte. */
+  /** Time spent waiting for upstreams before the first byte. */
   readonly upstreamWait: number;
   /** null: its trace is not kept. */
   readonly exemplar: Exemplar | null;
@@ -65,7 +65,7 @@ export function countRequest(answered: Answered): void {
 
 const statements = new Set(["select", "insert", "update", "delete", "with", "begin", "commit", "rollback"]);
 
-/** Counts what a statement of Postgres took, by its first word. */
+/** Records how long a Postgres statement took, by its first word. */
 export function countStatement(text: string, seconds: number): void {
   const [, word = ""] = /^\s*(\w+)/.exec(text) ?? [];
   const known = word.toLowerCase();
@@ -75,17 +75,17 @@ export function countStatement(text: string, seconds: number): void {
 
 const scriptSeconds = metrics.storeSeconds.series({ store: "redis", operation: "script" });
 
-/** Counts what a script of Redis took. */
+/** Records how long a Redis script took. */
 export function countScript(seconds: number): void {
   scriptSeconds.observe(seconds);
 }
 
-/** Counts an upstream call that reported more than is possible (rule 7.9). */
+/** Counts an upstream call whose reported usage was impossible (rule 7.9). */
 export function countImplausible(model: string, upstream: string): void {
   metrics.implausibleUsage.series({ model, upstream }).value += 1;
 }
 
-/** The series of these models were forgotten: they are found anew. */
+/** Drops the kept series of models whose series the registry has forgotten. */
 export function forgetCounts(isGone: (labels: { readonly model: string }) => boolean): void {
   for (const [key, of] of requestMetrics) if (isGone(of)) requestMetrics.delete(key);
   for (const model of chargeMetrics.keys()) if (isGone({ model })) chargeMetrics.delete(model);
@@ -98,7 +98,7 @@ interface ChargeMetrics {
   readonly credits: Tally;
   readonly tokens: Readonly<Record<TokenKind, Tally>>;
 }
-/** By model. */
+/** By public model id. */
 const chargeMetrics = new Map<string, ChargeMetrics>();
 
 function chargeMetricsOf(model: string): ChargeMetrics {
@@ -114,7 +114,7 @@ function chargeMetricsOf(model: string): ChargeMetrics {
   return found;
 }
 
-/** What one charged request used. */
+/** Tokens and credits of one charged request. */
 export interface CountedCharge {
   readonly organizationId: string;
   readonly model: string;
@@ -123,7 +123,7 @@ export interface CountedCharge {
   readonly tokens: Readonly<Record<TokenKind, number>>;
 }
 
-/** Counts what one charged request used (rule 1.15). */
+/** Counts the tokens and credits of one charged request (rule 1.15). */
 export function countCharge({ organizationId, model, micros, tokens }: CountedCharge): void {
   const of = chargeMetricsOf(model);
   of.credits.value += micros;

@@ -1,18 +1,19 @@
 import { pino, type DestinationStream, type Logger } from "pino";
 import { within } from "../lib/within.ts";
 
-/** Lines are written together: a write of its own for each costs more CPU than making the line. */
+/** Log lines are buffered up to this size: one write for each line costs more CPU than making the line. */
 const GATHERED_BYTES = 64 * 1024;
-/** No line waits longer than this; the rest is written when the process exits or says `fatal`. */
+/** No line stays in the buffer longer than this. The buffer is also flushed at exit and after a `fatal` line. */
 const GATHERED_MS = 100;
-/** At the end of the process. */
+/** At shutdown, the last lines have this long to be written. */
 const LAST_LINES_MS = 1_000;
-/** Whoever reads the log may fall behind this far; lines beyond it are lost rather than kept in memory. */
+/** Most bytes kept for a slow reader of standard output; lines beyond it are dropped. */
 const MAX_WAITING_BYTES = 16 * 1024 * 1024;
 
 /**
- * The process' logger: one JSON object a line on standard output. The fence is a second one: no code logs headers,
- * bodies or keys in the first place. (pino's own redaction takes every line apart and costs more than all the rest.)
+ * Creates the process' logger: one JSON object a line on standard output. Removing forbidden fields here is a second line
+ * of defence: no code logs headers, bodies or keys in the first place. (pino's own redaction parses every line and costs
+ * more than all the rest.)
  */
 export function createLogger(level: string, destination?: DestinationStream): Logger {
   const options = {
@@ -26,8 +27,8 @@ export function createLogger(level: string, destination?: DestinationStream): Lo
 }
 
 /**
- * Writes a line of which there is one for each request, as JSON.stringify makes it: pino puts a line together from some
- * forty pieces, which costs twice as much. The fence is not asked: the caller names every member.
+ * Writes the one line of a request with `JSON.stringify`: pino builds a line from some forty pieces, which costs twice as
+ * much. Forbidden fields are not looked for, because the caller names every member.
  */
 export function logRequest(log: Logger, level: "info" | "warn", line: object): void {
   if (!log.isLevelEnabled(level)) return;
@@ -38,7 +39,7 @@ export function logRequest(log: Logger, level: "info" | "warn", line: object): v
 
 let isoTimeOf = 0;
 let isoTimeText = "";
-/** Now. Many lines are written in the same millisecond. */
+/** The current time in ISO 8601. The text is cached, because many lines are written in the same millisecond. */
 function isoTime(): string {
   const now = Date.now();
   if (now !== isoTimeOf) {
@@ -48,11 +49,11 @@ function isoTime(): string {
   return isoTimeText;
 }
 
-/** The last two are of a store's errors, which say what a statement was about: names, hashes of keys. */
+/** `values` and `detail` are members of Postgres errors that quote a statement's data: names, hashes of keys. */
 const forbidden = new Set(["headers", "body", "key", "authorization", "values", "detail"]);
 const CENSOR = "[removed]";
 
-/** What is logged without what never may be, on the first two levels. The object itself when there is nothing to take out. */
+/** Removes forbidden members on the first two levels. Returns the very same object when it has none. */
 function fenced<Logged extends object>(logged: Logged): Logged {
   let clean: Map<string, unknown> | null = null;
   for (const [name, value] of Object.entries(logged)) {
@@ -70,21 +71,21 @@ function fencedLevel(logged: object): object {
   return { ...logged, ...Object.fromEntries(found.map((name) => [name, CENSOR])) };
 }
 
-/** Errors have a serializer of their own. */
+/** Whether a value is an object other than an error; errors have a serializer of their own. */
 const isPlain = (value: unknown): value is object =>
   typeof value === "object" && value !== null && !(value instanceof Error);
 
 /**
- * Standard output, written to without waiting for it. Lines are gathered as bytes outside of V8's heap: as texts they would
- * survive young collections and then fill the old generation. (pino's own gathering measures all that it has gathered
- * anew for every line.)
+ * Writes to standard output without waiting for it. Lines are buffered as bytes outside V8's heap: strings would survive
+ * young-generation collections and fill the old generation. (pino's own buffer measures its whole content again for every
+ * line.)
  */
 class GatheredOutput implements DestinationStream {
   readonly #output = pino.destination({ fd: 1, sync: false, maxLength: MAX_WAITING_BYTES });
   readonly #gathered = Buffer.allocUnsafeSlow(GATHERED_BYTES);
   #length = 0;
   #timer: NodeJS.Timeout | null = null;
-  /** Something of `#output` is on its way. */
+  /** True while `#output` has bytes that are not written yet. */
   #writing = false;
 
   constructor() {
@@ -92,7 +93,7 @@ class GatheredOutput implements DestinationStream {
   }
 
   write(line: string): void {
-    // A character of a string has three bytes in UTF-8 at most.
+    // A UTF-16 code unit takes at most three bytes in UTF-8.
     const most = 3 * line.length;
     if (this.#length + most > GATHERED_BYTES) this.#pass();
     if (most > GATHERED_BYTES) return this.#send(line);
@@ -100,14 +101,14 @@ class GatheredOutput implements DestinationStream {
     this.#timer ??= setTimeout(() => this.#pass(), GATHERED_MS).unref();
   }
 
-  /** pino's `flush`: calls back when all is written. */
+  /** Called by pino. Writes the buffer and calls `done` when everything is written. */
   flush(done: () => void): void {
     this.#pass();
     if (this.#writing) this.#output.once("drain", done);
     else done();
   }
 
-  /** pino calls it after a fatal line. What would only begin to be written now would be lost with the process. */
+  /** Called by pino after a fatal line. Writes synchronously, because an asynchronous write would be lost with the process. */
   flushSync(): void {
     this.#output.flushSync();
     if (this.#length > 0) pino.destination({ fd: 1, sync: true }).write(this.#take());
@@ -117,7 +118,7 @@ class GatheredOutput implements DestinationStream {
     if (this.#length > 0) this.#send(this.#take());
   }
 
-  /** What is gathered, which begins anew. */
+  /** Empties the buffer and returns its text. */
   #take(): string {
     if (this.#timer !== null) clearTimeout(this.#timer);
     this.#timer = null;
@@ -138,9 +139,9 @@ function standardOutput(): DestinationStream {
   return output;
 }
 
-/** Before `process.exit`: all lines are written, or whoever reads the log is gone or reads no more. */
+/** Call before `process.exit`: resolves when all lines are written, or after a second if nobody reads them. */
 export async function endLog(log: Logger): Promise<void> {
   const written = () => new Promise<void>((resolve) => log.flush(() => resolve()));
-  // At the exit what is left would be written once more, for however long that takes.
+  // The exit listener would try to write the rest again, and block for as long as nobody reads.
   if (!(await within(LAST_LINES_MS, written))) process.removeAllListeners("exit");
 }

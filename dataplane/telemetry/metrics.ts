@@ -1,27 +1,29 @@
 /**
- * Every metric of the data plane, in one table (design.md §7), but for those by organization (counts.ts). Labels have bounded cardinality: `model` and
- * `upstream` are names out of the snapshot, never what a client sent; no label holds a key, a user or an id.
+ * All metrics of the data plane in one table (design.md §7), except those by organization (organization-metrics.ts). Labels
+ * have bounded cardinality: `model` and `upstream` are names from the snapshot, never text from a client; no label holds a
+ * key, a user or an id.
  */
 import { Counter, Gauge, Registry } from "prom-client";
 import { CreditCounter, TallyCounter, TallyGauge, TallyHistogram } from "./tally.ts";
 
-/** Read by the ops port. */
+/** Served on the ops port. */
 export const registry = new Registry();
 const registers = [registry];
 
 /**
- * Answers run from a millisecond (a refusal) to ten minutes (a long stream). There is a series for each bound, dialect and
- * model: 200 models in three dialects make some 10,000 of these two histograms, so the bounds are few.
+ * Buckets of request durations, which range from a millisecond (a refusal) to ten minutes (a long stream). Each bucket is a
+ * series for each dialect and model: with 200 models in three dialects this histogram and `firstByteSeconds` together have
+ * some 10,000, so there are few buckets.
  */
 const answerSeconds = [0.5, 2.5, 10, 60, 600];
 const firstByteSeconds = [0.1, 0.5, 1, 2.5, 10, 60];
-/** Of stores: a millisecond when all is well, five seconds when a statement is about to be given up. */
+/** Buckets of store calls: a millisecond is normal; at five seconds a statement is about to be given up. */
 const storeSeconds = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.05, 0.25, 1, 5];
-/** What the gateway itself adds: fractions of a millisecond when all is well. */
+/** Buckets of the latency that the gateway itself adds, normally a fraction of a millisecond. */
 const overheadSeconds = [0.0002, 0.0005, 0.001, 0.002, 0.004, 0.008, 0.016, 0.05, 0.25, 1, 5];
 
 export const metrics = {
-  /** `dialect` is `messages`, `chat`, `responses` or `other`; `model` a public id or `none`; `status` the HTTP status, 499 when the client left first. */
+  /** `dialect` is `messages`, `chat`, `responses` or `other`; `model` a public id or `none`; `status` the HTTP status, 499 when the client disconnected first. */
   requests: new TallyCounter({
     name: "gapura_requests_total",
     help: "Answered requests.",
@@ -52,7 +54,7 @@ export const metrics = {
   /** `kind`: input, cache_read, cache_write, output. The series of one answer sum to its input + output (rule 1.15). */
   tokens: new TallyCounter({
     name: "gapura_tokens_total",
-    help: "Tokens charged for, reasoning within output.",
+    help: "Charged tokens; output includes reasoning.",
     labelNames: ["model", "kind"],
     registers,
   }),
@@ -67,10 +69,10 @@ export const metrics = {
     help: "Requests of this process that hold credit.",
     registers,
   }),
-  /** `outcome`: taken, failed or refused (by the URL guard). */
+  /** `outcome`: taken (the receiver accepted it), failed, or refused (by the URL guard). */
   notifications: new Counter({
     name: "gapura_notifications_total",
-    help: "Tries to tell a receiver of spent credit.",
+    help: "Attempts to deliver a notification of spent credit.",
     labelNames: ["outcome"],
     registers,
   }),
@@ -92,22 +94,22 @@ export const metrics = {
   }),
   ledgerLost: new Counter({
     name: "gapura_ledger_lost_credits_total",
-    help: "Credits charged by their sum, as Postgres came back without charges that Redis knows of.",
+    help: "Credits charged as one sum because Postgres was restored without charges that Redis still had.",
     registers,
   }),
   keptBytes: new Gauge({
     name: "gapura_kept_charges_bytes",
-    help: "Charges of this process that the ledger has not yet; beyond 134217728 new requests are refused.",
+    help: "Bytes of this process' charges that are not in the ledger yet; above 134217728 new requests are refused.",
     registers,
   }),
   pending: new Gauge({
     name: "gapura_pending_operations",
-    help: "Holds to give back and balances to tell that Redis has not taken yet.",
+    help: "Holds to release and balances to update that Redis has not accepted yet.",
     registers,
   }),
   pendingDropped: new Counter({
     name: "gapura_pending_operations_dropped_total",
-    help: "Such operations beyond what is kept; sweeper and look for changed accounts do them later.",
+    help: "Pending operations dropped because too many waited; the sweeper and the search for changed accounts repair them later.",
     registers,
   }),
   deadLetters: new Gauge({
@@ -115,14 +117,14 @@ export const metrics = {
     help: "Charges that the ledger refuses to store as usage rows, of all pods together.",
     registers,
   }),
-  /** `outcome`: ok or the error code the model was given. */
+  /** `outcome`: ok, or the error code that the model received. */
   toolCalls: new Counter({
     name: "gapura_tool_calls_total",
     help: "Server-tool calls.",
     labelNames: ["tool", "outcome"],
     registers,
   }),
-  /** `status`: an HTTP status, or connect, timeout, cut, garbage (also of an answer that had begun with a 2xx), exhausted, unsendable, cancelled. */
+  /** `status`: an HTTP status, or connect, timeout, cut, garbage (these also after a 2xx status), exhausted, unsendable, cancelled. */
   upstreamRequests: new TallyCounter({
     name: "gapura_upstream_requests_total",
     help: "Calls to upstreams, retries counted singly.",
@@ -137,11 +139,11 @@ export const metrics = {
   }),
   upstreamEjected: new Gauge({
     name: "gapura_upstream_ejected",
-    help: "1 while an upstream is taken out for its failures.",
+    help: "1 while an upstream is ejected for its failures.",
     labelNames: ["model", "upstream"],
     registers,
   }),
-  /** `state`: waiting or running, over all pods. */
+  /** `state`: waiting or running. */
   batchItems: new Gauge({
     name: "gapura_batch_items",
     help: "Batch items that are not over yet, of all pods together.",
@@ -168,58 +170,58 @@ export const metrics = {
   }),
   batchResultsRefused: new Gauge({
     name: "gapura_batch_results_refused",
-    help: "Results of this process that Postgres, which is there, takes in no form; they are tried again until their batch expires.",
+    help: "Results of this process that Postgres refuses although it is up; they are retried until their batch expires.",
     registers,
   }),
-  /** `outcome`, what the item is instead: errored (charged as its run was) or expired (charged for nothing). */
+  /** `outcome`: how the item ended instead: errored (its run is charged) or expired (nothing is charged). */
   batchResultsGivenUp: new Counter({
     name: "gapura_batch_results_given_up_total",
-    help: "Results of batch items that Postgres did not take.",
+    help: "Results of batch items that Postgres refused for good.",
     labelNames: ["outcome"],
     registers,
   }),
-  /** `reason`: full (the store is slow), rate (too many that cost nothing), refused (by the store). */
+  /** `reason`: full (the store is slow), rate (too many free requests), refused (by the store). */
   recordsDropped: new Counter({
     name: "gapura_request_records_dropped_total",
     help: "Records of requests that were not kept.",
     labelNames: ["reason"],
     registers,
   }),
-  /** `store`: postgres, with the statement's first word; redis, whose scripts are what requests wait for. */
+  /** `store`: postgres, `operation` being the statement's first word; or redis, for scripts only, as requests wait for nothing else there. */
   storeSeconds: new TallyHistogram({
     name: "gapura_store_seconds",
-    help: "What a store took to answer.",
+    help: "Time until a store answered.",
     labelNames: ["store", "operation"],
     buckets: storeSeconds,
     registers,
   }),
   loopLag: new Gauge({
     name: "gapura_event_loop_lag_seconds",
-    help: "By how much the event loop was late on the mean of the last half second.",
+    help: "Mean delay of the event loop over the last half second.",
     registers,
   }),
   buildInfo: new Gauge({
     name: "gapura_build_info",
-    help: "1 for the version that runs.",
+    help: "1, labelled with the running version.",
     labelNames: ["version", "node"],
     registers,
   }),
   configInfo: new Gauge({
     name: "gapura_config_info",
-    help: "1 for the configuration that is served.",
+    help: "1, labelled with the served configuration.",
     labelNames: ["hash", "serial"],
     registers,
   }),
   /** `outcome`: served or rejected. */
   configReloads: new Counter({
     name: "gapura_config_reloads_total",
-    help: "Published configurations that were looked at.",
+    help: "Published configurations that were examined.",
     labelNames: ["outcome"],
     registers,
   }),
   /**
-   * `kind`: cut, idle, deadline, error (the upstream said that it failed), garbage; stalled_client (it took nothing); tap (an
-   * event that went on unread, several of one stream perhaps).
+   * `kind`: cut, idle, deadline, error (reported by the upstream), garbage, stalled_client (it read nothing), tap (an event
+   * that was relayed although it could not be read; counted for each event, so perhaps several times for one stream).
    */
   streamFaults: new Counter({
     name: "gapura_stream_faults_total",
@@ -229,7 +231,7 @@ export const metrics = {
   }),
   implausibleUsage: new TallyCounter({
     name: "gapura_implausible_usage_total",
-    help: "Upstream calls whose reported usage is more than is possible, and was not believed.",
+    help: "Upstream calls whose reported usage was impossible and therefore not charged as reported.",
     labelNames: ["model", "upstream"],
     registers,
   }),
@@ -246,18 +248,19 @@ export const metrics = {
     registers,
   }),
   /**
-   * `reason`: credit, limit (the organization's of rate or number), free (that of free endpoints), text (that of
-   * counted text), reports (too many wait, lists too), address (too many unknown keys), organization_bytes, process_bytes.
+   * `reason`: credit; limit (the organization's rate or concurrency); free (the rate of free endpoints); text (the rate of
+   * counted text); reports (too many reports and lists are waiting); address (too many unknown keys from one address);
+   * organization_bytes; process_bytes.
    */
   refused: new Counter({
     name: "gapura_refused_requests_total",
-    help: "Requests refused for what they would use, before they were served.",
+    help: "Requests refused by a limit before they were served.",
     labelNames: ["reason"],
     registers,
   }),
 } as const;
 
-/** There from the start: to Prometheus, a counter that first appears as 1 has not increased. */
+/** These series exist from the start: to Prometheus, a counter that first appears as 1 has not increased. */
 for (const outcome of ["served", "rejected"]) metrics.configReloads.inc({ outcome }, 0);
 for (const outcome of ["errored", "expired"]) metrics.batchResultsGivenUp.inc({ outcome }, 0);
 for (const reason of ["full", "rate", "refused"]) metrics.recordsDropped.inc({ reason }, 0);

@@ -1,6 +1,7 @@
 /**
- * Calls of models, as OpenTelemetry's GenAI conventions (1.45) tell them: a span of each that is traced, and
- * `gen_ai.client.operation.duration` and `gen_ai.client.token.usage` of all over OTLP. With neither, nothing is made.
+ * Model calls in OpenTelemetry's GenAI semantic conventions (1.45): a span for each call of a traced request, and the
+ * histograms `gen_ai.client.operation.duration` and `gen_ai.client.token.usage` of all calls, exported over OTLP. With
+ * tracing and metrics both off, nothing is allocated.
  */
 import type { Attributes, Histogram, Span } from "@opentelemetry/api";
 import { serviceResource, type ServiceNames } from "./resource.ts";
@@ -10,18 +11,18 @@ interface Instruments {
   readonly duration: Histogram;
   readonly tokens: Histogram;
 }
-/** null: nobody collects them. */
+/** null: metrics are not exported. */
 let instruments: Instruments | null = null;
 
-/** The bounds that the conventions advise, in seconds and in tokens. */
+/** Bucket bounds recommended by the conventions, in seconds and in tokens. */
 const DURATION_BOUNDS = Array.from({ length: 14 }, (_, power) => 0.01 * 2 ** power);
 const TOKEN_BOUNDS = Array.from({ length: 14 }, (_, power) => 4 ** power);
-/** One export may take so long; what comes meanwhile is in the next one. */
+/** Longest time of one export; observations made meanwhile are in the next one. */
 const EXPORT_TIMEOUT_MS = 5_000;
 
 /**
- * Loads the SDK and exports to `url` every `intervalMs`. A collector that is away costs requests nothing: histograms
- * are a few numbers for each model. @returns sends what there is and stops, within five seconds.
+ * Loads the SDK and exports to `url` every `intervalMs`. An unreachable collector costs requests nothing: histograms are a
+ * few numbers for each model. @returns a function that exports the rest and stops, within five seconds.
  */
 export async function startModelMetrics(
   url: string,
@@ -53,25 +54,25 @@ export async function startModelMetrics(
   };
   return async () => {
     instruments = null;
-    // A collector that is away is no fault of ours.
+    // An unreachable collector is not our error.
     await provider.shutdown({ timeoutMillis: EXPORT_TIMEOUT_MS }).catch(() => undefined);
   };
 }
 
-/** Who speaks a dialect, as the conventions name it. */
+/** `gen_ai.provider.name` of each dialect. */
 const providers = { messages: "anthropic", chat: "openai", responses: "openai" } as const;
 
-/** What a call is of. */
+/** The model that is called, and how. */
 export interface CalledModel {
   /** Public id. */
   readonly model: string;
   readonly upstreams: readonly { readonly dialect: keyof typeof providers }[];
-  /** The first call of a request is 1. */
+  /** 1 for the first call of a request. */
   readonly iteration: number;
   readonly stream: boolean;
 }
 
-/** Tokens that are charged for, those that a cache had within the input, reasoning within the output. */
+/** Charged tokens: input includes cached tokens, output includes reasoning. */
 export interface ModelTokens {
   readonly input: number;
   readonly output: number;
@@ -80,20 +81,20 @@ export interface ModelTokens {
 export interface ModelCallEnd {
   /** null: nothing is charged. */
   readonly tokens: ModelTokens | null;
-  /** Of the span alone. */
+  /** Attributes of the span; the histograms do not have them. */
   readonly attributes?: Attributes;
-  /** The code of what failed. */
+  /** Error code; null: the call succeeded. */
   readonly error?: string | null;
 }
 
-/** A call that is under way. */
+/** A model call in progress. */
 export interface ModelCall {
   /** null: the request is not traced. */
   readonly span: Span | null;
   end(end: ModelCallEnd): void;
 }
 
-/** Begins a call below the request's span. @returns null when it is neither traced nor measured. */
+/** Begins a call as a child of the request's span. @returns null when it is neither traced nor measured. */
 export function beginModelCall(parent: Span | null, called: CalledModel): ModelCall | null {
   const measures = instruments;
   if (parent === null && measures === null) return null;

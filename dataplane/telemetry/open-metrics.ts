@@ -1,16 +1,16 @@
-/** The registry's metrics as OpenMetrics 1.0, which alone can carry exemplars. */
+/** Writes the registry's metrics as OpenMetrics 1.0, the only text format with exemplars. */
 import { Registry, type Metric } from "prom-client";
 
 export const OPEN_METRICS_TYPE = Registry.OPENMETRICS_CONTENT_TYPE;
 
-/** Whether whoever scrapes takes OpenMetrics, as its Accept header says. */
+/** Whether the scraper's Accept header asks for OpenMetrics. */
 export const takesOpenMetrics = (accept: string | undefined): boolean =>
   (accept ?? "").split(",").some((range) => {
     const [type = "", ...parameters] = range.split(";").map((part) => part.trim().toLowerCase());
     return type === "application/openmetrics-text" && !parameters.some((part) => /^q=0(\.0*)?$/.test(part));
   });
 
-/** What prom-client's registry asks of a metric. */
+/** A metric's values in prom-client's form. */
 type Told = Awaited<ReturnType<Metric["get"]>>;
 interface Telling {
   readonly name: string;
@@ -19,8 +19,8 @@ interface Telling {
 }
 
 /**
- * Every metric of a registry. prom-client takes `_total` from the names of the counters that it writes so, and adds it to
- * their values: others stand before ours, so that the plain text keeps its names.
+ * Writes every metric of a registry. prom-client renames counters for OpenMetrics: it strips `_total` from the metric's name
+ * and adds it to its values. Copies are registered here, so that the plain text format keeps the original names.
  */
 export async function openMetricsOf(registry: Registry): Promise<string> {
   const open = new Registry<typeof OPEN_METRICS_TYPE>();

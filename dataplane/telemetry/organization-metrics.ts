@@ -1,6 +1,6 @@
 /**
- * Series by organization (rule 14.6), where the platform team wants them: a thousand organizations are a thousand series of
- * each pod, so there are none else.
+ * Metrics by organization (rule 14.6). They are off unless the platform team asks for them, because a thousand
+ * organizations make a thousand series in each pod.
  */
 import { Gauge } from "prom-client";
 import { registry } from "./metrics.ts";
@@ -31,25 +31,25 @@ class OrganizationMetrics {
   }
 
   balances(balances: Iterable<readonly [organizationId: string, credits: number]>): void {
-    // Organizations that are gone have no series any more.
+    // Removes the series of organizations that no longer exist.
     this.#balance.reset();
     for (const [organizationId, credits] of balances) {
       const organization = this.#nameOf(organizationId);
       if (organization === undefined) continue;
       this.#balance.set({ organization }, credits);
-      // There from the start: to Prometheus, a counter that first appears as 1 has not increased.
+      // Creates the series at 0: to Prometheus, a counter that first appears as 1 has not increased.
       this.#spend.series({ organization });
     }
   }
 }
 let organizationMetrics: OrganizationMetrics | null = null;
 
-/** @param nameOf what the label of an organization says; undefined: it is not served any more. */
+/** Turns the metrics on. @param nameOf the label of an organization; undefined: it no longer exists. */
 export const showOrganizations = (
   nameOf: (organizationId: string) => string | undefined,
 ): OrganizationMetrics => (organizationMetrics = new OrganizationMetrics(nameOf));
 
-/** Counts what an organization was charged, if such series are shown. @param micros micro-credits. */
+/** Counts a charge of an organization, if these metrics are on. @param micros micro-credits. */
 export function countSpend(organizationId: string, micros: number): void {
   organizationMetrics?.spent(organizationId, micros);
 }

@@ -1,21 +1,21 @@
-/** The line of the log that tells of one request over HTTP. */
+/** The log line of one HTTP request. */
 import type { RequestSummary } from "./request-summary.ts";
 
-/** What HTTP knows of it; no key and nothing of the body. */
+/** The HTTP side of the request; neither its key nor any of its body. */
 export interface RequestFacts {
   readonly id: string;
   readonly method: string;
-  /** Without a key that stands in it. */
+  /** Keys in the URL are masked. */
   readonly path: string;
   readonly status: number;
   readonly seconds: number;
   readonly organizationId: string | undefined;
   readonly keyId: string | undefined;
-  /** The caller's own id, in the form in which it may be logged. */
+  /** The client's own request id, sanitized for the log. */
   readonly clientId: string | undefined;
 }
 
-/** Members without a value are left out of the line. */
+/** Builds the log line; members without a value are left out. */
 export function requestLine(facts: RequestFacts, summary: RequestSummary): object {
   const { model } = summary;
   const last = summary.calls.at(-1);

@@ -1,4 +1,4 @@
-/** What is kept of one request for whoever asks later why it failed, and who spends (rule 14.1). */
+/** The record of a request, kept to answer later why it failed and who spends (rule 14.1). */
 import { errorKinds, type ErrorCode } from "../lib/api-error.ts";
 import type { RequestSummary, Try } from "./request-summary.ts";
 
@@ -6,25 +6,25 @@ export interface RequestRecord {
   readonly id: string;
   /** Unix milliseconds. */
   readonly acceptedAt: number;
-  /** null: no valid key came with it. */
+  /** null: the request had no valid key. */
   readonly organizationId: string | null;
   readonly projectId: string | null;
   readonly keyId: string | null;
   readonly method: string;
-  /** Of the URL, without query and keys. */
+  /** Path of the URL without its query; keys are masked. */
   readonly url: string;
-  /** null: it asked for no inference. */
+  /** null: not an inference request. */
   readonly dialect: string | null;
   readonly path: RequestSummary["servingPath"];
-  /** Public id; where none was found, the name that was asked for; null: none is known. */
+  /** Public id of the route; without a route, the name that the client asked for; null: neither is known. */
   readonly model: string | null;
-  /** The one that was asked last. */
+  /** The upstream that was called last. */
   readonly upstream: string | null;
-  /** 499: the client left before the end. */
+  /** HTTP status; 499: the client disconnected before the end. */
   readonly status: number;
-  /** Of our own table of errors. */
+  /** Error code of `lib/api-error.ts`. */
   readonly error: string | null;
-  /** The same as OpenAI-style answers name it, in every dialect. */
+  /** The same error as OpenAI-style answers name it, whatever the client's dialect. */
   readonly errorCode: string | null;
   readonly streamed: boolean;
   readonly firstByteMs: number | null;
@@ -34,21 +34,21 @@ export interface RequestRecord {
   readonly outputTokens: number;
   /** Micro-credits. */
   readonly micros: bigint;
-  /** By tool and outcome; null: none was called. */
+  /** Number of calls by tool and outcome; null: no server tool was called. */
   readonly toolCalls: Readonly<Record<string, number>> | null;
   readonly batchId: string | null;
   readonly traceId: string | null;
-  /** The tenant's own marks (lib/tags.ts); null: none. */
+  /** The tenant's tags (lib/tags.ts); null: none. */
   readonly tags: string | null;
 }
 
-/** Whoever keeps records. */
+/** Stores request records. */
 export interface RequestRecords {
-  /** Takes no time, and never fails: what cannot be kept is counted and forgotten. */
+  /** Queues a record; returns at once and never throws. A record that cannot be kept is counted and dropped. */
   add(record: RequestRecord): void;
 }
 
-/** What is known of a request beside what was learned while it was served. */
+/** The part of a record that is known at the end of a request without its `RequestSummary`. */
 export type RequestEnd = Pick<
   RequestRecord,
   | "id"
@@ -65,7 +65,7 @@ export type RequestEnd = Pick<
   | "batchId"
 >;
 
-/** Field by field: there is one for each request, and V8 copies an object that is spread bit by bit. */
+/** Builds a record field by field: it is made for each request, and V8 copies a spread object slowly. */
 export function requestRecord(end: RequestEnd, summary: RequestSummary): RequestRecord {
   const charged = summary.bill?.charged;
   const error = summary.errorCode;
@@ -98,7 +98,7 @@ export function requestRecord(end: RequestEnd, summary: RequestSummary): Request
   };
 }
 
-/** The type stands in for a code where the contract has none. */
+/** The OpenAI-style code of an error, or its type where the contract has no code. */
 function openaiCode(error: string): string {
   const kind = Object.hasOwn(errorKinds, error) ? errorKinds[error as ErrorCode] : errorKinds.internal;
   return kind.openaiCode ?? kind.openaiType;

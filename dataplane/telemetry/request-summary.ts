@@ -1,43 +1,43 @@
 import type { Span } from "@opentelemetry/api";
 
-/** One call to an upstream, for whoever asks why a request failed (rule 14.1). */
+/** One call to an upstream, kept to explain later why a request failed (rule 14.1). */
 export interface Try {
   readonly upstream: string;
-  /** The HTTP status of its answer; null: there was none. */
+  /** HTTP status of the answer; null: there was no answer. */
   status: number | null;
-  /** What became of it, in a word that a tenant may read; null: it was answered. */
+  /** Kind of failure, in a word that tenants may see; null: the upstream answered. */
   fault: string | null;
   /**
-   * More exactly, for the operator: an errno (`ECONNREFUSED`), TLS's reason (`CERT_HAS_EXPIRED`), what was wrong with the
-   * answer (`html`, `not_json`, `empty`), or the code that the upstream gave.
+   * The exact cause, for the operator: an errno (`ECONNREFUSED`), a TLS error (`CERT_HAS_EXPIRED`), what was wrong with the
+   * answer (`html`, `not_json`, `empty`), or the upstream's own error code.
    */
   reason: string | null;
-  /** The upstream's own words, without keys and addresses; null: it had none, or they are about the client's request. */
+  /** The upstream's error message without keys and addresses; null: there was none, or it is about the client's request. */
   words: string | null;
-  /** Until it was over, whichever way. */
+  /** Duration of the call, however it ended. */
   ms: number;
 }
 
-/** What a request was charged. */
+/** Tokens and credits that a request was charged. */
 export interface Charged {
-  /** All of the input, read from a cache or not. */
+  /** All input tokens, cached ones included. */
   readonly inputTokens: number;
   readonly outputTokens: number;
   readonly micros: bigint;
 }
 
-/** So many calls of one request are remembered singly; a tool loop may make more. */
+/** Most calls of one request that are kept one by one; a tool loop may make more. */
 export const MAX_TRIES_KEPT = 100;
 
 /**
- * What is learned about one request while it is served. Whoever learns something writes it here; `http` (or the
- * batch worker) turns it into the log line, the metrics and the span when the request is over. Never a key, a
- * body or, but for `askedModel` and `tags`, a client's own text.
+ * What is learned about one request while it is served. Each part of the data plane writes here what it learns; `http` (or
+ * the batch worker) makes the log line, the metrics and the span of it when the request is over. It never holds a key, a
+ * body or, except for `askedModel` and `tags`, text from a client.
  */
 export interface RequestSummary {
-  /** Public model id, set once a route was found: an unknown name never becomes a label. */
+  /** Public model id, set once a route is found, so that an unknown name never becomes a label. */
   model: string | null;
-  /** As the client wrote it: for the record of a request that came to no route, never a label, a span or the request's line. */
+  /** The model as the client named it. Only the record of a request without a route shows it; never a label, a span or the log. */
   askedModel: string | null;
   /** The upstream that served the last iteration. */
   upstream: string | null;
@@ -47,19 +47,19 @@ export interface RequestSummary {
   upstreamWaitMs: number;
   /** Calls to upstreams, retries included. */
   tries: number;
-  /** The first of them, one by one. */
+  /** The first `MAX_TRIES_KEPT` of them. */
   readonly calls: Try[];
-  /** What it holds credit with; null: it was not admitted. */
+  /** The request's hold and charge; null: it was not admitted. */
   bill: { readonly charged: Charged | null } | null;
   /** Finished calls of server tools, by tool and outcome (`web_search ok`). */
   toolCalls: Map<string, number> | null;
-  /** The tenant's own marks on it (lib/tags.ts); null: none. Never a label of a metric. */
+  /** The tenant's tags (lib/tags.ts); null: none. Never a label of a metric. */
   tags: string | null;
-  /** Code of the error that the client was told, also in-band. */
+  /** Code of the error that the client received, by status or in-band. */
   errorCode: string | null;
-  /** Its serving has not come to its end: a client that left may have its answer read on. */
+  /** True until serving is over. After a client has disconnected its upstream answer may still be read. */
   serving: boolean;
-  /** What is to be done then, where the connection ended before. */
+  /** Called when serving is over, if the connection ended before. */
   served: (() => void) | null;
   /** The request's span; null when tracing is off. */
   readonly span: Span | null;

@@ -1,7 +1,7 @@
-/** How this process names itself in what it sends over OTLP. */
+/** The OpenTelemetry resource of this process. */
 import type { TracerConfig } from "@opentelemetry/sdk-trace-node";
 
-/** How a process names itself to whoever collects its telemetry. */
+/** The values that identify a process to its OTLP collector. */
 export interface ServiceNames {
   readonly podUid: string;
   readonly version?: string;
@@ -11,7 +11,7 @@ export interface ServiceNames {
   readonly attributes?: string | undefined;
 }
 
-/** The little of `@opentelemetry/resources` that is needed to name this process. What the variables say wins. */
+/** Builds the resource; it does the little of `@opentelemetry/resources` that is needed. The environment's values win. */
 export function serviceResource(names: ServiceNames): NonNullable<TracerConfig["resource"]> {
   const attributes: Record<string, string> = {
     "service.name": "gapura",
@@ -24,7 +24,7 @@ export function serviceResource(names: ServiceNames): NonNullable<TracerConfig["
   return resource;
 }
 
-/** As the OpenTelemetry specification writes them; what it cannot be is left out. */
+/** Parses `OTEL_RESOURCE_ATTRIBUTES` as the OpenTelemetry specification defines it; malformed pairs are ignored. */
 function resourceAttributes(text: string): Record<string, string> {
   const pairs = text.split(",").flatMap((pair): [string, string][] => {
     const [, key = "", value = ""] = /^\s*([^=\s]+)\s*=(.*)$/.exec(pair) ?? [];

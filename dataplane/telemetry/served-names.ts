@@ -1,24 +1,24 @@
 /**
- * Series of models and upstreams end a while after these have left the configuration. Whoever declares ever new names would else
- * fill the memory of this process, and of whoever scrapes it.
+ * Removes the series of models and upstreams some time after they have left the configuration. Otherwise a tenant who
+ * declares ever new names would fill the memory of this process and of Prometheus.
  */
 import { forgetCounts } from "./counts.ts";
 import { metrics } from "./metrics.ts";
 
-/** Whoever scrapes has read the last counts by then, and the last answers are over. */
+/** Time until a series is removed: by then its last counts are scraped and the last answers are over. */
 const GONE_MS = 10 * 60_000;
 
-/** Labels of a series of a model, or of one of its upstreams. */
+/** Labels of the series of a model, or of one of its upstreams. */
 export interface NamedLabels {
   readonly model: string;
   readonly upstream?: string;
 }
 
-/** Ids of models have no space. */
+/** One text for both labels; ids of models have no space. */
 const nameOf = ({ model, upstream }: NamedLabels): string =>
   upstream === undefined ? model : `${model} ${upstream}`;
 
-/** Metrics with such series. */
+/** Metrics with series by model or by model and upstream. */
 const named = [
   metrics.requests,
   metrics.requestDuration,
@@ -32,10 +32,10 @@ const named = [
 
 export class ServedNames {
   #served: ReadonlyMap<string, NamedLabels> = new Map();
-  /** Those that left since they were last looked at, with when. */
+  /** Names that have left the configuration and still have series, with the time of leaving. */
   readonly #gone = new Map<string, { readonly labels: NamedLabels; readonly at: number }>();
 
-  /** These are served from now on. @param now milliseconds that only grow. */
+  /** Notes the routes that are served from now on. @param now monotonic milliseconds. */
   serve(
     routes: readonly { readonly model: string; readonly upstreams: readonly { readonly name: string }[] }[],
     now = performance.now(),
@@ -52,8 +52,8 @@ export class ServedNames {
   }
 
   /**
-   * When somebody has been gone for long enough: there may be hundreds of thousands of series to look through. Also what nobody
-   * remembers goes then: a last answer may have brought its series back.
+   * Removes series once a name has been gone for `GONE_MS`; not before, as there may be hundreds of thousands of series to
+   * look through. Series of names that are neither served nor remembered go too: a late answer may have created one again.
    */
   #forget(now: number): void {
     const over = [...this.#gone].filter(([, { at }]) => now - at >= GONE_MS);

@@ -1,15 +1,15 @@
-/** Starts what is sent over OTLP/HTTP: traces, and the metrics of model calls (rule 14.3). */
+/** Starts the export over OTLP/HTTP: traces, and the metrics of model calls (rule 14.3). */
 import { startModelMetrics } from "./model-call.ts";
 import { startTracing } from "./trace.ts";
 
-/** What the process' environment says of it. */
+/** The environment variables that configure the export. */
 export interface TelemetryEnvironment {
   readonly POD_UID: string;
-  /** The root of all signals' paths; a signal's own endpoint is used as it stands. */
+  /** Base URL of both signals; a signal's own endpoint is used unchanged. */
   readonly OTEL_EXPORTER_OTLP_ENDPOINT?: string | undefined;
   readonly OTEL_EXPORTER_OTLP_TRACES_ENDPOINT?: string | undefined;
   readonly OTEL_EXPORTER_OTLP_METRICS_ENDPOINT?: string | undefined;
-  /** False: nothing of this signal is sent. */
+  /** False: this signal is not exported. */
   readonly OTEL_TRACES_EXPORTER: boolean;
   readonly OTEL_METRICS_EXPORTER: boolean;
   /** Milliseconds. */
@@ -18,7 +18,7 @@ export interface TelemetryEnvironment {
   readonly OTEL_RESOURCE_ATTRIBUTES?: string | undefined;
 }
 
-/** @returns sends what there is and stops. */
+/** @returns a function that exports the rest and stops. */
 export async function startTelemetry(
   environment: TelemetryEnvironment,
   version: string,

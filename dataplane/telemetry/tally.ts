@@ -1,6 +1,6 @@
 /**
- * Metrics that are counted with for every request. prom-client hashes and checks a series' labels at each count, even
- * of a series that it handed out before; here a count is an addition, and prom-client is told when the metric is read.
+ * Metrics for the hot path. prom-client hashes and checks a series' labels at each count, even through a child that it
+ * handed out before; here a count is an addition, and prom-client gets the sums when the metrics are scraped.
  */
 import {
   Counter,
@@ -14,7 +14,7 @@ import {
 
 type Labels<Name extends string> = Record<Name, string>;
 
-/** Where one series stands. */
+/** The count of one series. */
 export interface Tally {
   value: number;
 }
@@ -41,7 +41,7 @@ class Series<Name extends string, One = Tally> {
     for (const { labels, one } of this.#known.values()) tell(labels, one);
   }
 
-  /** Ends those of which it is so, and returns their labels. Whoever keeps one counts for nobody. */
+  /** Removes the series that `isGone` selects and returns their labels. A kept reference to one counts nothing any more. */
   forget(isGone: (labels: Labels<Name>) => boolean): readonly Labels<Name>[] {
     const gone = [...this.#known].filter(([, { labels }]) => isGone(labels));
     for (const [key] of gone) this.#known.delete(key);
@@ -77,8 +77,8 @@ export class TallyCounter<Name extends string> extends Counter<Name> {
 }
 
 /**
- * Credits, by series that count micro-credits: a sum of many fractions of credits would show what nobody was charged, such as
- * 0.052677999999999996.
+ * A counter of credits whose series count micro-credits: a sum of many fractions of a credit would show rounding errors,
+ * such as 0.052677999999999996.
  */
 export class CreditCounter<Name extends string> extends Counter<Name> {
   readonly #series = new Series<Name>(nothing);
@@ -126,20 +126,20 @@ export class TallyGauge<Name extends string> extends Gauge<Name> {
   }
 }
 
-/** The trace of one observation, for OpenMetrics. */
+/** The trace of one observation, shown as an OpenMetrics exemplar. */
 export interface Exemplar {
   readonly traceId: string;
   /** Unix seconds. */
   readonly at: number;
 }
 
-/** What was observed of one series. */
+/** The buckets of one histogram series. */
 export class Observations {
-  /** Ascending. */
+  /** Upper bounds, ascending. */
   readonly #bounds: readonly number[];
-  /** How many were at most a bound and above the one before it; last, those above all bounds. */
+  /** Observations in each bucket (not cumulative); the last bucket is above all bounds. */
   readonly #counts: number[];
-  /** The newest of each bucket; null: none was traced. */
+  /** The newest exemplar of each bucket; null: no observation was traced. */
   #exemplars: (({ readonly value: number } & Exemplar) | undefined)[] | null = null;
   #sum = 0;
 
@@ -148,7 +148,7 @@ export class Observations {
     this.#counts = Array.from({ length: bounds.length + 1 }, () => 0);
   }
 
-  /** @param exemplar of a request whose trace is kept. */
+  /** Counts one observation. @param exemplar null: the request's trace is not kept. */
   observe(value: number, exemplar: Exemplar | null = null): void {
     const bounds = this.#bounds;
     let at = 0;
@@ -158,7 +158,7 @@ export class Observations {
     if (exemplar !== null) (this.#exemplars ??= [])[at] = { value, ...exemplar };
   }
 
-  /** The values of a histogram's series, as prom-client tells them. */
+  /** The series' values in prom-client's form. */
   told<Name extends string>(name: string, labels: Labels<Name>): MetricValueWithName<Name>[] {
     let count = 0;
     const buckets = [...this.#bounds, "+Inf"].map((le, at) => {
@@ -181,7 +181,7 @@ export class Observations {
   }
 }
 
-/** Knows what was observed through its series only: prom-client's own ways to observe are closed. */
+/** A histogram that is observed through its `series` only; prom-client's own methods are hidden. */
 export class TallyHistogram<Name extends string> extends Histogram<Name> {
   declare observe: never;
   declare labels: never;
@@ -209,11 +209,11 @@ export class TallyHistogram<Name extends string> extends Histogram<Name> {
     const { name, help } = this.#told;
     const values: MetricValueWithName<Name>[] = [];
     this.#series.each((labels, observations) => values.push(...observations.told(name, labels)));
-    // prom-client's types name an enumeration that is not there at run time.
+    // prom-client's types want an enum that does not exist at run time.
     return { name, help, type: "histogram", aggregator: "sum", values } as unknown as Awaited<Told<Name>>;
   }
 
-  /** What prom-client's registry asks of a histogram in place of `get`. */
+  /** Called by prom-client's registry in place of `get`. */
   getForPromString(): Told<Name> {
     return this.get();
   }

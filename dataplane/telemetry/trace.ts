@@ -1,6 +1,6 @@
 /**
- * Traces: spans made by hand (design.md §7). Without an endpoint nothing of the SDK is loaded and every span is
- * null, so that a request pays nothing for it.
+ * Tracing with spans made by hand (design.md §7). Without an endpoint the SDK is not loaded and every span is null, so
+ * that requests pay nothing for it.
  */
 import {
   context,
@@ -20,7 +20,7 @@ import type { Exemplar } from "./tally.ts";
 
 let enabled = false;
 
-/** Loads the SDK and exports to `url`. @returns flushes and stops. */
+/** Loads the SDK and exports to `url`. @returns a function that flushes and stops. */
 export async function startTracing(url: string, names: ServiceNames): Promise<() => Promise<void>> {
   const [{ BatchSpanProcessor, NodeTracerProvider }, { OTLPTraceExporter }] = await Promise.all([
     import("@opentelemetry/sdk-trace-node"),
@@ -39,7 +39,7 @@ export async function startTracing(url: string, names: ServiceNames): Promise<()
   };
 }
 
-/** The span of a whole request, child of the caller's when the headers carry one; null when tracing is off. */
+/** Starts the span of a whole request, a child of the caller's span if the headers carry one; null when tracing is off. */
 export function startRequestSpan(
   name: string,
   headers: IncomingHttpHeaders,
@@ -51,18 +51,18 @@ export function startRequestSpan(
   return trace.getTracer("gapura").startSpan(name, options, parent);
 }
 
-/** Points from a histogram to the trace of this span; null where it is not kept. @param now Unix milliseconds. */
+/** The exemplar that links a histogram to this span's trace; null when the trace is not sampled. @param now Unix milliseconds. */
 export function exemplarOf(span: Span | null, now: number): Exemplar | null {
   const context = span?.spanContext();
   if (context === undefined || (context.traceFlags & TraceFlags.SAMPLED) === 0) return null;
   return { traceId: context.traceId, at: now / 1_000 };
 }
 
-/** What makes an upstream's spans children of this one: names and values of headers. */
+/** Headers that make the upstream's spans children of `span`. */
 export function traceHeaders(span: Span): Readonly<Record<string, string>> {
   const headers: Record<string, string> = {};
   propagation.inject(trace.setSpan(context.active(), span), headers);
-  // Baggage is the client's, and none of the upstream's business.
+  // Baggage is the client's and is not passed to the upstream.
   const { traceparent, tracestate } = headers;
   return {
     ...(traceparent === undefined ? {} : { traceparent }),
@@ -71,12 +71,12 @@ export function traceHeaders(span: Span): Readonly<Record<string, string>> {
 }
 
 /**
- * What a span is of: a model's call (`chat MODEL`), a tool's call (`execute_tool TOOL`), a hold of credit; `settle` is the
- * charge at the end. Names and attributes of the first two are those of the GenAI semantic conventions.
+ * Name of a span: a model call (`chat MODEL`), a tool call (`execute_tool TOOL`), `hold` (credit is reserved) or `settle` (the
+ * charge at the end). Names and attributes of the first two follow the GenAI semantic conventions.
  */
 export type SpanName = `chat ${string}` | `execute_tool ${string}` | "hold" | "settle";
 
-/** A span below another; null when tracing is off, and then nothing is made for it. End it with `endSpan`. */
+/** Starts a child span, to be ended with `endSpan`. With a null parent (tracing is off) it allocates nothing and returns null. */
 export function startSpan(
   name: SpanName,
   parent: Span | null,
@@ -94,7 +94,7 @@ export function startSpan(
 
 const kindOf = (name: SpanName): SpanKind => (name.startsWith("chat ") ? SpanKind.CLIENT : SpanKind.INTERNAL);
 
-/** Runs `work` under a span and ends it, with what `told` says of the result or with the error's code. */
+/** Runs `work` and ends its span with the attributes that `told` makes of the result, or with the error's code. */
 export async function inSpan<Result>(
   span: Span | null,
   work: () => Promise<Result>,
@@ -111,7 +111,7 @@ export async function inSpan<Result>(
   }
 }
 
-/** The code of what failed, for a span: never an upstream's text. */
+/** The code of an error for a span; never an upstream's text. */
 export const errorCode = (error: unknown): string =>
   causesOf(error).find((cause) => cause instanceof ApiError)?.code ?? "internal";
 
@@ -125,8 +125,8 @@ export function endSpan(span: Span | null, attributes: Attributes = {}, error: s
 }
 
 /**
- * Ends the span of a whole request over HTTP. With a status of 4xx the client was at fault: the error is told and the
- * span's status left unset, as HTTP's semantic conventions have it for servers.
+ * Ends the span of a whole HTTP request. With a 4xx status the client was at fault: `error.type` is set and the span's
+ * status left unset, as the HTTP semantic conventions require of servers.
  */
 export function endRequestSpan(
   span: Span,

@@ -7,7 +7,7 @@ export class Telemetry {
   readonly registry = new Registry();
   readonly #build: Gauge = new Gauge({
     name: "gapura_operator_build_info",
-    help: "1 for the version that runs.",
+    help: "1, labelled with the running version.",
     labelNames: ["version", "node"],
     registers: [this.registry],
     collect: (): void => this.#build.set({ version: manifest.version, node: process.versions.node }, 1),
