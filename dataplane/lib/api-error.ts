@@ -27,7 +27,7 @@ const invalid = (openaiCode: string | null, detailsCode?: string, status = 400):
   retry: false,
 });
 
-/** A limit of credit that a key or its project has (rule 9.3), not the organization's credit. */
+/** The credit limit of a key or project is used up (rule 9.3), not the organization's credit. */
 const limitSpent = (code: string): ErrorKind => ({
   status: 402,
   messagesType: "billing_error",
@@ -51,7 +51,7 @@ export const errorKinds = {
   unsupported_parameter: invalid("unsupported_parameter", "unsupported_parameter"),
   /** `thread`: the one code that makes the SDKs fall back to whole histories (dialects.md §B1). */
   thread_unsupported: invalid("unsupported_parameter", "thread_unsupported_request"),
-  /** The organization keeps as much as it may (rule 7.8). */
+  /** The organization's storage quota is used up (rule 7.8). */
   storage_limit_reached: invalid("storage_limit_reached", "storage_limit_reached"),
   authentication: {
     status: 401,
@@ -76,7 +76,7 @@ export const errorKinds = {
     openaiCode: "insufficient_permissions",
     retry: false,
   },
-  /** Of tokens that are good: their organization has as many people as it may (docs/people.md). */
+  /** The token is valid, but its organization has reached its number of people (docs/people.md). */
   people_limit_reached: {
     status: 403,
     messagesType: "permission_error",
@@ -194,12 +194,12 @@ export interface ApiErrorOptions {
   readonly cause?: unknown;
 }
 
-/** Of a message so much is told: what it quotes of a request may be as long as the request. */
+/** Longest message, in characters: a message may quote the request, which may be megabytes. */
 const MOST_MESSAGE = 4_000;
 
 /**
- * Stops the request at hand. `message` is shown to the client: no upstream's address, account or text in it,
- * save for an upstream 400 about the client's own request (rule 1.5).
+ * Ends the current request with an error. `message` is shown to the client, so it holds no upstream's address, account or
+ * text, except for an upstream 400 about the client's own request (rule 1.5).
  */
 export class ApiError extends Error {
   readonly code: ErrorCode;

@@ -1,6 +1,6 @@
 /**
- * Runs `work` over all items, begun in item order, at most `most` at a time: whoever is done takes the next one.
- * The promises stand in item order and none of them rejects unseen.
+ * Runs `work` on all items in order, at most `most` at a time. Returns a promise for each item, in item order; none of them
+ * causes an unhandled rejection.
  */
 export function atMost<Item, Result>(
   most: number,
@@ -9,7 +9,7 @@ export function atMost<Item, Result>(
 ): readonly Promise<Result>[] {
   const jobs = items.map((item) => ({ item, ...Promise.withResolvers<Result>() }));
   const queue = jobs.values();
-  /** What `work` throws at once is its item's failure too. */
+  /** Makes a synchronous throw of `work` a rejection. */
   const begin = async (item: Item) => work(item);
   const takeTurns = async () => {
     for (const { item, promise, resolve } of queue) {

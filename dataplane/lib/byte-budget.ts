@@ -1,17 +1,18 @@
 /**
- * The bytes of requests' bodies, of the pages that models open and of answers that wait to be stored, as this process holds them, counted in all and for each
- * organization (rule 7.2). Whoever has a quarter of them gets no more while more than half is in use, so that one organization
- * never keeps the others from theirs. Live requests are refused at once, and pages are not opened; batch items wait for room.
+ * Counts the bytes that this process holds for request bodies, opened pages and answers waiting to be stored, in total and
+ * by organization (rule 7.2). While more than half of the budget is in use, an organization that has a quarter of it gets no
+ * more, so that one organization cannot crowd out the others. Without room, live requests are refused at once and pages are
+ * not opened; batch items wait.
  */
 import { ApiError } from "./api-error.ts";
 
-/** Organizations that hold nothing are forgotten when so many are known. */
+/** Number of known organizations from which on those that hold nothing are dropped. */
 const MOST_KNOWN = 10_000;
 
 /** Who had no room left: the organization, or the whole process. */
 export type Exhausted = "organization" | "process";
 
-/** Is told of every change, for metrics; of refusals only where a request gets them. */
+/** Receives every change for metrics, and refusals that a request was answered with. */
 export interface BudgetWatcher {
   used(bytes: number): void;
   refused(by: Exhausted): void;
@@ -25,19 +26,19 @@ interface Share {
 /** Bytes of one body or page. Ends with `release`, which may be called more than once. */
 export interface ByteLease {
   readonly bytes: number;
-  /** Counts so many more, which are there already or about to be. @throws ApiError 429 or 503 without room for them. */
+  /** Adds bytes that are in memory or about to be. @throws ApiError 429 or 503 without room for them. */
   take(bytes: number): void;
-  /** Counts so many more that are there already, whatever room there is. */
+  /** Adds bytes that are in memory already, even without room. */
   count(bytes: number): void;
-  /** Counts exactly so many from now on. @throws ApiError as `take`, when they are more than before. */
+  /** Sets the lease to exactly `bytes`. @throws ApiError as `take` when it grows. */
   hold(bytes: number): void;
-  /** Whether there would be room now for so many that were only announced. @throws ApiError as `take` */
+  /** Checks that there is room for announced bytes (content-length) without taking them. @throws ApiError as `take` */
   expect(bytes: number): void;
-  /** Gives all of them back. */
+  /** Returns all bytes to the budget. */
   release(): void;
 }
 
-/** What a lease is for: a request that somebody waits for, work that nobody waits for, or a page that a model opens. */
+/** Purpose of a lease: a live request, patient work (nobody waits for it), or a page that a model opens. */
 type LeaseKind = "live" | "patient" | "page";
 
 interface Patient {
@@ -53,7 +54,7 @@ export class ByteBudget {
   /** Entries stay when they are empty: a Map whose entries come and go with each request leaves garbage (roster.ts). */
   readonly #shares = new Map<string, Share>();
   readonly #line: Patient[] = [];
-  /** Leases of patient work, which nobody waits for: those that hold something. */
+  /** Number of leases of patient work that hold bytes. */
   #patient = 0;
 
   /** `total` in bytes. */
@@ -72,15 +73,15 @@ export class ByteBudget {
     return new Lease(this, organizationId, "live");
   }
 
-  /** The same for a page: without room its tool fails, not the request. */
+  /** A lease for a page: without room the tool call fails, not the request. */
   pageLease(organizationId: string): ByteLease {
     return new Lease(this, organizationId, "page");
   }
 
   /**
-   * For patient work, which nobody waits for: resolves, in the order of asking, once at most half of the budget is in use with
-   * it. Where no such work holds anything it gets its bytes at once, and so never stands still behind live requests.
-   * Who has its lease must not wait for more: what it takes then is judged the same, and refused with 503.
+   * A lease for patient work (nobody waits for it). Resolves in the order of the calls, once at most half of the budget would
+   * be in use with it; at once while no other patient work holds bytes, so that live requests never block it for ever.
+   * The holder must not wait for more room while it has the lease: further bytes are taken or refused with 503.
    */
   whenRoom(organizationId: string, bytes: number): Promise<ByteLease> {
     return new Promise((admitted) => {
@@ -89,7 +90,7 @@ export class ByteBudget {
     });
   }
 
-  // What a lease asks of its budget.
+  // Called by leases.
 
   shareOf(organizationId: string): Share {
     const known = this.#shares.get(organizationId);
@@ -101,15 +102,15 @@ export class ByteBudget {
     return share;
   }
 
-  /** Who has no room for `more` of a lease that holds `held`; null: there is room. */
+  /** Whose share is used up when a lease of `held` bytes grows by `more`; null: there is room. */
   exhausted(share: Share, held: number, more: number): Exhausted | null {
-    // One body always fits into an idle process.
+    // A lease that is alone in the process always fits.
     if (this.#used === held) return null;
     if (this.#used + more > this.total) return "process";
     return this.#used > this.total / 2 && share.bytes >= this.total / 4 ? "organization" : null;
   }
 
-  /** A request is refused for it. */
+  /** Reports to the watcher that a request is refused. */
   tellRefused(by: Exhausted): void {
     this.#watcher?.refused(by);
   }
@@ -127,7 +128,7 @@ export class ByteBudget {
     if (difference < 0) this.#admit();
   }
 
-  /** So many leases more of patient work hold something. */
+  /** Changes the number of leases of patient work that hold bytes. */
   patient(difference: 1 | -1): void {
     this.#patient += difference;
   }
@@ -192,7 +193,7 @@ class Lease implements ByteLease {
     this.#giveBack(this.#bytes);
   }
 
-  /** Asked for anew each time: the budget forgets who holds nothing. */
+  /** Looked up each time, because the budget drops the shares of organizations that hold nothing. */
   get #share(): Share {
     return this.#budget.shareOf(this.#organizationId);
   }

@@ -1,7 +1,6 @@
 /**
- * Whether whoever asked has left. Most requests need neither an AbortSignal nor its lists of listeners, which cost
- * each of them a microsecond: there is one listener here, whoever waits at the moment, and a signal for those who
- * ask for one.
+ * Tells whether the caller of a request has left. Most requests need no AbortSignal, which with its listeners costs each a
+ * microsecond: here there is at most one listener, and an AbortSignal is made only when somebody asks for it.
  */
 export class Cancellation {
   #aborted = false;
@@ -28,12 +27,12 @@ export class Cancellation {
     return this.#controller.signal;
   }
 
-  /** Calls `listener`, and no earlier one, when it comes to that. */
+  /** Calls `listener` at the cancellation; it replaces the previous listener. */
   listen(listener: () => void): void {
     this.#listener = listener;
   }
 
-  /** Does not call this listener any more. */
+  /** Removes this listener if it is the current one. */
   forget(listener: () => void): void {
     if (this.#listener === listener) this.#listener = null;
   }

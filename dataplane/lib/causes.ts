@@ -1,9 +1,9 @@
-/** What stands behind an error. */
+/** Causes and codes of errors. */
 
-/** More than any library here puts behind one error; an error may be its own cause. */
+/** Bound of a chain of causes: an error may be its own cause. Libraries make far shorter ones. */
 const MOST_CAUSES = 32;
 
-/** The error, the error that caused it, and so on to the first one; none for what is no error. */
+/** The error, its cause, and so on to the first one; empty when `error` is not an Error. */
 export function causesOf(error: unknown): readonly Error[] {
   const causes: Error[] = [];
   for (let cause = error; cause instanceof Error && causes.length < MOST_CAUSES; cause = cause.cause)

@@ -6,7 +6,7 @@ export interface Clock {
 
 export const systemClock: Clock = { now: () => Date.now() };
 
-/** For ages alone: milliseconds since the process began, whatever steps the machine's clock takes (rule 12.8). */
+/** A monotonic clock for ages: milliseconds since the process began, unaffected by steps of the machine's clock (rule 12.8). */
 export const steadyClock: Clock = { now: () => performance.now() };
 
 export const HOUR_MS = 3_600_000;

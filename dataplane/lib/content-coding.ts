@@ -1,4 +1,4 @@
-/** The content codings that are undone as a body streams by (RFC 9110 §8.4.1), of requests, of upstreams' answers and of pages. */
+/** Streaming decoders of content codings (RFC 9110 §8.4.1) for request bodies, upstream answers and pages. */
 import { Transform, type TransformCallback } from "node:stream";
 import {
   constants,
@@ -10,14 +10,14 @@ import {
 } from "node:zlib";
 import { bodyLimits } from "./body-limits.ts";
 
-/** What a decoder gives out at once: each piece costs a turn of the event loop. */
+/** Size of a decoder's output chunks: each costs a turn of the event loop. */
 const chunkSize = 64 * 1024;
-/** A decoder keeps as much of what it gave out as the sender's window is large: not more than the largest JSON body. */
+/** Largest zstd window: a decoder keeps that much of its output, and no window need exceed the largest JSON body. */
 const ZSTD_WINDOW_LOG = Math.ceil(Math.log2(bodyLimits.bytes));
 
-/** How zlib's form begins: the low half of its first byte is the method (RFC 1950 §2.2). No coder's bare form does. */
+/** Low half of the first byte of a zlib stream: the method (RFC 1950 §2.2). No encoder's raw deflate stream begins so. */
 const ZLIB_METHOD = 8;
-/** Codings that one answer may have, one over the other; no known server uses more. */
+/** Most codings applied to one answer; no known server uses more. */
 const MAX_CODINGS = 2;
 
 const gzip = (): Transform => createGunzip({ chunkSize });
@@ -34,42 +34,42 @@ const decoders = {
 
 export type ContentCoding = keyof typeof decoders;
 
-/** Those that a request's body may have (dialects.md §A3). */
+/** Codings of request bodies (dialects.md §A3). */
 export const requestCodings: readonly ContentCoding[] = ["gzip", "x-gzip", "zstd"];
-/** Those of answers; an upstream may send one although it was asked not to (rule 1.2). */
+/** Codings of answers; an upstream may use one although it was asked not to (rule 1.2). */
 const answerCodings = Object.keys(decoders) as readonly ContentCoding[];
 
-/** The coding that a `content-encoding` names in whatever case; undefined where it is not one of `known`. */
+/** The coding that a `content-encoding` names, case-insensitively; undefined when it is not one of `known`. */
 export const codingNamed = (name: string, known: readonly ContentCoding[]): ContentCoding | undefined =>
   known.find((one) => one === name.trim().toLowerCase());
 
-/** Undoes a coding. `zstdWindowLog`: the largest window that a zstd decoder makes room for, as a power of two. */
+/** Makes the decoder of a coding. `zstdWindowLog`: log2 of the largest window that a zstd decoder accepts. */
 export const decoderOf = (coding: ContentCoding, zstdWindowLog = ZSTD_WINDOW_LOG): Transform =>
   decoders[coding](zstdWindowLog);
 
-/** What the `content-encoding` of an answer lists, in the order of undoing; null when not all are known, or too many. */
+/** The codings in an answer's `content-encoding`, in decoding order; null when one is unknown or there are too many. */
 export function listedCodings(listed: string): readonly ContentCoding[] | null {
   const names = listed.split(",").filter((name) => !/^\s*(?:identity\s*)?$/i.test(name));
   const codings = names.flatMap((name) => codingNamed(name, answerCodings) ?? []);
   return names.length > MAX_CODINGS || codings.length < names.length ? null : codings.reverse();
 }
 
-/** Undoes what the `content-encoding` of an upstream's answer lists; null for none, or none that is known. */
+/** Makes the decoder for an upstream answer's `content-encoding`; null when it lists no coding or an unknown one. */
 export function answerDecoder(listed: string): Transform | null {
   const [last, first] = (listedCodings(listed) ?? []).map((coding) => decoderOf(coding));
   if (!last) return null;
   return first ? new DecoderChain(() => [last, first]) : last;
 }
 
-/** `deflate` means zlib's form (RFC 9110 §8.4.1.2), but servers send the bare one too: the first byte tells. */
+/** `deflate` means the zlib format (RFC 9110 §8.4.1.2), but some servers send raw deflate: the first byte tells which. */
 const inflate = (): Transform =>
   new DecoderChain(([byte = 0]) => [
     (byte & 0x0f) === ZLIB_METHOD ? createInflate({ chunkSize }) : createInflateRaw({ chunkSize }),
   ]);
 
 /**
- * Decoders, one behind the other, that are made when the first bytes are there. Node's `compose` would lose the error of one
- * that ends too early.
+ * A chain of decoders that is made when the first bytes arrive. Node's `compose` would lose the error of a decoder that ends
+ * too early.
  */
 class DecoderChain extends Transform {
   readonly #open: (bytes: Buffer) => readonly Transform[];
@@ -88,7 +88,7 @@ class DecoderChain extends Transform {
 
   override _flush(done: TransformCallback): void {
     const end = this.#stages.at(-1);
-    // zlib may have ended before the sender did: where bytes stand behind its text.
+    // zlib may have ended already: then bytes followed the end of the compressed data.
     if (end === undefined || end.readableEnded) return done();
     end.once("end", done);
     this.#stages[0]?.end();

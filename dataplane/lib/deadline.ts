@@ -4,8 +4,8 @@ import type { Shutdown, ShutdownListener } from "./shutdown.ts";
 type DeadlineFault = "deadline" | "shutdown";
 
 /**
- * The one time limit of a whole request, shared by everything that works on it. One timer, and one listener at a
- * time: whatever waits at the moment.
+ * The time limit of a whole request, shared by everything that works on it. It has one timer and at most one listener: the
+ * work that is waiting at the moment.
  */
 export class Deadline {
   readonly #at: number;
@@ -38,12 +38,12 @@ export class Deadline {
     return this.expired ? 0 : Math.max(0, this.#at - performance.now());
   }
 
-  /** Calls `listener` (and no earlier one) when the time is up; null: nobody. */
+  /** Calls `listener` when the time is up; it replaces the previous listener. null removes it. */
   listen(listener: ((fault: DeadlineFault) => void) | null): void {
     this.#listener = listener;
   }
 
-  /** Nobody will be told any more. */
+  /** Stops the timer; no listener is called any more. */
   dispose(): void {
     clearTimeout(this.#timer);
     this.#forgetShutdown();

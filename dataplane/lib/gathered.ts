@@ -1,21 +1,20 @@
 import { setImmediate } from "node:timers/promises";
 
 /**
- * Questions of one turn of the event loop that are asked together: one statement in place of one for each of those who ask
- * at the same time.
+ * Batches the questions of one turn of the event loop: one statement instead of one for each caller.
  */
 export class Gathered<Question, Answer> {
   readonly #ask: (questions: readonly Question[]) => Promise<Answer>;
   readonly #most: number;
   #open: { readonly questions: Question[]; readonly answer: Promise<Answer> } | null = null;
 
-  /** @param most questions that are asked at once. */
+  /** @param most questions in one batch. */
   constructor(ask: (questions: readonly Question[]) => Promise<Answer>, most: number) {
     this.#ask = ask;
     this.#most = most;
   }
 
-  /** @returns the answer to all that were asked together. @throws whatever asking throws. */
+  /** @returns the answer to the whole batch that the question is in. @throws what `ask` throws. */
   ask(question: Question): Promise<Answer> {
     if (this.#open === null || this.#open.questions.length >= this.#most) {
       const questions: Question[] = [];

@@ -1,6 +1,6 @@
 /**
- * The work's outcome, for whoever cannot wait for ever; the work itself goes on, unseen.
- * @throws what `late` makes once `ms` are over.
+ * Awaits the work for at most `ms`. After that the work goes on, and its outcome is ignored.
+ * @throws the error that `late` makes when the time is up.
  */
 export async function inTime<Value>(ms: number, work: Promise<Value>, late: () => Error): Promise<Value> {
   const { promise, reject } = Promise.withResolvers<never>();

@@ -3,7 +3,7 @@ import { isBlank } from "./json-bytes.ts";
 import { JsonPiece } from "./json-piece.ts";
 import { JsonFault, JsonReader, type JsonFaultKind, type Member } from "./json-reader.ts";
 
-/** Longer strings are not decoded: no envelope has them. Bytes as they are written, without the quotes. */
+/** Longer strings are not decoded, as no envelope has them. In bytes of the JSON text, without the quotes. */
 export const MAX_FIELD_BYTES = 64 * 1024;
 
 export interface JsonField extends Member {
@@ -13,7 +13,7 @@ export interface JsonField extends Member {
   readonly model: string | undefined;
 }
 
-/** What was found; plain data. `fault`: why it is no JSON within the limits. */
+/** The fields found, as plain data. `fault`: why the text is not JSON within the limits. */
 export interface FieldsRead {
   readonly isBlank: boolean;
   readonly isObject: boolean;
@@ -52,7 +52,7 @@ export function readJsonFields(bytes: Buffer, names: readonly string[]): FieldsR
   }
 }
 
-/** The string ahead; undefined where it is something else, or longer than what is decoded. */
+/** The string ahead; undefined when the value is no string or is too long. */
 function shortString(reader: JsonReader): string | undefined {
   if (reader.kind() !== "string") return undefined;
   const start = reader.position;
@@ -61,7 +61,7 @@ function shortString(reader: JsonReader): string | undefined {
   return JSON.parse(reader.bytes.toString("utf8", start, reader.position)) as string;
 }
 
-/** Reads an object that is a text of its own, such as a batch's request: where it ends, and which model it names. */
+/** Reads an object that is a JSON text of its own, such as a batch's request: where it ends, and which model it names. */
 function readText(
   bytes: Buffer,
   start: number,
@@ -81,8 +81,7 @@ function readText(
 }
 
 /**
- * Where such an object ends: its depth counts from itself, and that it has more of anything than a text may have is told by
- * whoever reads it.
+ * Where such an object ends. Its depth is counted from itself; whether it exceeds a limit is judged when it is read itself.
  */
 function afterText(bytes: Buffer, start: number): number {
   const reader = new JsonReader(bytes);

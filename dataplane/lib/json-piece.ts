@@ -1,19 +1,19 @@
 import { GatheredPieces } from "./small-pieces.ts";
 import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from "./json-bytes.ts";
 
-/** One JSON value on its way in: where it ends, judged by quotes and brackets alone. */
+/** Gathers one JSON value from chunks and finds its end, by quotes and brackets alone. */
 export class JsonPiece {
   complete = false;
   length = 0;
-  /** They come as the network cuts them, which may be byte by byte. */
+  /** Chunks as the network cut them, which may be byte by byte. */
   readonly #parts = new GatheredPieces();
   #depth = 0;
   #inString = false;
   #escaped = false;
-  /** A number or a word: it ends before the next delimiter. */
+  /** The value is a number or a literal, which ends before the next delimiter. */
   #scalar = false;
 
-  /** Takes what belongs to the value; returns the index of the first byte that does not. */
+  /** Adds the bytes that belong to the value; returns the index of the first byte that does not. */
   push(chunk: Buffer, from: number): number {
     let at = from;
     while (at < chunk.length && !this.complete) {
@@ -40,9 +40,9 @@ export class JsonPiece {
     return at;
   }
 
-  /** The same inside a string, most of what large bodies are: up to its end. */
+  /** `push` inside a string, which is most of a large body: goes to the string's end. */
   #pushString(chunk: Buffer, from: number): number {
-    // Each is asked for with every byte.
+    // Local copies: both are compared with every byte.
     const [quote, backslash] = [QUOTE, BACKSLASH];
     let escaped = this.#escaped;
     let at = from;

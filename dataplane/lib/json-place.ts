@@ -1,8 +1,8 @@
-/** Names the place of a byte in a JSON text by its path, for errors: only then is it looked for. */
+/** Finds the path to a byte of a JSON text. Used for errors only. */
 import type { PathStep } from "./field-path.ts";
 import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from "./json-bytes.ts";
 
-/** More of a path helps nobody; keys may be long. */
+/** Bounds of a shown path: steps, and characters of a key. */
 const MAX_STEPS = 20;
 const MAX_KEY = 60;
 
@@ -11,7 +11,7 @@ const MAX_KEY = 60;
  * `position` must be the beginning of valid JSON.
  */
 export function placeOf(bytes: Buffer, position: number): PathStep[] {
-  /** For each open array the index of its item at hand, for each open object where its last key begins and ends. */
+  /** For each open array the index of its current item, for each open object where its last key begins and ends. */
   const open: (number | { start: number; end: number } | null)[] = [];
   let keyAhead = false;
   for (let at = 0; at < position; at += 1) {

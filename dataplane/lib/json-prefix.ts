@@ -1,13 +1,13 @@
 /**
- * The beginning of a JSON text, as a JSON text: the string that was cut is closed, and so is all that stands around it; a
- * key without its value and a number or word that may go on are left out. Of what is no JSON comes none either.
+ * Completes a JSON text that was cut off: closes the open string, objects and arrays, and drops a key without a value and a
+ * number or literal that may be incomplete. A text that is not JSON does not become JSON.
  */
 export function closedJson(begun: string): string {
-  /** What closes the objects and arrays that are open, the outermost first. */
+  /** Closing brackets of the open objects and arrays, the outermost first. */
   const open: string[] = [];
-  /** So much of the text is whole values and what stands around them. */
+  /** Length of the text up to its last whole value. */
   let safe = 0;
-  /** The last character outside of strings that was no white space. */
+  /** The last character outside strings that is not white space. */
   let before = "";
   for (let at = 0; at < begun.length; at += 1) {
     const character = begun.charAt(at);

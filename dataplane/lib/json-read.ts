@@ -36,7 +36,7 @@ export function readJsonObject(body: Buffer): JsonObjectRead {
 export const emptyBody = (): ApiError =>
   new ApiError("invalid_request", "The request body is empty; a JSON object is needed.");
 
-/** The 400 for a body that is no JSON, or none within the limits. `style`: that of the path it names. */
+/** The 400 for a body that is not JSON or exceeds a limit. `style`: the style of the path in its message. */
 export function unreadable(bytes: Buffer, fault: JsonFault, style: "messages" | "openai"): ApiError {
   if (fault.kind === "syntax") return invalidJson(bytes, fault);
   if (fault.kind !== "depth" && fault.kind !== "keys")
@@ -46,7 +46,7 @@ export function unreadable(bytes: Buffer, fault: JsonFault, style: "messages" | 
   return new ApiError("invalid_value", message, { ...(param !== "" && { param }), cause: fault });
 }
 
-/** The 400 for a syntax fault, naming the place as editors do. */
+/** The 400 for a syntax fault; it names line and column. */
 function invalidJson(bytes: Buffer, fault: JsonFault): ApiError {
   const before = bytes.subarray(0, fault.position);
   const lineStart = before.lastIndexOf(0x0a) + 1;

@@ -1,6 +1,6 @@
 /**
  * Reads JSON in place: one pass over the bytes validates the text as strictly as JSON.parse does and tells where the
- * few values of interest stand. What is done with their places: json-splice.ts.
+ * few values of interest stand. json-splice.ts edits the text at their places.
  *
  * Stricter than JSON.parse in four ways: the depth and the members of one object are bounded, an object that is
  * *read* (not skipped) may not name a member twice (which of the two counts would depend on the reader), and input
@@ -69,7 +69,7 @@ const isHex = (byte: number | undefined) =>
 const escapable = new Set(Buffer.from('"\\/bfnrt'));
 /** From this length on strings are skipped a word at a time. */
 const WORD_SKIP_FROM = 64;
-/** For each open level of a value that is being skipped: 0 an array, else the members of the object so far. Skipping calls nobody. */
+/** While a value is skipped, for each open level: 0 for an array, else the number of the object's members so far. Shared, as skipping calls no other code. */
 const openMembers = new Int32Array(MAX_JSON_DEPTH + 1);
 /** Objects with more members than this find duplicates with a Set. */
 const FEW_MEMBERS = 16;
@@ -85,7 +85,7 @@ export class JsonReader {
   /** Objects and arrays met so far. */
   containers = 0;
   #depth = 0;
-  /** Whether the string that was skipped last holds a backslash. */
+  /** Whether the last skipped string holds a backslash. */
   #escaped = false;
   /** Little-endian words of the aligned part of `bytes`, made when the first long string is met. */
   #words: Int32Array | null = null;
@@ -133,8 +133,8 @@ export class JsonReader {
   }
 
   /**
-   * Validates the value ahead and goes past it. Without recursion and with its state in local variables: this is
-   * where nearly all of a large body's time goes.
+   * Validates the value ahead and skips it. It does not recurse and keeps its state in local variables, because a large body
+   * spends nearly all of its time here.
    */
   skip(): void {
     const { bytes } = this;
@@ -183,8 +183,8 @@ export class JsonReader {
   }
 
   /**
-   * Reads the object ahead. `visit` is called with the cursor at each member's value and may read it; what it
-   * leaves is skipped.
+   * Reads the object ahead. `visit` is called with the cursor at each member's value and may read it; a value that it does
+   * not read is skipped.
    */
   object(visit: (key: string, keyStart: number) => void): void {
     this.#enter(OPEN_OBJECT);
@@ -304,7 +304,7 @@ export class JsonReader {
     return value;
   }
 
-  /** The value ahead, decoded whole: for small values only. */
+  /** Parses the value ahead; for small values only. */
   value(): unknown {
     this.#space();
     const start = this.position;
@@ -339,7 +339,7 @@ export class JsonReader {
       : bytes.toString("utf8", start + 1, end - 1);
   }
 
-  /** Goes past a member's name and colon, to its value. */
+  /** Skips a member's name and colon; returns where its value begins. */
   #afterName(at: number): number {
     if (this.bytes[at] !== QUOTE) throw this.#unexpected(at);
     const colon = this.#afterSpace(this.#afterString(at));
@@ -383,8 +383,8 @@ export class JsonReader {
   }
 
   /**
-   * Goes past four bytes at a time as long as none of them is a quote, a backslash or a control character: most
-   * of a large body is one long string (base64, a document), and this is three times as fast as byte by byte.
+   * Skips four bytes at a time while none of them is a quote, a backslash or a control character: most of a large body is one
+   * long string (base64, a document), and this is three times as fast as byte by byte.
    */
   #skipPlainWords(from: number): number {
     if (this.#words === null) {
@@ -408,7 +408,7 @@ export class JsonReader {
       if ((alarm & 0x80808080) !== 0) break;
     }
     if (index === first) return from;
-    // The bytes before the first whole word have not been looked at.
+    // The bytes before the first whole word are still to be checked.
     const aligned = this.#firstWordAt + (first << 2);
     for (let at = from; at < aligned; at += 1) {
       const byte = this.bytes[at] as number;
@@ -500,7 +500,7 @@ export class JsonReader {
   }
 }
 
-/** As much of a key is repeated to whoever wrote it. Characters. */
+/** Characters of a key that an error message repeats. */
 const SHOWN_KEY = 100;
 
 const duplicateKey = (key: string, at: number) =>
@@ -509,11 +509,11 @@ const tooManyKeys = (at: number) =>
   new JsonFault("keys", `More than ${bodyLimits.keys} keys in one object`, at);
 const tooDeep = (at: number) => new JsonFault("depth", `Nested more than ${MAX_JSON_DEPTH} levels deep`, at);
 
-/** Short texts met before, by a hash of their bytes: the same few dozen keys, roles and models stand in every body. */
+/** Cache of short strings by a hash of their bytes: the same few dozen keys, roles and models stand in every body. */
 const textSlots: (string | undefined)[] = Array.from({ length: 1024 });
 const MAX_KNOWN_TEXT = 32;
 
-/** The text of some bytes; ASCII texts that were met before are not decoded again. */
+/** Decodes a short text; ASCII texts come from the cache when they are there. */
 function knownText(bytes: Buffer, start: number, end: number, hash: number): string {
   const length = end - start;
   const slot = hash & (textSlots.length - 1);
@@ -524,7 +524,7 @@ function knownText(bytes: Buffer, start: number, end: number, hash: number): str
     if (same === length) return known;
   }
   const text = bytes.toString("utf8", start, end);
-  // Beyond ASCII bytes are not characters; such texts are decoded each time.
+  // Only ASCII texts are kept: in others the bytes are not the characters.
   if (text.length === length) textSlots[slot] = text;
   return text;
 }

@@ -1,10 +1,10 @@
-/** JSON of megabytes, written while others have their turns. Pure but for the turns. */
+/** Writes JSON of megabytes in slices, so that other requests are served in between. */
 import { Slices } from "./slices.ts";
 
-/** Text becomes bytes in pieces of about so many characters. */
+/** Characters that are encoded at once, roughly. */
 const PIECE = 64 * 1024;
 
-/** A list whose entries are made as they are written, anew each time, so that they are never there all at once. */
+/** A list whose entries are made while it is iterated, each time anew, so that they are never in memory all at once. */
 export class LazyList<Entry> implements Iterable<Entry> {
   readonly #make: () => Iterable<Entry>;
 
@@ -12,7 +12,7 @@ export class LazyList<Entry> implements Iterable<Entry> {
     this.#make = make;
   }
 
-  /** Of what each of these becomes. */
+  /** The concatenation of `each(one)` over a list. */
   static of<From, Entry>(list: Iterable<From>, each: (one: From) => readonly Entry[]): LazyList<Entry> {
     return new LazyList(function* () {
       for (const one of list) yield* each(one);
@@ -29,8 +29,8 @@ export class LazyList<Entry> implements Iterable<Entry> {
 }
 
 /**
- * As `JSON.stringify`, in UTF-8, piece by piece. Lists are written entry by entry, and objects that hold lists field by field; none
- * has a `toJSON` of another meaning.
+ * `JSON.stringify` as UTF-8 in pieces. Lists are written entry by entry, and objects that hold lists field by field; these
+ * must not define `toJSON`.
  */
 export async function* jsonInSlices(value: object, sliceMs: number): AsyncGenerator<Buffer> {
   const slices = new Slices(sliceMs);

@@ -11,9 +11,8 @@ export interface Edit extends Span {
 }
 
 /**
- * `bytes` with all edits applied; every other byte is as it was. Edits may come in any order, those at one
- * position are applied in the order given. They must not overlap, save that what lies wholly inside of what another
- * one removes goes with it.
+ * Returns `bytes` with all edits applied; every other byte is unchanged. Edits may come in any order; those at one position
+ * are applied in the order given. They must not overlap, except that an edit wholly inside a removed span is dropped.
  */
 export function splice(bytes: Buffer, edits: readonly Edit[]): Buffer {
   if (edits.length === 0) return bytes;
@@ -44,7 +43,7 @@ export function splice(bytes: Buffer, edits: readonly Edit[]): Buffer {
   return result;
 }
 
-/** Puts `value` (JSON text) in the place of a value. */
+/** Replaces a value by `value` (JSON text). */
 export const replaceValue = ({ start, end }: Span, value: string): Edit => ({ start, end, text: value });
 
 /**

@@ -1,4 +1,4 @@
-/** How much memory this process may use: its control groups' limits, else what the machine has. */
+/** The memory limit of this process: that of its control groups, or else the machine's memory. */
 
 /** The text of a file; null when there is none. */
 export type ReadText = (path: string) => string | null;
@@ -6,9 +6,8 @@ export type ReadText = (path: string) => string | null;
 const ROOT = "/sys/fs/cgroup";
 
 /**
- * In bytes: the least of the limits of the process' control group and of those around it (cgroup v2 and v1), and of
- * `systemBytes`. A group's files may be those of a container's own view of it, where its path leads nowhere: then they
- * stand at the root.
+ * The least limit, in bytes, of the process' control group, its parents (cgroup v2 and v1) and `systemBytes`. In a container
+ * the group's path may not exist in the mounted view; then its files are at the root.
  */
 export function memoryLimit(read: ReadText, systemBytes: number): number {
   const groups = (read("/proc/self/cgroup") ?? "").split("\n").map((line) => line.split(":"));

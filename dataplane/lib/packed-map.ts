@@ -1,6 +1,6 @@
 /**
- * Texts by key, packed into three arrays that pass between threads without being copied or walked: a map of a
- * hundred thousand strings would hold up whoever receives it. Keys are kept as the first 16 bytes of their SHA-256.
+ * A map of texts packed into three arrays, which are transferred between threads without a copy: cloning a map of a hundred
+ * thousand strings would block the receiving thread. A key is stored as the first 16 bytes of its SHA-256.
  */
 import { createHash } from "node:crypto";
 
@@ -16,7 +16,7 @@ export interface Packed {
 
 const hashOf = (key: string): Buffer => createHash("sha256").update(key).digest().subarray(0, HASH_BYTES);
 
-/** Of several entries with one key the first counts. */
+/** Packs entries; of several with one key the first counts. */
 export function pack(entries: Iterable<readonly [key: string, value: string]>): Packed {
   const values = new Map<string, string>();
   for (const [key, value] of entries) if (!values.has(key)) values.set(key, value);
@@ -57,7 +57,7 @@ export function packedValue({ hashes, offsets, values }: Packed, key: string): s
   return undefined;
 }
 
-/** What `pack` made, for a message between threads. */
+/** The buffers of a packed map, for the transfer list of a message. */
 export const packedBuffers = ({ hashes, offsets, values }: Packed): ArrayBuffer[] => [
   hashes.buffer,
   offsets.buffer,

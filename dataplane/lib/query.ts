@@ -4,12 +4,12 @@
  */
 import { ApiError } from "./api-error.ts";
 
-/** A parameter that was given several times is a list. */
+/** Parameters by name; one that is given several times is a list. */
 type Query = Readonly<Record<string, unknown>>;
 
-/** Of names that nothing here knows, in the message that refuses one. */
+/** Characters of an unknown parameter's name in the message that refuses it. */
 const MOST_CHARACTERS = 100;
-/** The SDKs put it on every request of theirs; it says nothing (dialects.md §A3). */
+/** Ignored: the SDKs send it with every request (dialects.md §A3). */
 const TOLERATED = ["beta"];
 
 const plain = (name: string): string => name.replace(/\[\d*\]$/, "");
@@ -19,8 +19,8 @@ export const namesOfList = (query: Query, name: string): readonly string[] =>
   Object.keys(query).filter((given) => plain(given) === name && query[given] !== undefined);
 
 /**
- * Refuses what would be left out unseen: a filter that is none here would be answered with everything.
- * @param lists those of the parameters that are lists.
+ * Refuses unknown parameters: an unknown filter that is silently ignored would return everything.
+ * @param lists names of list parameters.
  * @throws ApiError 400 naming the parameter.
  */
 export function requireKnownNames(
@@ -37,7 +37,7 @@ export function requireKnownNames(
   throw invalidParameter(name, `${name} is no filter or other parameter here. Known are ${known}.`);
 }
 
-/** A parameter that is given once; null when it is not there. @throws ApiError 400 when it is there twice, or empty. */
+/** Reads a parameter; null when it is absent. @throws ApiError 400 when it is given twice or is empty. */
 export function readGiven(query: Query, name: string): string | null {
   const value = query[name];
   if (value === undefined) return null;
@@ -45,7 +45,7 @@ export function readGiven(query: Query, name: string): string | null {
   throw invalidParameter(name, `${name} must be given once and not be empty.`);
 }
 
-/** A whole number from `least` to `most`; null when it is not there. @throws ApiError 400 */
+/** Reads an integer from `least` to `most`; null when the parameter is absent. @throws ApiError 400 */
 export function readInteger(query: Query, name: string, least: number, most: number): number | null {
   const text = readGiven(query, name);
   if (text === null) return null;
@@ -55,6 +55,6 @@ export function readInteger(query: Query, name: string, least: number, most: num
   throw invalidParameter(name, `${name} must be an integer ${range}.`);
 }
 
-/** The 400 for a parameter that cannot be read, or asks for what cannot be. */
+/** The 400 for a parameter with an invalid value. */
 export const invalidParameter = (param: string, message: string) =>
   new ApiError("invalid_value", message, { param });

@@ -1,6 +1,6 @@
 import type { Logger } from "pino";
 
-/** One thing done again and again, never twice at the same time; a failure is logged, and waits a little longer. */
+/** Repeats a task, never two runs at the same time. After a failure, which is logged, the next run waits a little longer. */
 export class Recurring {
   readonly #log: Logger;
   readonly #name: string;
@@ -41,7 +41,7 @@ export class Recurring {
       this.#failures = 0;
     } catch (error) {
       this.#failures += 1;
-      // A store that is away is away for every round: said at first and then now and again.
+      // While a store is down every run fails: only the first failure and every 50th are logged.
       if (this.#failures === 1 || this.#failures % 50 === 0) {
         this.#log.warn({ err: error, task: this.#name, failures: this.#failures }, "a recurring task failed");
       }

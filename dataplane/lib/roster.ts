@@ -1,13 +1,12 @@
-/** A member of a roster. `seat` is its place there; -1: it is in none. */
+/** A member of a roster. `seat` is its index there; -1: it is in no roster. */
 export interface Seated {
   seat: number;
 }
 
 /**
- * Who is here now, where all come and go within a moment. A Map or Set would do, but V8's leave a pointer from each
- * table they have outgrown to the next one. Once one of these is old, the collector of the young generation takes all
- * later ones, and whatever stood in them, for alive: a third of all that the requests left behind was moved to the
- * old generation instead of being forgotten.
+ * A set of members that come and go quickly. V8's Map and Set keep a pointer from each table that they have outgrown to the
+ * next one. Once such a table is in the old generation, young collections treat all later tables and their entries as alive:
+ * a third of the garbage of requests was promoted to the old generation instead of being freed.
  */
 export class Roster<Member extends Seated> implements Iterable<Member> {
   readonly #members: Member[] = [];
@@ -25,7 +24,7 @@ export class Roster<Member extends Seated> implements Iterable<Member> {
     member.seat = this.#members.push(member) - 1;
   }
 
-  /** False: it was not here. */
+  /** @returns false when the member is not in the roster. */
   delete(member: Member): boolean {
     const { seat } = member;
     if (seat < 0) return false;

@@ -15,7 +15,7 @@ const IV_BYTES = 12;
 const TAG_BYTES = 16;
 const KEY_BYTES = 32;
 const KEY_ID_BYTES_MAX = 64;
-/** What an envelope may unpack to. A few hundred kB is the most that is ever sealed; a bomb stops here. */
+/** Largest content of an envelope once it is inflated. At most a few hundred kB are ever sealed; this stops a compression bomb. */
 const PLAIN_BYTES_MAX = 16 * 1024 * 1024;
 
 export interface SealKey {
@@ -48,7 +48,7 @@ export function parseSealKeys(text: string): readonly SealKey[] {
   return keys;
 }
 
-/** Seals for, and opens of, one organization. */
+/** Seals and opens envelopes of one organization. */
 export interface OrganizationSealer {
   seal(plain: string): string;
   /** Null when the text is damaged, foreign, sealed with an unknown key, or not an envelope at all. */
@@ -71,7 +71,7 @@ function headerOf(keyId: string): Buffer {
   return Buffer.concat([Buffer.from([VERSION, id.length]), id]);
 }
 
-/** The header and the organization, which its length keeps apart. */
+/** The authenticated data: header and organization id. The header states its own length, so the two cannot be confused. */
 const authenticated = (header: Buffer, organizationId: string): Buffer =>
   Buffer.concat([header, Buffer.from(organizationId, "utf8")]);
 
@@ -101,12 +101,12 @@ function open(sealed: string, organizationId: string, keys: ReadonlyMap<string, 
     const packed = Buffer.concat([decipher.update(envelope.subarray(textStart)), decipher.final()]);
     return inflateRawSync(packed, { maxOutputLength: PLAIN_BYTES_MAX }).toString("utf8");
   } catch {
-    // Not authentic, or more than it may unpack to.
+    // Not authentic, or larger than `PLAIN_BYTES_MAX`.
     return null;
   }
 }
 
-/** Whether a text begins as an envelope does, whoever's it is; its first 90 characters are enough. */
+/** Whether a text begins like an envelope of any organization; its first 90 characters are enough. */
 export function isEnvelope(text: string): boolean {
   if (!/^[A-Za-z0-9_-]{4,}/.test(text)) return false;
   const head = Buffer.from(text.slice(0, 90), "base64url");

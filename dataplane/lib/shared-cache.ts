@@ -1,21 +1,21 @@
 /**
- * A cache that several owners share. When it is full, the owner that has most in it gives up what of theirs was not used
- * for longest: so one owner's many push out nothing of those who have few, and one alone may fill it. What is large may
- * weigh as much as many others.
+ * An LRU cache shared by several owners. When it is full, the owner with the greatest weight loses its least recently used
+ * entry: an owner of many entries cannot evict those of others, and a single owner may fill the cache. Large entries may
+ * have a greater weight.
  */
 interface Entry<Value> {
   readonly key: string;
   value: Value;
   readonly owner: Owner<Value>;
   readonly weight: number;
-  /** Neighbours among the owner's, by last use. */
+  /** Neighbours in the owner's list, by last use. */
   older: Entry<Value> | null;
   newer: Entry<Value> | null;
 }
 
 interface Owner<Value> {
   readonly name: string;
-  /** What their entries weigh. */
+  /** Total weight of the owner's entries. */
   size: number;
   oldest: Entry<Value> | null;
   newest: Entry<Value> | null;
@@ -26,11 +26,11 @@ export class SharedCache<Value> {
   #weight = 0;
   readonly #entries = new Map<string, Entry<Value>>();
   readonly #owners = new Map<string, Owner<Value>>();
-  /** Owners by what their entries weigh, and the greatest such weight. */
+  /** Owners by total weight, and the greatest such weight. */
   readonly #bySize = new Map<number, Set<Owner<Value>>>();
   #most = 0;
 
-  /** @param max what all entries may weigh together. */
+  /** @param max total weight of all entries. */
   constructor(max: number) {
     this.#max = max;
   }
@@ -44,7 +44,7 @@ export class SharedCache<Value> {
     return this.#entries.has(key);
   }
 
-  /** Counts as a use. */
+  /** Returns a value and marks it as used. */
   get(key: string): Value | undefined {
     const entry = this.#entries.get(key);
     if (entry === undefined) return undefined;
@@ -55,7 +55,7 @@ export class SharedCache<Value> {
     return entry.value;
   }
 
-  /** @param weight a whole number from 1; what weighs more than all may is kept as if it did not. */
+  /** @param weight an integer from 1; a value heavier than `max` is kept as if it weighed `max`. */
   set(ownerName: string, key: string, value: Value, weight = 1): void {
     const known = this.#entries.get(key);
     if (known?.owner.name === ownerName && known.weight === weight) {

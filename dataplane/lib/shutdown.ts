@@ -1,11 +1,11 @@
 import { Roster, type Seated } from "./roster.ts";
 
-/** Who is to be told that the process ends. */
+/** Receives the end of the process. */
 export interface ShutdownListener extends Seated {
   readonly processEnds: () => void;
 }
 
-/** The end of this process, told to what is still under way when it waits for it no longer (rule 1.16). */
+/** Signals work in progress that the process no longer waits for it (rule 1.16). */
 export class Shutdown {
   #hasCome = false;
   readonly #listeners = new Roster<ShutdownListener>();
@@ -16,7 +16,7 @@ export class Shutdown {
 
   tell(): void {
     this.#hasCome = true;
-    // A copy: a listener that is told may have others forgotten.
+    // Iterates over a copy, because a listener may remove others.
     const listeners = [...this.#listeners];
     for (const listener of listeners) {
       this.forget(listener);

@@ -7,14 +7,14 @@ type Signal = (typeof SIGNALS)[number];
 let handler: (signal: Signal) => void = (signal) => process.exit(128 + constants.signals[signal]);
 
 /**
- * Until `handleSignals` they end the process with the exit code of their number. The kernel ends it for nobody who is the first
- * process of a container, as the image's is: it would be killed only after its whole grace period.
+ * Until `handleSignals` is called, the signals end the process with the exit code of their number. By default the kernel does
+ * not end process 1 of a container by a signal without a handler: it would be killed only after the whole grace period.
  */
 export function endAtSignals(): void {
   for (const signal of SIGNALS) process.on(signal, () => handler(signal));
 }
 
-/** From now on `handle` is called for them, in the place of the handler before. */
+/** Replaces the handler of the signals. */
 export function handleSignals(handle: (signal: Signal) => void): void {
   handler = handle;
 }

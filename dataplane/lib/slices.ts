@@ -1,11 +1,11 @@
 import { setImmediate as nextTurn } from "node:timers/promises";
 
-/** So long an answer is worked at before others have a turn: one of the longest takes some hundred milliseconds. */
+/** Longest time that one answer is worked on before others have a turn; the largest answers take some hundred milliseconds in all. */
 export const ANSWER_SLICE_MS = 5;
-/** Of a list that is sorted, so many are sorted at once: a millisecond or two. */
+/** Length of the runs that are sorted at once, in a millisecond or two. */
 const SORTED_AT_ONCE = 1_024;
 
-/** Cuts long work into slices, so that everything else in this process gets its turn in between. */
+/** Cuts long work into slices, so that other work of this process runs in between. */
 export class Slices {
   readonly #sliceMs: number;
   #endsAt: number;
@@ -15,7 +15,7 @@ export class Slices {
     this.#endsAt = performance.now() + sliceMs;
   }
 
-  /** Whether the present slice is used up; then `pause` is due. */
+  /** Whether the current slice is used up; then `pause` is due. */
   get usedUp(): boolean {
     return performance.now() >= this.#endsAt;
   }
@@ -60,7 +60,7 @@ export class Slices {
     return runs;
   }
 
-  /** Appends two sorted lists to `merged`; of equal ones those of the first stand first. */
+  /** Appends the merge of two sorted lists to `merged`; stable. */
   async #merge<One extends object | number | string>(
     first: readonly One[],
     second: readonly One[],

@@ -20,7 +20,7 @@ export class SmallPieces {
     return before;
   }
 
-  /** What was gathered, which is forgotten here; null: nothing. */
+  /** Removes and returns the gathered bytes; null: none. */
   take(): Buffer | null {
     const gathered = this.#block?.subarray(0, this.#filled) ?? null;
     this.#block = null;
@@ -29,11 +29,11 @@ export class SmallPieces {
   }
 }
 
-/** Pieces of one body that are kept until it is whole. */
+/** Keeps the pieces of one body until it is complete. */
 export class GatheredPieces {
   length = 0;
   #parts: Buffer[] = [];
-  /** Those that came after all of `#parts`. */
+  /** Small pieces that came after all of `#parts`. */
   readonly #small = new SmallPieces();
 
   add(piece: Buffer): void {
@@ -46,7 +46,7 @@ export class GatheredPieces {
     this.length += piece.length;
   }
 
-  /** All of them in order, which are forgotten here. */
+  /** Removes and returns all pieces in order. */
   take(): readonly Buffer[] {
     this.#push(this.#small.take());
     const parts = this.#parts;

@@ -1,26 +1,26 @@
 /**
- * Threads and processes that step behind the main thread, which serves everybody: where cores are scarce what one caller
- * gives them to do (counting, parsing, unpacking, reading pages) must not keep others waiting.
+ * Lowers the priority of threads and processes below that of the main thread, which serves everybody: with few cores, the
+ * work of one caller (counting, parsing, decompressing, reading pages) must not keep others waiting.
  */
 import { readFileSync, readdirSync } from "node:fs";
 import { constants, platform, setPriority } from "node:os";
 
 const BEHIND = constants.priority.PRIORITY_BELOW_NORMAL;
 const TASKS = "/proc/self/task";
-/** Node's name for the threads that unpack bodies, read and write files and look names up. */
+/** Node's name for the threads of its pool, which decompress bodies, access files and resolve names. */
 const POOL_THREAD = "libuv-worker";
 
-/** The calling thread. Only Linux can say so of one thread; elsewhere it is left as it is. */
+/** Lowers the priority of the calling thread. Only Linux can do so for a single thread; elsewhere nothing changes. */
 export function stepBack(): void {
   if (platform() === "linux") lower(0);
 }
 
-/** The calling process, with all threads that it makes from here on. */
+/** Lowers the priority of the calling process and of all threads that it creates from now on. */
 export function processStepsBack(): void {
   lower(0);
 }
 
-/** The threads of Node's pool, which are there once it was used. @returns how many. */
+/** Lowers the priority of the threads of Node's pool, which exist once the pool was used. @returns their number. */
 export function poolStepsBack(): number {
   if (platform() !== "linux") return 0;
   const threads = readdirSync(TASKS).filter((thread) => nameOf(thread) === POOL_THREAD);
@@ -41,6 +41,6 @@ function lower(thread: number): void {
   try {
     setPriority(thread, BEHIND);
   } catch {
-    // The work is done all the same without a lower priority.
+    // The work is done just the same at normal priority.
   }
 }

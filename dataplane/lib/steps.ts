@@ -4,7 +4,7 @@
  */
 import { channel } from "node:diagnostics_channel";
 
-/** Says on the channel `name` that a step was reached. */
+/** Makes a function that publishes on the channel `name` that a step was reached. */
 export function publisherOf(name: string): (step: string) => void {
   const steps = channel(name);
   return (step) => {

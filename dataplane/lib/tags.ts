@@ -1,6 +1,6 @@
 /**
- * A tenant's own marks on its requests, by which its reports are grouped and filtered (rule 14.4). Pure. They are kept as
- * text, `feature=search,team=ml`: in the order of their names, so that two ways to write the same tags are one group.
+ * Tags that a tenant puts on its requests to group and filter its reports (rule 14.4). Pure. They are stored as text such as
+ * `feature=search,team=ml`, sorted by name, so that the same tags in another order are the same group.
  */
 import { ApiError } from "./api-error.ts";
 
@@ -10,14 +10,14 @@ export interface Tag {
 }
 
 export const MAX_TAGS = 8;
-/** Characters of one tag, its `=` with them. */
+/** Characters of one tag, including the `=`. */
 export const MAX_TAG_LENGTH = 64;
 
 const namePattern = /^[\w.:/-]+$/;
-/** Printable ASCII: a header carries nothing else unharmed. */
+/** Printable ASCII: a header cannot carry anything else safely. */
 const valuePattern = /^[\x20-\x7e]+$/;
 
-/** @param param where the text stands, for the error. @throws ApiError 400 naming it. */
+/** Reads and normalizes tags. @param param name of the header or field, for the error. @throws ApiError 400 naming it. */
 export function readTags(text: string, param: string): string {
   const tags = text.split(",").map((part) => part.trim());
   if (tags.length === 1 && tags[0] === "") return "";
@@ -43,7 +43,7 @@ export const isTagName = (name: string): boolean => namePattern.test(name) && na
 
 const isTag = ({ name, value }: Tag): boolean => isTagName(name) && valuePattern.test(value);
 
-/** The values of tags by their names. @param text as `readTags` made it. */
+/** The tags as an object. @param text as returned by `readTags`. */
 export function tagsOf(text: string): Record<string, string> {
   if (text === "") return {};
   return Object.fromEntries(

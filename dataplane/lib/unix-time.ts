@@ -1,4 +1,4 @@
-/** Unix milliseconds as the answers of the API tell them. */
+/** Unix milliseconds in the forms that API answers use. */
 
 /** `2026-11-21T08:30:00Z` */
 export const isoSeconds = (unixMs: number): string => `${new Date(unixMs).toISOString().slice(0, 19)}Z`;

@@ -1,6 +1,6 @@
 /**
- * What the work brings, unless `signal` aborts before. For work that hears of the signal too late: a request of undici's that
- * waits for its connection goes on waiting. @throws the reason of `signal`, or what the work throws.
+ * Awaits work that notices an abort too late: an undici request that is waiting for its connection goes on waiting.
+ * @throws the reason of `signal`, or what the work throws.
  */
 export async function unlessAborted<Value>(work: () => Promise<Value>, signal: AbortSignal): Promise<Value> {
   signal.throwIfAborted();

@@ -1,6 +1,6 @@
 /**
- * Resolves when the work is done, the time is up or `hurry` is aborted, whichever comes first: for the end of a process, which
- * a store that answers nothing must not keep. @returns whether the work is done. @throws what it throws in time.
+ * Resolves when the work is done, the time is up or `hurry` is aborted, whichever comes first. Used at the end of a process,
+ * so that an unresponsive store cannot delay it. @returns whether the work is done. @throws what the work throws in time.
  */
 export async function within(
   timeoutMs: number,
