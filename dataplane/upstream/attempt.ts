@@ -1,4 +1,4 @@
-/** One try at one upstream: what it is sent, what its end says about the upstream's health, and what is counted. */
+/** One attempt at one upstream: sends the request, judges the upstream's health by the outcome, and counts it. */
 import type { Dispatcher } from "undici";
 import type { Upstream } from "../config/schema.ts";
 import { type Own, ownSecrets } from "../dialects/own-secrets.ts";
@@ -11,10 +11,10 @@ import { ERROR_BODY_MS, MAX_ERROR_BYTES, STREAM_FIRST_BYTE_MS } from "./limits.t
 import type { Outgoing, UpstreamAnswer, UpstreamRequest } from "./request.ts";
 import { CallError, UpstreamCall, type AnswerHead, type CallFault } from "./send.ts";
 
-/** How long one try may take to begin. */
+/** How long one attempt may take until the answer begins. */
 export interface AttemptTimeouts {
   readonly connectMs: number;
-  /** Less than the route gives, so that silence for so long says nothing of the upstream's health; null: as the route says. */
+  /** A first-byte time-out shorter than the route's, so that reaching it says nothing about health; null: the route's own. */
   readonly mostFirstByteMs: number | null;
 }
 
@@ -26,13 +26,13 @@ export class Attempt implements UpstreamAnswer {
   #call: UpstreamCall | null = null;
   #cancel: (() => void) | null = null;
   #startedAt = 0;
-  /** For the count: an HTTP status, or why there is none. */
+  /** Label for the metric: an HTTP status, or why there was none. */
   #status = "";
   #accepted = false;
-  /** It had less time to begin than the route gives. */
+  /** Its first-byte time-out was shorter than the route's. */
   #isShort = false;
   readonly #seen: Try;
-  /** What came is a page for people, by its content type. */
+  /** By its content type the answer is an HTML page. */
   #isPage = false;
 
   constructor(request: UpstreamRequest, upstream: Upstream, endpoint: Endpoint, health: Health) {
@@ -55,7 +55,7 @@ export class Attempt implements UpstreamAnswer {
     return { secrets: ownSecrets(url, key), names: { upstreamModel, model: this.#request.route.model } };
   };
 
-  /** Resolves with the answer as soon as it begins. Not async, as there is one for each request. @throws AttemptFailure */
+  /** Resolves when the answer begins. Not an async function, because it is on the hot path. @throws AttemptFailure */
   send(dispatcher: Dispatcher, outgoing: Outgoing, patience: AttemptTimeouts): Promise<UpstreamAnswer> {
     const { route, summary, deadline, closed } = this.#request;
     const { upstream } = this;
@@ -90,8 +90,8 @@ export class Attempt implements UpstreamAnswer {
   }
 
   /**
-   * The upstream is well. Counts once: that an answer of long ago is over, or paid for, says nothing of an upstream
-   * that may have failed others since.
+   * Notes that the upstream is healthy. Only the first call counts: the end of an answer that began long ago says nothing
+   * about an upstream that may have failed other requests since.
    */
   accepted(): void {
     if (this.#accepted) return;
@@ -100,11 +100,11 @@ export class Attempt implements UpstreamAnswer {
   }
 
   /**
-   * Its answer broke off, or makes no sense, after it had begun with a 2xx: counted as what it is, not as its status.
-   * @param reason what was wrong with it, more exactly.
+   * Notes that an answer with a 2xx status broke off or is corrupt; it is counted as that fault and not by its status.
+   * @param reason the exact cause.
    */
   broke(fault: CallFault, reason: string | null = null): void {
-    // That its client left, or that we do, says nothing about the upstream.
+    // That the client left, or that this process ends, says nothing about the upstream.
     if (fault === "cancelled" || fault === "shutdown") this.#seen.fault ??= "cancelled";
     else this.#brokeBy(statusOfFault(fault), reason ?? fault);
   }
@@ -115,26 +115,26 @@ export class Attempt implements UpstreamAnswer {
     this.#seen.reason = reason === "garbage" || reason === null ? this.#nature() : reason;
   }
 
-  /** Of an answer that cannot be read. */
+  /** The reason to report for an answer that cannot be read. */
   #nature(): string {
     if (this.#isPage) return "html";
     return (this.#call?.received ?? 0) === 0 ? "empty" : "not_json";
   }
 
-  /** Its answer was taken. A client that left before anything of it was there learnt nothing about the upstream. */
+  /** The answer was read to its end. If the client left before its first byte, nothing was learned about the upstream. */
   taken(): void {
     this.#over();
     if (!this.#accepted) this.#health.undecided(this.#request.route, this.upstream);
   }
 
-  /** Takes note of what a failure says about the upstream. */
+  /** Notes what a failure says about the upstream's health. */
   failed(error: unknown): void {
     if (error instanceof AttemptFailure) this.#failedBy(error);
     this.#over();
     const { route } = this.#request;
     const { upstream } = this;
     if (!(error instanceof AttemptFailure)) return this.#health.undecided(route, upstream);
-    // It would renew the ejection of one that is back and slow.
+    // Counting it would renew the ejection of an upstream that is back and slow.
     if (this.#isShort && error.retry === "first_byte_timeout") return;
     if (error.unhealthy) this.#health.failed(route, upstream);
     else if (error.answered) this.#health.answered(route, upstream);
@@ -143,7 +143,7 @@ export class Attempt implements UpstreamAnswer {
   }
 
   #failedBy({ status, reason, words }: AttemptFailure): void {
-    // Whoever read the answer may have said more.
+    // The reader of the answer may have noted a more exact fault already.
     if (this.#seen.fault === null || this.#seen.fault === "cancelled") {
       if (status === "garbage" && this.#seen.status !== null) this.#brokeBy(status, reason);
       else {
@@ -155,7 +155,7 @@ export class Attempt implements UpstreamAnswer {
     this.#seen.words = words;
   }
 
-  /** However it ended. */
+  /** Ends the attempt, whatever its outcome. */
   #over(): void {
     this.#seen.ms = Math.round((performance.now() - this.#startedAt) * 10) / 10;
     const { closed, deadline } = this.#request;
@@ -169,7 +169,7 @@ export class Attempt implements UpstreamAnswer {
     this.#request.summary.upstreamWaitMs += performance.now() - this.#startedAt;
   }
 
-  /** Reads what an error says, or how it begins, with a bound in bytes and time: the status alone is enough to go on with. */
+  /** Reads an error's body, bounded in bytes and time; the status alone would be enough to continue. */
   async #refused(call: UpstreamCall, head: AnswerHead): Promise<never> {
     const timer = setTimeout(() => call.abort("idle"), ERROR_BODY_MS);
     const body = await call.whole(MAX_ERROR_BYTES).catch((error: unknown) => {
@@ -185,7 +185,7 @@ export class Attempt implements UpstreamAnswer {
     const { upstream } = this;
     const { origin, path, streamHeaders, wholeHeaders } = this.#endpoint;
     const list = stream ? [...streamHeaders] : [...wholeHeaders];
-    // What the route sets by itself wins.
+    // The route's own headers win.
     for (const name in headers)
       if (!Object.hasOwn(upstream.headers, name)) list.push(name, headers[name] as string);
     if (upstream.credential !== null) {
@@ -209,7 +209,7 @@ export class Attempt implements UpstreamAnswer {
   }
 }
 
-/** Proxies answer with pages. */
+/** Whether the answer is an HTML page, as proxies send. */
 function isPage({ headers }: AnswerHead): boolean {
   const type = headers["content-type"];
   return typeof type === "string" && /^text\/html\b/i.test(type);

@@ -1,7 +1,6 @@
 /**
- * The tries of one request at its route's upstreams (design.md §4.6). Until the first byte of an answer reaches the
- * client a failure goes to the next candidate; whoever reads the answer says when that moment has come by not failing
- * with an AttemptFailure any more.
+ * The attempts of one request at its route's upstreams (design.md §4.6). Until the first byte of an answer reaches the
+ * client, a failure moves on to the next candidate. After that moment the reader of the answer throws no AttemptFailure.
  *
  *   next() ──> an upstream, for which the caller writes the request
  *   send() ──> its answer
@@ -20,23 +19,23 @@ import type { Upstreams } from "./upstreams.ts";
 export class Attempts {
   readonly #upstreams: Upstreams;
   readonly #request: UpstreamRequest;
-  /** In order of preference; those that cannot hold the request are taken out. */
+  /** In order of preference, without those whose dialect cannot express the request. */
   #candidates: { readonly upstream: Upstream; tries: number }[];
-  /** Whose turn it is. */
+  /** The upstream of the current attempt. */
   #upstream: Upstream | null = null;
-  /** The call under way; null: nothing was sent yet. */
+  /** The attempt in progress; null: nothing was sent yet. */
   #attempt: Attempt | null = null;
   #failures = 0;
   #wasStale = false;
-  /** Upstreams whose stale connection cost no attempt: once for each, so that the tries are bounded. */
+  /** Upstreams whose stale connection was not counted as an attempt; once for each, so that attempts stay bounded. */
   readonly #spared: Upstream[] = [];
-  /** What the client is told when nothing more is tried: the last failure, save that one which may pass says more. */
+  /** The client's error if no attempt succeeds: the last failure, but a transient one takes precedence. */
   #error: ApiError | null = null;
-  /** `#error` is of an upstream that may be back in a moment. */
+  /** Whether `#error` is transient: its upstream may be back in a moment. */
   #mayPass = false;
-  /** All upstreams are out (`CandidateState.outUntil`), and the one whose turn it is is asked nevertheless. */
+  /** Whether all upstreams are out (`CandidateState.outUntil`) and the current one is called nevertheless. */
   #isDesperate = false;
-  /** When all were out for the first time: together they get no more time than one connection may take. */
+  /** Deadline of the attempts made while all upstreams are out: together they get the time of one connection. */
   #desperateUntil: number | null = null;
 
   constructor(upstreams: Upstreams, request: UpstreamRequest) {
@@ -48,9 +47,9 @@ export class Attempts {
   }
 
   /**
-   * The upstream to write the request for, after the wait that is due before it. At once where nothing is to be waited
-   * for: that would cost each request a microsecond.
-   * @throws ApiError when there is none, or no time left.
+   * Returns the next upstream, after the back-off that is due. Returns a promise only if there is something to wait for: an
+   * await would cost each request a microsecond.
+   * @throws ApiError when there is no upstream, or no time left.
    */
   next(): Upstream | Promise<Upstream> {
     const { upstream, waitMs } = this.#pick();
@@ -58,25 +57,25 @@ export class Attempts {
     return waitMs === null ? upstream : this.#wait(waitMs).then(() => upstream);
   }
 
-  /** Sends the request to the upstream whose turn it is. @throws AttemptFailure when it does not answer with a 2xx. */
+  /** Sends the request to the current upstream. @throws AttemptFailure when it does not answer with a 2xx. */
   send(outgoing: Outgoing): Promise<UpstreamAnswer> {
     const upstream = this.#next;
     const { dispatcher, fresh, endpoints, health } = this.#upstreams;
     const { route } = this.#request;
     this.#attempt = new Attempt(this.#request, upstream, endpoints.of(route, upstream), health);
-    // The pool's other connections to a stale one's upstream may be as stale.
+    // After a stale connection, the pool's other connections to that upstream may be stale too.
     return this.#attempt.send(this.#wasStale ? fresh : dispatcher, outgoing, this.#patience(upstream));
   }
 
-  /** Its answer was read to the end. */
+  /** The answer was read to its end. */
   taken(): void {
     this.#attempt?.taken();
     this.#attempt = null;
   }
 
   /**
-   * The request could not be written for this upstream, sent to it, or read from it.
-   * @throws what the client is told, unless another try is to be made.
+   * Notes that the request could not be written for this upstream, sent to it, or its answer read.
+   * @throws the client's error, unless another attempt follows.
    */
   failed(error: unknown): void {
     const attempt = this.#attempt;
@@ -93,9 +92,9 @@ export class Attempts {
   }
 
   /**
-   * How long the try at hand may take. One of an upstream that is ejected, as all are, ends within the time of a
-   * connection, also where the upstream takes connections and says nothing (rule 1.14). What comes after its ejection,
-   * or while it only rests, has the time that the route gives.
+   * Time-outs of the current attempt. While all upstreams are ejected, an attempt at one of them must begin to be answered
+   * within the time of a connection, even if the upstream accepts connections and stays silent (rule 1.14). Any other attempt
+   * has the route's time-outs.
    */
   #patience(upstream: Upstream): AttemptTimeouts {
     const { route } = this.#request;
@@ -107,7 +106,7 @@ export class Attempts {
     return { connectMs: leftMs, mostFirstByteMs: isEjected ? Math.min(leftMs, firstByteMs ?? leftMs) : null };
   }
 
-  /** The upstream to ask after a wait of so many milliseconds, null: at once. @throws ApiError when there is none. */
+  /** Picks the next upstream. `waitMs`: wait before it is called; null: none. @throws ApiError when there is no upstream. */
   #pick(): { readonly upstream: Upstream; readonly waitMs: number | null } {
     const { route } = this.#request;
     const { clock, health, random } = this.#upstreams;
@@ -123,16 +122,16 @@ export class Attempts {
       throw this.#error ?? new Error(`route ${route.model} has no upstream`);
     const isOut = standing.outUntil > now;
     const { upstream, tries } = candidate;
-    // One that was tried is asked when its time is over.
+    // An upstream that was tried already is called after its time out is over, so it is no desperate attempt.
     this.#isDesperate = isOut && tries === 0;
     if (this.#isDesperate) this.#desperateUntil ??= now + route.timeouts.connectMs;
     if (this.#failures === 0) return { upstream, waitMs: null };
-    // An upstream that was tried in vain and is out now is asked again only after the time it named.
+    // An upstream that failed this request and is out now is called again only when it is back in.
     const outMs = isOut && tries > 0 ? standing.outUntil - now : 0;
     return { upstream, waitMs: Math.max(backOffMs(tries, random()), outMs) };
   }
 
-  /** Waits before a further try, if there is time for it. @throws ApiError when there is not. */
+  /** Waits before another attempt. @throws ApiError when there is not enough time for it. */
   async #wait(ms: number): Promise<void> {
     const { deadline, closed } = this.#request;
     const tooLate = this.#desperateUntil !== null && this.#upstreams.clock.now() >= this.#desperateUntil;
@@ -143,12 +142,12 @@ export class Attempts {
     if (closed.aborted || deadline.expired) throw this.#giveUp();
   }
 
-  /** @throws ApiError when this process waits for the request no longer, whatever the upstreams said. */
+  /** @throws ApiError when this process ends and no longer waits for the request. */
   #checkShutdown(): void {
     if (this.#request.deadline.fault === "shutdown") throw endedByUs();
   }
 
-  /** Ends early when the client leaves or the time is up. */
+  /** Sleeps; ends early when the client leaves or the time is up. */
   async #pause(ms: number): Promise<void> {
     const { deadline, closed } = this.#request;
     const over = new AbortController();
@@ -158,7 +157,7 @@ export class Attempts {
     deadline.listen(null);
   }
 
-  /** @throws the error unless it is about this upstream alone. */
+  /** Removes an upstream that cannot express the request. @throws the error when it is not about this upstream alone. */
   #cannotHold(upstream: Upstream, error: unknown): void {
     if (!(error instanceof ApiError)) throw error;
     this.#candidates = this.#candidates.filter((candidate) => candidate.upstream !== upstream);
@@ -166,7 +165,7 @@ export class Attempts {
     this.#error ??= error;
   }
 
-  /** Takes note of a failed try. @throws ApiError when it was the last one. */
+  /** Notes a failed attempt. @throws ApiError when it was the last one. */
   #note(upstream: Upstream, failure: AttemptFailure): void {
     const { attempts, retryOn } = this.#request.route.retries;
     if (failure.retry === null || !retryOn.includes(failure.retry)) throw failure.error;
@@ -174,11 +173,11 @@ export class Attempts {
     this.#mayPass ||= !failure.lasting;
     this.#wasStale = failure.stale;
     this.#failures += 1;
-    // Nobody looked at a request on a stale connection: the same upstream is next, at once.
+    // A request on a stale connection was not processed: the same upstream is called again, at once.
     if (failure.lasting) this.#candidates = this.#candidates.filter((known) => known.upstream !== upstream);
     else if (!failure.stale)
       for (const candidate of this.#candidates) if (candidate.upstream === upstream) candidate.tries += 1;
-    // Where one attempt is all, nothing is sent twice.
+    // With `attempts: 1` nothing is sent twice, not even after a stale connection.
     if (failure.stale && attempts > 1 && !this.#spared.includes(upstream)) this.#spared.push(upstream);
     if (this.#failures - this.#spared.length >= attempts || this.#candidates.length === 0)
       throw this.#giveUp();

@@ -1,11 +1,11 @@
-/** Asks an upstream to count a Messages request's tokens: free, short, and never worth a second try. */
+/** Asks an upstream to count a Messages request's tokens. Counting is free, so it gets little time and no second attempt. */
 import type { Dispatcher } from "undici";
 import { z } from "zod";
 import type { Upstream } from "../config/schema.ts";
 import { shownCredential, usualHeaders } from "./endpoints.ts";
 import { UpstreamCall } from "./send.ts";
 
-/** Counting here takes milliseconds, so that nobody waits long for an upstream's answer. */
+/** Short, because the fallback, counting in this process, takes milliseconds. */
 const TIMEOUT_MS = 5_000;
 const MAX_COUNT_BYTES = 64 * 1024;
 
@@ -24,11 +24,11 @@ export interface CountRequest {
 
 export type CountUpstream = (question: CountRequest) => Promise<number | null>;
 
-/** @returns the count, or null when this upstream does not count or fails in whatever way. */
+/** @returns the count, or null when this upstream does not count or fails in any way. */
 export const countUpstream =
   (dispatcher: Dispatcher): CountUpstream =>
   async ({ upstream, credential, body, headers, signal }) => {
-    // A signal that has aborted tells no listener of it any more.
+    // A signal that has aborted already calls no new listener.
     if (upstream.countTokensUrl === null || signal.aborted) return null;
     const { origin, pathname, search } = new URL(upstream.countTokensUrl);
     const sent = { ...usualHeaders("application/json"), ...headers, ...upstream.headers };

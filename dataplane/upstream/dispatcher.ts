@@ -2,12 +2,12 @@ import { Agent, buildConnector, type Dispatcher } from "undici";
 import type { Socket } from "node:net";
 import { KEEP_ALIVE_MS, MAX_CONNECT_MS, MAX_CONNECTIONS_PER_ORIGIN, MAX_HEADER_BYTES } from "./limits.ts";
 
-/** Errors of sockets on which something had been read, and when these had been opened (`performance.now()`). */
+/** For errors of sockets that had received bytes before: when the socket was opened (`performance.now()`). */
 const openedAt = new WeakMap<Error, number>();
 
 /**
- * Whether an error struck a kept-alive connection that had served before this request was dispatched. Such a request
- * was almost surely never looked at, so it says nothing about the upstream's health (design.md §4.7).
+ * Whether an error is of a kept-alive connection that had been used before this request was dispatched. Such a request was
+ * almost surely not processed, so the error says nothing about the upstream's health (design.md §4.7).
  */
 export function isStaleConnectionError(error: Error, dispatchedAt: number): boolean {
   const opened = openedAt.get(error);
@@ -22,7 +22,7 @@ export function newUpstreamDispatcher({ keepAlive = true } = {}): Dispatcher {
   const connect = buildConnector({ timeout: MAX_CONNECT_MS, allowH2: false });
   return new Agent({
     connections: MAX_CONNECTIONS_PER_ORIGIN,
-    // 0 is undici's word for closing each connection after its request.
+    // With 0, undici closes each connection after its request.
     pipelining: keepAlive ? 1 : 0,
     allowH2: false,
     keepAliveTimeout: KEEP_ALIVE_MS,
@@ -32,7 +32,7 @@ export function newUpstreamDispatcher({ keepAlive = true } = {}): Dispatcher {
     connect: (options, callback) => {
       const opened = performance.now();
       const socket = connect(options, callback) as unknown as Socket;
-      // undici's own "other side closed" passes here too.
+      // undici emits its own "other side closed" here too.
       socket.prependListener("error", (error) => {
         if (socket.bytesRead > 0) openedAt.set(error, opened);
       });

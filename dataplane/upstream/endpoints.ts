@@ -1,11 +1,11 @@
-/** Where each upstream is, and what is counted of it: worked out once for each snapshot. */
+/** Addresses, fixed headers and metrics of upstreams, computed once for each snapshot. */
 import type { Route, Upstream } from "../config/schema.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type { Tally } from "../telemetry/tally.ts";
 
 type UpstreamCredential = NonNullable<Upstream["credential"]>;
 
-/** What every call says; what the route sets by itself wins. */
+/** Headers of every call; the route's own headers win. */
 export const usualHeaders = (accept: string): Readonly<Record<string, string>> => ({
   "content-type": "application/json",
   "accept-encoding": "identity",
@@ -13,19 +13,19 @@ export const usualHeaders = (accept: string): Readonly<Record<string, string>> =
   accept,
 });
 
-/** A credential as its header shows it. */
+/** The value of a credential's header. */
 export const shownCredential = ({ header }: UpstreamCredential, value: string): string =>
   header.toLowerCase() === "authorization" ? `Bearer ${value}` : value;
 
-/** An upstream's address and fixed headers, and its metrics: finding these by their labels costs more than counting. */
+/** An upstream's address, fixed headers and metric series: looking the series up by their labels costs more than counting. */
 export class Endpoint {
   readonly origin: string;
   /** Path and query. */
   readonly path: string;
-  /** Names and values in turn, for an answer that is streamed and for a whole one. */
+  /** Alternating names and values, for a streamed and for a whole answer. */
   readonly streamHeaders: readonly string[];
   readonly wholeHeaders: readonly string[];
-  /** Calls under way. */
+  /** Number of calls in progress. */
   readonly active: Tally;
   readonly #labels: { readonly model: string; readonly upstream: string };
   readonly #requests = new Map<string, Tally>();
@@ -39,11 +39,11 @@ export class Endpoint {
     this.wholeHeaders = headersFor("application/json");
     this.#labels = { model, upstream: name };
     this.active = metrics.upstreamActive.series(this.#labels);
-    // There before its first event: to Prometheus, a counter that first appears as 1 has not increased.
+    // The series exists from the start: to Prometheus, a counter that first appears as 1 has not increased.
     metrics.implausibleUsage.series(this.#labels);
   }
 
-  /** Counts a call that ended so. */
+  /** Counts a call by its final status. */
   count(status: string): void {
     let counter = this.#requests.get(status);
     if (counter === undefined) {

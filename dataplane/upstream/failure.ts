@@ -26,21 +26,21 @@ export class AttemptFailure extends Error {
   readonly retry: RetryClass;
   /** What the client is told when no other upstream answers. */
   readonly error: ApiError;
-  /** For `gapura_upstream_requests_total`. */
+  /** Label `status` of `gapura_upstream_requests_total`. */
   readonly status: string;
   /** Whether it counts towards ejection. */
   readonly unhealthy: boolean;
-  /** The connection was kept alive and had been closed meanwhile: nothing is known of the upstream itself. */
+  /** A kept-alive connection had been closed meanwhile, which says nothing about the upstream itself. */
   readonly stale: boolean;
-  /** It did answer: it is there, whatever it said. */
+  /** The upstream answered, so it is up. */
   readonly answered: boolean;
-  /** It does not serve our account or does not have the model: asking it once more would end the same. */
+  /** The upstream refuses our account or lacks the model: another attempt would fail the same way. */
   readonly lasting: boolean;
-  /** How long the upstream asks to be left alone. */
+  /** The time that the upstream asked for with `retry-after`. */
   readonly retryAfterMs: number | null;
-  /** Why, more exactly than by its status: an errno, TLS's reason, the upstream's own code. For the operator alone. */
+  /** The exact cause: an errno, a TLS error, the upstream's own code. For the operator only. */
   readonly reason: string | null;
-  /** What the upstream said, for the operator alone. */
+  /** The upstream's error message, for the operator only. */
   readonly words: string | null;
 
   constructor(
@@ -72,7 +72,7 @@ export class AttemptFailure extends Error {
   }
 }
 
-/** A fault as `gapura_upstream_requests_total` counts it. */
+/** The label `status` of `gapura_upstream_requests_total` for a fault. */
 export function statusOfFault(fault: CallFault): string {
   switch (fault) {
     case "stale":
@@ -90,7 +90,7 @@ export function statusOfFault(fault: CallFault): string {
   }
 }
 
-/** What a status of `gapura_upstream_requests_total` means, in a word that a tenant may read; null: nothing went wrong. */
+/** The word for a label `status` that tenants may see; null: the call succeeded. */
 export function wordOf(status: string): string | null {
   const number = Number(status);
   if (Number.isNaN(number)) return status;
@@ -103,7 +103,7 @@ export function wordOf(status: string): string | null {
 /** Codes of errors below HTTP: Node's and the system's, and the verdicts of TLS. */
 const CODE = /^[A-Z][A-Z0-9_]{1,63}$/;
 
-/** What stands in the error of a connection; the fault itself where it has no code. */
+/** The code of a connection error; the fault itself when there is no code. */
 function reasonOf(fault: CallFault, cause: unknown): string {
   if (fault === "connect" && cause === undefined) return "connect_timeout";
   const { code } = (cause ?? {}) as { code?: unknown };
@@ -131,7 +131,7 @@ export class NoAnswer extends ApiError {}
 const unreachable = "The model's provider could not be reached.";
 export const timedOut = "The request took longer than this model allows.";
 
-/** What is told of a request that was under way when this process had to end. */
+/** The error for a request that was in progress when this process had to end. */
 export const endedByUs = (cause?: unknown): ApiError =>
   new ApiError("unavailable", "The service is being replaced and could not wait for the end; try again.", {
     cause,
@@ -139,8 +139,8 @@ export const endedByUs = (cause?: unknown): ApiError =>
   });
 
 /**
- * A call that failed before its answer's first byte.
- * @param sent the request had gone out wholly.
+ * The failure of a call before the first byte of its answer.
+ * @param sent whether the request had been sent completely.
  */
 export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): AttemptFailure {
   const status = statusOfFault(fault);
@@ -148,7 +148,7 @@ export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): 
   switch (fault) {
     case "connect":
     case "cut": {
-      // Of what was cut, the head of an answer had come.
+      // With `cut`, the head of an answer had arrived.
       const Unreachable = fault === "cut" ? ApiError : NoAnswer;
       return new AttemptFailure(new Unreachable("upstream_error", unreachable, { cause }), {
         retry: "connect",
@@ -206,7 +206,7 @@ export function failureOfCall(fault: CallFault, cause: unknown, sent: boolean): 
   }
 }
 
-/** An answer whose status is not 2xx. `body` is as much of it as was read. */
+/** The failure of an answer whose status is not 2xx. `body` is the part of it that was read. */
 export function failureOfStatus(
   head: AnswerHead,
   body: Buffer,
@@ -225,7 +225,7 @@ export function failureOfStatus(
     ...own.names,
   });
   const means = classOfStatus(status);
-  // Of a redirect, or of a request that is refused for what it is, it speaks of that request alone (RFC 9110 §10.2.3).
+  // For other statuses `retry-after` concerns this request only, not the upstream (RFC 9110 §10.2.3).
   const isBusy = status === 429 || status >= 500;
   return new AttemptFailure(
     withoutOwn(error, () => own),
@@ -239,8 +239,8 @@ export function failureOfStatus(
 }
 
 /**
- * When an answer's headers say to come again, as `retry-after` has it. OpenAI and Azure send `retry-after-ms`, beside it or
- * alone, and the vendors' own clients obey that first.
+ * The value of an answer's `retry-after`. OpenAI and Azure send `retry-after-ms` beside it or alone, and the vendors' own
+ * clients prefer that.
  */
 function retryAfterOf({ headers }: AnswerHead): string | null {
   const [exact = ""] = [headers["retry-after-ms"]].flat();
@@ -248,11 +248,11 @@ function retryAfterOf({ headers }: AnswerHead): string | null {
   return /^\d{1,15}(\.\d+)?$/.test(exact.trim()) ? String(Math.ceil(Number(exact) / 1000)) : header;
 }
 
-/** An error body told with status 200: as if it had been a status. */
+/** The failure of an error body with status 200, judged as if it had an error status. */
 export const failureOfErrorBody = (data: Buffer, own: () => Own): AttemptFailure =>
   failureOfError(withoutOwn(inBandError(objectOf(parseJson(data.toString("utf8"))) ?? {}), own), own);
 
-/** The same of an error that was read already (`inBandError`), such as a stream's first event. */
+/** The same for an error that was parsed already (`inBandError`), such as a stream's first event. */
 export function failureOfError(error: ApiError, own: () => Own): AttemptFailure {
   const status = upstreamStatus(error) ?? error.kind.status;
   return new AttemptFailure(error, {
@@ -262,7 +262,7 @@ export function failureOfError(error: ApiError, own: () => Own): AttemptFailure 
   });
 }
 
-/** What an upstream's error inside an answer calls itself, for the operator. */
+/** The code or type of an error inside an answer, for the operator. */
 export function inBandReason(error: ApiError, own: () => Own): string {
   const { type, code } = inBandSaying(error) ?? {};
   const saying = typeof code === "string" && code !== "" ? code : type;
@@ -270,7 +270,7 @@ export function inBandReason(error: ApiError, own: () => Own): string {
   return withoutSecrets(saying, null, own().secrets).slice(0, MAX_CODE);
 }
 
-/** More of a code that an upstream made up helps nobody. */
+/** Longest upstream error code that is kept, in characters. */
 const MAX_CODE = 64;
 
 /** What a status means for the next candidate and for the upstream's health. */

@@ -1,37 +1,37 @@
 /**
- * Passive health (rule 1.14): an upstream that keeps failing is taken out for a while, longer each time, and one
- * success brings it back. Each process learns by itself from its own traffic.
+ * Passive health checks (rule 1.14): an upstream that keeps failing is ejected for a while, longer each time, and one
+ * success brings it back. Each process learns from its own traffic only.
  */
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Clock } from "../lib/clock.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { inTraffic } from "./pick.ts";
 
-/** So many failures in a row take an upstream out. */
+/** Number of consecutive failures that eject an upstream. */
 export const FAILURES_TO_EJECT = 5;
 export const EJECTION_MS = { first: 10_000, most: 60_000 } as const;
-/** A probe of an upstream whose ejection ran out holds the others back for no longer than this. */
+/** Longest time that a probe of an upstream after its ejection keeps other requests away from it. */
 const PROBE_MS = 10_000;
-/** Only upstreams in trouble are remembered; beyond this number the oldest trouble is forgotten. */
+/** Most unhealthy upstreams that are remembered; beyond it the oldest is dropped. Healthy ones have no entry. */
 const MAX_TROUBLES = 10_000;
 
 interface Trouble {
   readonly labels: { readonly model: string; readonly upstream: string };
   failures: number;
-  /** How often it was taken out since it last answered. */
+  /** Number of ejections since its last answer. */
   ejections: number;
   /** Unix milliseconds. */
   ejectedUntil: number;
-  /** Its ejection ran out, and one request is finding out whether it is back. */
+  /** While one request probes the upstream after its ejection: when others may call it again. Unix milliseconds. */
   probedUntil: number;
-  /** It asked to be left alone (429). */
+  /** When the time that it asked for with a 429 is over. Unix milliseconds. */
   restsUntil: number;
 }
 
 export class Health {
   readonly #clock: Clock;
   readonly #troubles = new Map<string, Trouble>();
-  /** Keys of what is asked under the newest configuration; null: not told. */
+  /** Keys of the upstreams in the newest configuration; null: no configuration yet. */
   #served: ReadonlySet<string> | null = null;
 
   constructor(clock: Clock) {
@@ -39,8 +39,8 @@ export class Health {
   }
 
   /**
-   * These are served from now on. One that is gone, lies elsewhere or was drained will never succeed: its trouble is
-   * forgotten, or it would be shown as taken out for ever.
+   * Notes the routes that are served from now on. An upstream that was removed, moved or drained gets no more requests and so
+   * could never succeed: its entry is dropped, or it would be shown as ejected for ever.
    */
   serve(routes: readonly Route[]): void {
     const served = new Set<string>();
@@ -50,7 +50,7 @@ export class Health {
     for (const key of this.#troubles.keys()) if (!served.has(key)) this.#forget(key);
   }
 
-  /** Unix milliseconds until which it should not be asked; 0: none. */
+  /** Unix milliseconds until which the upstream should not be called; 0: it may be called now. */
   outUntil(route: Route, upstream: Upstream): number {
     if (this.#troubles.size === 0) return 0;
     const trouble = this.#troubles.get(keyOf(route, upstream));
@@ -58,15 +58,15 @@ export class Health {
     return Math.max(trouble.ejectedUntil, trouble.probedUntil, trouble.restsUntil);
   }
 
-  /** Whether it was taken out and is not known to be back: its ejection lasts, or another request probes it. */
+  /** Whether it is ejected, or its ejection is over and another request is still probing it. */
   isEjected(route: Route, upstream: Upstream): boolean {
     const trouble = this.#troubles.get(keyOf(route, upstream));
     return trouble !== undefined && Math.max(trouble.ejectedUntil, trouble.probedUntil) > this.#clock.now();
   }
 
   /**
-   * It is being asked. After an ejection the first to ask is a probe: until it is known how that ends, the others
-   * stay away, so that a dead upstream costs one request at a time.
+   * Notes a call. The first call after an ejection is a probe: until its outcome is known other requests stay away, so that a
+   * dead upstream costs one request at a time.
    */
   asked(route: Route, upstream: Upstream): void {
     if (this.#troubles.size === 0) return;
@@ -76,33 +76,33 @@ export class Health {
     if (Math.max(trouble.ejectedUntil, trouble.probedUntil) <= now) trouble.probedUntil = now + PROBE_MS;
   }
 
-  /** Asking it told nothing about its health. */
+  /** Notes that a call ended without saying anything about the upstream's health. */
   undecided(route: Route, upstream: Upstream): void {
     const trouble = this.#troubles.get(keyOf(route, upstream));
     if (trouble !== undefined) trouble.probedUntil = 0;
   }
 
-  /** It answered: whatever it said, it is there. */
+  /** Notes that the upstream answered, with whatever status: it is up. */
   answered(route: Route, upstream: Upstream): void {
     if (this.#troubles.size === 0) return;
     if (this.#troubles.delete(keyOf(route, upstream))) this.#show(route, upstream, 0);
   }
 
-  /** Connect error, 5xx, first-byte time-out, or a key or credit that is at its end (401, 402). */
+  /** Notes a failure: connect error, 5xx, first-byte time-out, or an invalid key or used-up credit (401, 402). */
   failed(route: Route, upstream: Upstream): void {
     if (this.#isGone(route, upstream)) return;
     const trouble = this.#trouble(route, upstream);
     const now = this.#clock.now();
     trouble.failures += 1;
     trouble.probedUntil = 0;
-    // Requests that were under way when it was taken out do not lengthen its ejection.
+    // Requests that were in progress when it was ejected do not lengthen its ejection.
     if (trouble.failures < FAILURES_TO_EJECT || trouble.ejectedUntil > now) return;
     trouble.ejectedUntil = now + Math.min(EJECTION_MS.most, EJECTION_MS.first * 2 ** trouble.ejections);
     trouble.ejections += 1;
     this.#show(route, upstream, 1);
   }
 
-  /** It asked to be left alone for a while: a 429 never ejects, but the time it names is skipped over. */
+  /** Notes a 429: it never ejects, but the upstream is not called for the time that it asked for. */
   rests(route: Route, upstream: Upstream, restMs: number): void {
     if (this.#isGone(route, upstream)) return;
     const trouble = this.#trouble(route, upstream);
@@ -110,7 +110,7 @@ export class Health {
     trouble.restsUntil = this.#clock.now() + restMs;
   }
 
-  /** The last calls to one that is served no more may end after it went. */
+  /** Whether the upstream has left the configuration; its last calls may end after that. */
   #isGone(route: Route, upstream: Upstream): boolean {
     return this.#served?.has(keyOf(route, upstream)) === false;
   }
@@ -146,6 +146,6 @@ export class Health {
   }
 }
 
-/** An upstream that is declared anew, or elsewhere, starts without a past. */
+/** Key of an upstream. An upstream of a re-created route, or with another URL, starts without a history. */
 const keyOf = (route: Route, upstream: Upstream): string =>
   `${route.source.uid}\n${route.model}\n${upstream.name}\n${upstream.url}`;

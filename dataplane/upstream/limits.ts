@@ -1,13 +1,13 @@
 /**
- * Limits of the way to and from upstreams. Those of a mechanism of its own stand with it: ejections in health.ts, waits
- * between tries in pick.ts, counts in count-tokens.ts.
+ * Limits of upstream calls. Limits of a single mechanism stand with it: ejections in health.ts, back-off in pick.ts, token
+ * counts in count-tokens.ts.
  */
 
 /** Connections to one origin; a stream occupies one for its whole life (design.md §8: 10,000 open streams). */
 export const MAX_CONNECTIONS_PER_ORIGIN = 20_000;
 /** How long an idle connection is kept, unless the upstream hints at less. Below the usual 60 s of load balancers. */
 export const KEEP_ALIVE_MS = 30_000;
-/** A connection attempt may not outlive this, whatever the routes that wait for it allow. */
+/** Longest connection attempt, even if a route allows more. */
 export const MAX_CONNECT_MS = 60_000;
 /** Response headers of an upstream. */
 export const MAX_HEADER_BYTES = 64 * 1024;
@@ -15,9 +15,9 @@ export const MAX_HEADER_BYTES = 64 * 1024;
 export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 /** Of a whole answer that broke off so much is read for what it says; more than that models do not write. */
 export const MOST_BEGUN_BYTES = 1024 * 1024;
-/** As much of an upstream's error body is read; the rest is thrown away with its connection. */
+/** Most bytes read of an upstream's error body; the rest is discarded with its connection. */
 export const MAX_ERROR_BYTES = 64 * 1024;
-/** How long an error body may take: its status alone is enough to go on with. */
+/** Longest wait for an error body; the status alone is enough to continue. */
 export const ERROR_BODY_MS = 2_000;
 /** How long, and how far, an answer whose client has left is read on for its usage report (rule 1.11). */
 export const UNSEEN_MS = 2_000;

@@ -1,4 +1,4 @@
-/** Which upstream is asked next, and how long to wait before it is (design.md §4.6). Pure. */
+/** Picks the next upstream and the wait before it is called (design.md §4.6). Pure. */
 import { rank, type Weighted } from "./affinity.ts";
 
 export interface Prioritized extends Weighted {
@@ -6,13 +6,13 @@ export interface Prioritized extends Weighted {
   readonly priority: number;
 }
 
-/** Those of weight 0 take no traffic, also none that others cannot take; only a route that has no others asks them. */
+/** Upstreams with a positive weight; if the route has none, all. Weight 0 means no traffic, not even when the others fail. */
 export function inTraffic<T extends Weighted>(upstreams: readonly T[]): readonly T[] {
   const weighted = upstreams.filter(({ weight }) => weight > 0);
   return weighted.length === 0 ? upstreams : weighted;
 }
 
-/** The upstreams of a route in the order in which this key prefers them: priority first, then its own ranking. */
+/** The upstreams of a route in the order of preference for this key: by priority, then by the key's ranking. */
 export function preference<T extends Prioritized>(
   upstreams: readonly T[],
   keyOf: () => string,
@@ -32,17 +32,17 @@ export function preference<T extends Prioritized>(
   );
 }
 
-/** What is known of an upstream when the next one is picked. */
+/** State of an upstream when the next one is picked. */
 export interface CandidateState {
-  /** Unix milliseconds until which it is out: ejected, or it asked to be left alone. 0: it is in. */
+  /** Unix milliseconds until which it is out: ejected, or resting after a 429. 0: it is in. */
   readonly outUntil: number;
-  /** Tries of this request. */
+  /** Attempts of this request at it. */
   readonly tries: number;
 }
 
 /**
- * Index of the next upstream among those in order of preference. One that is in goes before one that is out, an
- * untried one before a tried one. When all are out one is still tried: the least tried, that which comes back first.
+ * Index of the next upstream in a list ordered by preference. One that is in goes before one that is out, an untried one
+ * before a tried one. When all are out one is called nevertheless: the least tried, then the one that is back in first.
  */
 export function pick(standings: readonly CandidateState[], now: number): number {
   let best = -1;
@@ -60,10 +60,10 @@ function goesBefore(one: CandidateState, other: CandidateState, now: number): bo
   return oneOut && one.outUntil < other.outUntil;
 }
 
-/** First and largest waiting time before an upstream is tried again. */
+/** First and largest back-off, in milliseconds, before an upstream is tried again. */
 export const BACK_OFF_MS = { first: 50, most: 2_000 } as const;
 
-/** Time before try number `tries` + 1 of one upstream: exponential, with full jitter. `chance`: in [0, 1). */
+/** Back-off before attempt number `tries` + 1 at one upstream: exponential with full jitter. `chance`: in [0, 1). */
 export function backOffMs(tries: number, chance: number): number {
   if (tries === 0) return 0;
   return Math.ceil(chance * Math.min(BACK_OFF_MS.most, BACK_OFF_MS.first * 2 ** (tries - 1)));

@@ -1,4 +1,4 @@
-/** What is asked of a route's upstreams, and what one of them answers. */
+/** A request to a route's upstreams, and the answer of one of them. */
 import type { Span } from "@opentelemetry/api";
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Own } from "../dialects/own-secrets.ts";
@@ -7,28 +7,28 @@ import type { Deadline } from "../lib/deadline.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
 import type { CallFault, UpstreamCall } from "./send.ts";
 
-/** What one candidate is sent. */
+/** Body and headers for one upstream. */
 export interface Outgoing {
   readonly body: Buffer;
-  /** Beside content type, credentials and the route's own headers; names in lower case. */
+  /** Headers besides content type, credentials and the route's own; names in lower case. */
   readonly headers: Readonly<Record<string, string>>;
 }
 
 export interface UpstreamRequest {
   readonly route: Route;
   readonly stream: boolean;
-  /** Items of a batch are bounded by the request's time alone (service.md "Configuration"). */
+  /** Whether this is a batch item: only the request's time limit applies (service.md "Configuration"). */
   readonly batch: boolean;
   readonly deadline: Deadline;
-  /** Aborted when the client is gone: a call under way is drained then (`UpstreamCall.drain`). */
+  /** Cancelled when the client leaves: a call in progress is then drained (`UpstreamCall.drain`). */
   readonly closed: Cancellation;
-  /** Never charged: a call that nobody waits for any more ends at once. */
+  /** The request is never charged, so its call is not drained but ended when the client leaves. */
   readonly unbilled?: true;
   readonly summary: RequestSummary;
-  /** Of this call, for upstreams that are told of it; null or absent: nothing is traced. */
+  /** Span of this call, passed to upstreams with `propagateTrace`; null or absent: not traced. */
   readonly span?: Span | null;
   readonly credential: (id: string) => string | undefined;
-  /** What keeps a conversation on its upstream; null: nothing does, and any may get it. */
+  /** Key of the conversation, which keeps it on one upstream; null: the upstream is chosen at random. */
   readonly conversation: string | null;
 }
 
@@ -36,7 +36,7 @@ export interface UpstreamRequest {
 export interface UpstreamAnswer {
   readonly upstream: Upstream;
   readonly call: UpstreamCall;
-  /** What of ours there no client may see. */
+  /** Our address and account at this upstream, which no client may see. */
   readonly own: () => Own;
   /** To be called as soon as the answer's first event, or the whole of it, is there: the upstream is well. */
   accepted(): void;
