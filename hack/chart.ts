@@ -2,7 +2,7 @@
  * What is derived of a chart's values.yaml: its schema and its README. The values file is the only source;
  * a comment that begins with `--` describes the value below it.
  */
-import { kubeDefinitions, kubeType, LABEL_VALUE, OBJECT_NAME } from "./kube-schema.ts";
+import { kubeDefinitions, kubeType, LABEL_VALUE, OBJECT_NAME, PEER } from "./kube-schema.ts";
 import { isMap, isScalar, parseDocument, type Pair, type Node } from "yaml";
 
 interface Value {
@@ -150,7 +150,7 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
     items: {
       type: "object",
       additionalProperties: false,
-      anyOf: ["ipBlock", "namespaceSelector", "podSelector"].map((peer) => ({ required: [peer] })),
+      ...PEER,
       properties: {
         ipBlock: kubeType("V1IPBlock"),
         namespaceSelector: kubeType("V1LabelSelector"),

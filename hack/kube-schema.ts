@@ -60,6 +60,16 @@ const OVERRIDES: Readonly<Record<string, JsonSchema>> = {
   "V1IPBlock.cidr": { type: "string", pattern: "^[0-9a-fA-F.:]+/[0-9]{1,3}$" },
 };
 
+/** A peer names something, and addresses or pods: the API server refuses both together. */
+export const PEER: JsonSchema = {
+  oneOf: [
+    { required: ["ipBlock"] },
+    { anyOf: [{ required: ["namespaceSelector"] }, { required: ["podSelector"] }] },
+  ],
+};
+/** What the models do not say of a type as a whole. */
+const RULES: Readonly<Record<string, JsonSchema>> = { V1NetworkPolicyPeer: PEER };
+
 /** Points to a type of `definitions`. */
 export const kubeType = (name: string): JsonSchema => ({ $ref: `#/definitions/${name}` });
 
@@ -70,7 +80,7 @@ export function kubeDefinitions(names: readonly string[]): Record<string, JsonSc
     if (name in found) return;
     const optional = optionalFields(name);
     const attributes = attributesOf(name);
-    const schema: JsonSchema = { type: "object", additionalProperties: false };
+    const schema: JsonSchema = { type: "object", additionalProperties: false, ...RULES[name] };
     found[name] = schema;
     schema["properties"] = Object.fromEntries(
       attributes.map(({ baseName, type }) => {

@@ -116,6 +116,15 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
     { networkPolicy: { allowTo: [{ ipBlock: { cidr: "10.0.0.1" } }] } },
   ],
   ["/networkPolicy/opsFrom/0", { networkPolicy: { opsFrom: [{ namespace: "monitoring" }] } }],
+  ["/networkPolicy/opsFrom/0", { networkPolicy: { opsFrom: [{}] } }],
+  [
+    "/networkPolicy/opsFrom/0",
+    { networkPolicy: { opsFrom: [{ ipBlock: { cidr: "10.0.0.0/8" }, podSelector: {} }] } },
+  ],
+  [
+    "/networkPolicy/allowTo/0",
+    { networkPolicy: { allowTo: [{ ipBlock: { cidr: "10.0.0.0/8" }, namespaceSelector: {} }] } },
+  ],
   ["/metrics/serviceMonitor/interval", { metrics: { serviceMonitor: { interval: 30 } } }],
   ["/metrics/serviceMonitor", { metrics: { serviceMonitor: { enabled: true, additionalLabels: {} } } }],
   ["/metrics/prometheusRule/interval", { metrics: { prometheusRule: { interval: "every minute" } } }],
