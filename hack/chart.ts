@@ -53,8 +53,14 @@ const HOST = "^(\\*\\.)?[a-z0-9]([a-z0-9-]*[a-z0-9])?(\\.[a-z0-9]([a-z0-9-]*[a-z
 const CIDR = "^[0-9a-fA-F.:]+/[0-9]{1,3}$";
 const port = { type: "integer", minimum: 1, maximum: 65_535 };
 const pattern = (text: string): Schema => ({ type: "string", pattern: text });
-const orNothing = ({ pattern: text }: { readonly pattern: string }): Schema => pattern(`(^$)|(${text})`);
-const DATA_KEY = { pattern: "^[-._a-zA-Z0-9]+$" };
+interface Name {
+  readonly pattern: string;
+  readonly maxLength: number;
+}
+const named = ({ pattern: text, maxLength }: Name): Schema => ({ ...pattern(text), maxLength });
+const orNothing = ({ pattern: text, maxLength }: Name): Schema =>
+  named({ pattern: `(^$)|(${text})`, maxLength });
+const DATA_KEY: Name = { pattern: "^[-._a-zA-Z0-9]+$", maxLength: 253 };
 /** Of labels, annotations (which alone may have capitals before the slash) and labels of nodes. */
 const LABEL_KEY = "^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
 /** Stands in the alerts, between quotes of PromQL and in lines of YAML that have none. */
@@ -64,7 +70,7 @@ const AT_LEAST_35_DAYS = "((3[5-9]|[4-9][0-9]|[1-9][0-9]{2,3})d|(8[4-9][0-9]|9[0
 /** As the Prometheus operator's definitions have it: largest unit first. */
 const INTERVAL = "^(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?$";
 /** Names of objects and of data keys, by their last name; empty where the default is. */
-const NAMES: Readonly<Record<string, { readonly pattern: string }>> = {
+const NAMES: Readonly<Record<string, Name>> = {
   className: OBJECT_NAME,
   existingSecret: OBJECT_NAME,
   key: DATA_KEY,
@@ -237,8 +243,8 @@ function typeOf({ path, preset }: Value): Schema {
   const item = MAPS[key];
   if (item !== undefined)
     return { type: "object", patternProperties: { [LABEL_KEY]: item }, additionalProperties: false };
-  const named = NAMES[key];
-  if (named !== undefined) return preset === "" ? orNothing(named) : pattern(named.pattern);
+  const form = NAMES[key];
+  if (form !== undefined) return preset === "" ? orNothing(form) : named(form);
   const kube = KUBE[key];
   if (kube?.endsWith("[]") === true) return { type: "array", items: kubeType(kube.slice(0, -2)) };
   if (kube !== undefined) return kubeType(kube);

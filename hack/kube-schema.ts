@@ -25,6 +25,8 @@ const ENUMS: Readonly<Record<string, readonly string[]>> = {
   "V1NetworkPolicyPort.protocol": ["TCP", "UDP", "SCTP"],
   "V1NodeSelectorRequirement.operator": ["In", "NotIn", "Exists", "DoesNotExist", "Gt", "Lt"],
   "V1LabelSelectorRequirement.operator": ["In", "NotIn", "Exists", "DoesNotExist"],
+  "V1SeccompProfile.type": ["RuntimeDefault", "Localhost", "Unconfined"],
+  "V1AppArmorProfile.type": ["RuntimeDefault", "Localhost", "Unconfined"],
   "V2MetricSpec.type": ["Object", "Pods", "Resource", "ContainerResource", "External"],
 };
 /** https://kubernetes.io/docs/concepts/overview/working-with-objects/names/#dns-subdomain-names */

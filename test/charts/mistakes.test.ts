@@ -70,6 +70,10 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ],
   ["/podSecurityContext", { podSecurityContext: { runAsNonroot: true } }],
   [
+    "/podSecurityContext/seccompProfile/type",
+    { podSecurityContext: { seccompProfile: { type: "runtime/default" } } },
+  ],
+  [
     "/containerSecurityContext/capabilities",
     { containerSecurityContext: { capabilities: { drops: ["ALL"] } } },
   ],
@@ -147,6 +151,9 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/dataPlane/resources/requests/cpu", { dataPlane: { resources: { requests: { cpu: "half" } } } }],
   ["/operator/resources/limits/memory", { operator: { resources: { limits: { memory: "1GB" } } } }],
   ["/dataPlane/priorityClassName", { dataPlane: { priorityClassName: "Very_High" } }],
+  ["/redisCache/existingSecret", { redisCache: { existingSecret: "s".repeat(254) } }],
+  ["/operator/serviceAccount/name", { operator: { serviceAccount: { name: "s".repeat(254) } } }],
+  ["/redis/key", { redis: { existingSecret: "rd", key: "k".repeat(254) } }],
   ["/operator/serviceAccount/name", { operator: { serviceAccount: { name: "gapura_operator" } } }],
   ["/migrations/serviceAccountName", { migrations: { serviceAccountName: "Migrator" } }],
   ["/imagePullSecrets/0/name", { imagePullSecrets: [{ name: "my_registry" }] }],
