@@ -122,6 +122,8 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
   "metrics.prometheusRule.interval": pattern(INTERVAL),
   "quickstart.storage": pattern("^[0-9]+(\\.[0-9]+)?(k|M|G|T|Ki|Mi|Gi|Ti)$"),
   "dataPlane.replicas": { type: ["integer", "null"], minimum: 0 },
+  // An address: a name would be looked up before anything is there.
+  "dataPlane.host": pattern("^([0-9]+(\\.[0-9]+){3}|[0-9a-fA-F:]*:[0-9a-fA-F:.]*)$"),
   "dataPlane.drainTimeout": { type: "integer", minimum: 1, maximum: 86_400 },
   "dataPlane.terminationGracePeriodSeconds": { type: "integer", minimum: 0, maximum: 90_000 },
   "dataPlane.autoscaling.minReplicas": { type: "integer", minimum: 1 },

@@ -53,6 +53,7 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/retention/requests", { retention: { requests: "2161h" } }],
   ["/retention/requests", { retention: { requests: 7 } }],
   ["/dataPlane/drainTimeout", { dataPlane: { drainTimeout: "10m" } }],
+  ["/dataPlane/host", { dataPlane: { host: "localhost" } }],
   ["/dataPlane/terminationGracePeriodSeconds", { dataPlane: { terminationGracePeriodSeconds: -1 } }],
   ["/dataPlane/serviceAccount", { dataPlane: { serviceAccount: "mine" } }],
   [
@@ -197,6 +198,7 @@ describe("what a schema cannot see is refused by a sentence", () => {
 
   test.each([
     ["dataPlane", "DRAIN_TIMEOUT", "dataPlane.drainTimeout"],
+    ["dataPlane", "HOST", "dataPlane.host"],
     ["operator", "TENANCY", "tenancy"],
     ["migrations", "DATABASE_URL", "postgres.existingSecret"],
     ["dataPlane", "DATABASE_CONNECTIONS", "postgres.connections"],

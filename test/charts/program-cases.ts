@@ -118,6 +118,12 @@ export const programCases: readonly Case[] = [
     is: "migrator",
   },
   {
+    value: "dataPlane.host",
+    set: { dataPlane: { host: "::" } },
+    read: env("data-plane", "HOST"),
+    is: { name: "HOST", value: "::" },
+  },
+  {
     value: "dataPlane.drainTimeout",
     set: { dataPlane: { drainTimeout: 1800 } },
     read: (rendered) => [
