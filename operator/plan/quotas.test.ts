@@ -61,3 +61,18 @@ test("a name that passes on from one object to the next, as none of them fits, c
   expect(refused.map(({ accepted }) => accepted[0]?.reason)).toEqual(refused.map(() => "NotPermitted"));
   expect(rounds).toBeLessThanOrEqual(12);
 });
+
+test("what is said of objects beyond the number is the same however many there are, so that one more writes no other's status", () => {
+  const said = (count: number) => {
+    const objects = Array.from({ length: count }, (_, index) =>
+      declaredObject("ToolPolicy", "evil", `t${index}`, { webFetch: {} }, index),
+    );
+    const { verdicts } = compile({ objects, secrets: new Map(), published: null, tenancy });
+    const last = verdicts.find(({ object }) => object.name === "t100");
+    return last?.accepted.map(({ reason, message }) => `${reason}: ${message}`);
+  };
+  expect(said(101)).toEqual([
+    expect.stringMatching(/^NotPermitted: namespace "evil" may have 100 objects \(quotas.objects\)/),
+  ]);
+  expect(said(150)).toEqual(said(101));
+});

@@ -56,7 +56,8 @@ export function overObjects(objects: readonly Declared[], prior: Prior, tenancy:
       refusals.set(
         object,
         overQuota(
-          `namespace "${namespace}" may have ${most} objects (quotas.objects), and has ${own.length}; ${help(namespace)}`,
+          // Without how many there are: each one more would change the status of all that are refused.
+          `namespace "${namespace}" may have ${most} objects (quotas.objects), and has more; ${help(namespace)}`,
           false,
         ),
       );
