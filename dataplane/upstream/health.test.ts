@@ -161,3 +161,23 @@ test("what is not served any more is not shown as taken out for ever", async () 
   health.serve([]);
   expect(await shown()).toBe(undefined);
 });
+
+test("of two routes of one model, as namespaces that do not trust each other have them, the one that is well does not hide the other's ejection", async () => {
+  const twin = routeTo([upstream], {
+    model: "health-model",
+    source: { ...route.source, namespace: "team", uid: "twin" },
+  });
+  const failTwin = () => {
+    for (let time = 0; time < FAILURES_TO_EJECT; time += 1) health.failed(twin, upstream);
+  };
+  fail(FAILURES_TO_EJECT);
+  failTwin();
+  health.answered(twin, upstream);
+  expect(await shown()).toBe(1);
+  failTwin();
+  // The other route goes.
+  health.serve([route]);
+  expect(await shown()).toBe(1);
+  health.answered(route, upstream);
+  expect(await shown()).toBe(0);
+});

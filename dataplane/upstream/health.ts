@@ -15,8 +15,14 @@ const PROBE_MS = 10_000;
 /** Most unhealthy upstreams that are remembered; beyond it the oldest is dropped. Healthy ones have no entry. */
 const MAX_TROUBLES = 10_000;
 
+/** Two namespaces that do not trust each other may have routes with the same ones. */
+interface Labels {
+  readonly model: string;
+  readonly upstream: string;
+}
+
 interface Trouble {
-  readonly labels: { readonly model: string; readonly upstream: string };
+  readonly labels: Labels;
   failures: number;
   /** Number of ejections since its last answer. */
   ejections: number;
@@ -85,7 +91,11 @@ export class Health {
   /** Notes that the upstream answered, with whatever status: it is up. */
   answered(route: Route, upstream: Upstream): void {
     if (this.#troubles.size === 0) return;
-    if (this.#troubles.delete(keyOf(route, upstream))) this.#show(route, upstream, 0);
+    const key = keyOf(route, upstream);
+    const trouble = this.#troubles.get(key);
+    if (trouble === undefined) return;
+    this.#troubles.delete(key);
+    this.#show(trouble.labels);
   }
 
   /** Notes a failure: connect error, 5xx, first-byte time-out, or an invalid key or used-up credit (401, 402). */
@@ -99,7 +109,7 @@ export class Health {
     if (trouble.failures < FAILURES_TO_EJECT || trouble.ejectedUntil > now) return;
     trouble.ejectedUntil = now + Math.min(EJECTION_MS.most, EJECTION_MS.first * 2 ** trouble.ejections);
     trouble.ejections += 1;
-    this.#show(route, upstream, 1);
+    this.#show(trouble.labels);
   }
 
   /** Notes a 429: it never ejects, but the upstream is not called for the time that it asked for. */
@@ -138,11 +148,18 @@ export class Health {
   #forget(key: string): void {
     const trouble = this.#troubles.get(key);
     this.#troubles.delete(key);
-    if (trouble !== undefined) metrics.upstreamEjected.remove(trouble.labels);
+    if (trouble !== undefined && !this.#isOut(trouble.labels)) metrics.upstreamEjected.remove(trouble.labels);
   }
 
-  #show(route: Route, upstream: Upstream, value: 0 | 1): void {
-    metrics.upstreamEjected.set({ model: route.model, upstream: upstream.name }, value);
+  #show(labels: Labels): void {
+    metrics.upstreamEjected.set({ ...labels }, this.#isOut(labels) ? 1 : 0);
+  }
+
+  /** Whether any upstream that is shown under these labels was taken out. */
+  #isOut({ model, upstream }: Labels): boolean {
+    for (const { labels, ejections } of this.#troubles.values())
+      if (ejections > 0 && labels.model === model && labels.upstream === upstream) return true;
+    return false;
   }
 }
 
