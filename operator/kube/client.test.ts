@@ -187,3 +187,11 @@ test("an answer is read up to 32 MiB: it is refused before the memory of this pr
   await expect(api.call({ method: "GET", path: "/x" })).rejects.toThrow(AnswerTooLarge);
   expect(sent).toBeLessThan(60);
 });
+
+test("an answer without words of the API server's own, as for a definition that is not installed, names what was asked for", async () => {
+  const api = await apiOf((_, response) => response.writeHead(404).end("404 page not found\n"));
+  const path = "/apis/gapura.dev/v1alpha1/toolpolicies";
+  await expect(api.call({ method: "GET", path })).rejects.toThrow(`${path}: status 404`);
+  const watching = api.watch({ path, query: {}, idleMs: 1000, signal: AbortSignal.timeout(5000) });
+  await expect(watching.next()).rejects.toThrow(`${path}: status 404`);
+});

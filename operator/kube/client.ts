@@ -142,7 +142,7 @@ export class KubeApi {
         signal,
       });
       this.#count(method, answer.statusCode);
-      return this.#parse(answer, await readBounded(answer.body));
+      return this.#parse(path, answer, await readBounded(answer.body));
     } catch (error) {
       if (!(error instanceof KubeError || error instanceof AnswerTooLarge)) {
         this.#count(method, 0);
@@ -168,7 +168,7 @@ export class KubeApi {
       throw error;
     });
     this.#count("WATCH", answer.statusCode);
-    if (answer.statusCode !== 200) this.#parse(answer, await readBounded(answer.body));
+    if (answer.statusCode !== 200) this.#parse(path, answer, await readBounded(answer.body));
     yield* jsonLines(answer.body);
   }
 
@@ -182,10 +182,10 @@ export class KubeApi {
     await this.#dispatcher?.value.destroy();
   }
 
-  #parse({ statusCode, headers }: Dispatcher.ResponseData, text: string): unknown {
+  #parse(path: string, { statusCode, headers }: Dispatcher.ResponseData, text: string): unknown {
     if (statusCode >= 200 && statusCode < 300) return JSON.parse(text) as unknown;
     if (statusCode === 401) this.#isDoubted = true;
-    throw failureOf(statusCode, headers["retry-after"], text);
+    throw failureOf(path, statusCode, headers["retry-after"], text);
   }
 
   async #target(path: string, parameters: URLSearchParams) {
@@ -262,7 +262,12 @@ async function readBounded(body: AsyncIterable<Buffer>): Promise<string> {
   return Buffer.concat(chunks).toString();
 }
 
-function failureOf(status: number, retryAfter: string | string[] | undefined, text: string): KubeError {
+function failureOf(
+  path: string,
+  status: number,
+  retryAfter: string | string[] | undefined,
+  text: string,
+): KubeError {
   let json: unknown;
   try {
     json = JSON.parse(text);
@@ -274,7 +279,7 @@ function failureOf(status: number, retryAfter: string | string[] | undefined, te
   return new KubeError(
     status,
     failure?.reason ?? "Unknown",
-    failure?.message ?? `status ${status}`,
+    failure?.message ?? `${path}: status ${status}`,
     Math.min(LONGEST_RETRY_AFTER_MS, seconds * 1000),
   );
 }
