@@ -178,7 +178,7 @@ export function refuseStray(reader: JsonReader, facts: ContentFacts, path: Path)
 }
 
 /**
- * Keeps the string ahead, the encrypted content of a part of an input item or of the whole of it.
+ * Keeps the value ahead, the encrypted content of a part of an input item or of the whole of it, where it is a string.
  * @returns whether there is any.
  */
 export function readEncrypted(reader: JsonReader, facts: ContentFacts, path: Path): boolean {
@@ -192,12 +192,12 @@ export function readEncrypted(reader: JsonReader, facts: ContentFacts, path: Pat
   return span !== null;
 }
 
-/** The span of the string ahead, quotes included; null for an empty one. */
+/** The span of the string ahead, quotes included; null for an empty one, and for what is no string. */
 export function blobAhead(reader: JsonReader): Span | null {
-  reader.kind();
+  const isString = reader.kind() === "string";
   const start = reader.position;
   reader.skip();
-  return reader.position - start > 2 ? { start, end: reader.position } : null;
+  return isString && reader.position - start > 2 ? { start, end: reader.position } : null;
 }
 
 /** Characters of a blob that tell whose it is; a key id has at most 64 bytes. */

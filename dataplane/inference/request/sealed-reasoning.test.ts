@@ -370,6 +370,8 @@ describe("what a Responses client sends back", () => {
       "a bare item with one inside",
       { type: "reasoning", id: "r", summary: [{ encrypted_content: "gAAA==" }] },
     ],
+    ["an item whose content is null", { type: "reasoning", id: "r", summary: [], encrypted_content: null }],
+    ["one whose content is a number", { type: "reasoning", id: "r", summary: [], encrypted_content: 12345 }],
   ])("rule 2.17: %s are left out, never 400", async (_, given) => {
     fake.next(hello);
     const input = JSON.stringify([user, given ?? item("gAAA=="), user]);
