@@ -267,6 +267,46 @@ describe.each(dialects)("a %s upstream", (from) => {
   });
 });
 
+test.each(["chat", "responses"] as const)(
+  "what a provider's own tool did is left out, to a %s client",
+  (to) => {
+    const call = { type: "server_tool_use", id: "srvtoolu_1", name: "bash_code_execution", input: {} };
+    const result = { type: "bash_code_execution_tool_result", tool_use_id: "srvtoolu_1", content: {} };
+    const content = [
+      { type: "text", text: "Let me see. " },
+      call,
+      result,
+      { type: "text", text: "It is noon." },
+    ];
+    const answer: JsonObject = {
+      ...scriptedBody.messages({ blocks: [], stop: "end", usage: { input: 10, cached: 4, output: 5 } }),
+      content,
+    };
+    const events = [
+      { type: "message_start", message: { ...answer, content: [], stop_reason: null } },
+      ...content.flatMap((content_block, index) => [
+        { type: "content_block_start", index, content_block },
+        { type: "content_block_stop", index },
+      ]),
+      {
+        type: "message_delta",
+        delta: { stop_reason: "end_turn", stop_sequence: null },
+        usage: answer["usage"],
+      },
+      { type: "message_stop" },
+    ].map((data): SseEvent => ({ event: data.type, data: JSON.stringify(data) }));
+    const carry = carryFor(to);
+    const { bytes, terminal, error } = convertStream("messages", events, carry);
+    expect(error).toBeNull();
+    expect(faultsOf(bytes + terminal, carry, "end")).toEqual([]);
+    for (const told of [bytes + terminal, JSON.stringify(convertWhole("messages", answer, carry))]) {
+      expect(told).toContain("Let me see.");
+      expect(told).toContain("It is noon.");
+      expect(told).not.toContain("bash_code_execution");
+    }
+  },
+);
+
 describe.each(dialects)("a %s upstream that sends garbage", (from) => {
   const anything = fc.oneof(
     fc.json(),

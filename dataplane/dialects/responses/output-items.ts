@@ -1,6 +1,7 @@
 /** The output items of a Responses answer, whole and as they begin (service.md "Response", dialects.md §C3, §E). */
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
-import { arrayOf } from "../fields.ts";
+import { arrayOf, objectOf, stringOf } from "../fields.ts";
+import { isServerToolName } from "../find-server-tool.ts";
 import { sealReasoning } from "../reasoning.ts";
 import { serverTools, type ServerToolName } from "../server-tools.ts";
 import { isWholeInput } from "../tool-input.ts";
@@ -110,12 +111,11 @@ export interface ServerCall {
   readonly action: JsonObject;
 }
 
-export function serverCall(block: ServerToolUseBlock, context: CodecContext): ServerCall {
+/** Null for a tool that only a provider has: there is no item for what it does. */
+export function serverCall(block: ServerToolUseBlock, context: CodecContext): ServerCall | null {
+  if (!isServerToolName(block.name)) return null;
   const { item, itemPrefix } = serverTools[block.name];
-  const asked = (field: string) => {
-    const value = block.input[field];
-    return typeof value === "string" ? value : "";
-  };
+  const asked = (field: string) => stringOf(objectOf(block.input)?.[field]) ?? "";
   const query = asked("query");
   return {
     id: context.newId(itemPrefix),

@@ -68,9 +68,11 @@ function outputItems(
       case "tool_use":
         items.push(finishedFunctionCall(block, carry, context));
         break;
-      case "server_tool_use":
-        items.push(finishedCallItem(serverCall(block, context), results.get(block.id) ?? null));
+      case "server_tool_use": {
+        const call = serverCall(block, context);
+        if (call !== null) items.push(finishedCallItem(call, results.get(block.id) ?? null));
         break;
+      }
       default:
     }
   }

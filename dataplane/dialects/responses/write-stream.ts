@@ -130,7 +130,8 @@ export class ResponsesStreamWriter implements StreamWriter {
       case "web_fetch_tool_result":
         return this.#closeMessage("completed") + this.#serverResult(block);
       default:
-        return "";
+        // What this dialect has no item for ends a message all the same, as in a whole answer.
+        return this.#closeMessage("completed");
     }
   }
 
@@ -314,6 +315,7 @@ export class ResponsesStreamWriter implements StreamWriter {
 
   #serverStart(block: ServerToolUseBlock): string {
     const call = serverCall(block, this.#context);
+    if (call === null) return "";
     const output = this.#nextOutput++;
     this.#serverCalls.set(block.id, { call, output });
     const added = this.#events.write("response.output_item.added", {
