@@ -58,8 +58,7 @@ function tenancyOf(values: ReturnType<typeof readFlags>, say: (line: string) => 
 export function readOptions(args: readonly string[], say: (line: string) => void): StartOptions {
   const values = readFlags(args, say);
   const port = (name: string, value: string) => {
-    const number = Number(value);
-    if (Number.isInteger(number) && number >= 0 && number <= 65_535 && value.trim() !== "") return number;
+    if (/^\d{1,5}$/.test(value) && Number(value) <= 65_535) return Number(value);
     say(`--${name} must be a port, 0 for any free one; it is ${value}`);
     process.exit(2);
   };

@@ -18,10 +18,12 @@ import { z } from "zod";
 import { indexSchema, routingSchema, statusSchema } from "../dataplane/config/schema.ts";
 import { Snapshot } from "../dataplane/config/snapshot.ts";
 import { buildConsole } from "../dataplane/console/build.ts";
+import { readEnvironment } from "../dataplane/environment.ts";
 import { startDemo, type Demo } from "./demo.ts";
 import { howToCall, shown } from "./how-to-call.ts";
 import { ALLOCATOR, NODE_FLAGS } from "./node-flags.ts";
 import { freePort } from "./free-port.ts";
+import { lastWords } from "./last-words.ts";
 import { startPostgres } from "./postgres.ts";
 import { startReaper } from "./reaper.ts";
 import { startRedis } from "./redis.ts";
@@ -126,6 +128,8 @@ async function start(): Promise<void> {
     POD_UID: "local",
     CONSOLE: String(hasConsole),
   };
+  // What it would refuse is told now, and not after it ended five times.
+  readEnvironment({ ...process.env, ...environment });
   fs.mkdirSync(environment.GAPURA_CONFIG_DIR, { recursive: true, mode: 0o700 });
 
   await migrate(environment);
@@ -142,8 +146,11 @@ async function start(): Promise<void> {
   await launch(programs.operator);
   const log = logFile("data-plane.log");
   say(`starting the data plane (its log: ${shown(log)})`);
-  programs.dataPlane = supervise("the data plane", DATA_PLANE, () =>
-    run(DATA_PLANE, fs.openSync(log, "a", 0o600), environment),
+  programs.dataPlane = supervise(
+    "the data plane",
+    DATA_PLANE,
+    () => run(DATA_PLANE, fs.openSync(log, "a", 0o600), environment),
+    log,
   );
   await launch(programs.dataPlane);
   await becomesReady(opsAddress, log);
@@ -272,9 +279,17 @@ function run(
   return child;
 }
 
-function supervise(name: string, program: string, start: () => ChildProcess): Supervisor {
+/** @param log where the program writes, unless that is where we do: shown where it cannot be kept running. */
+function supervise(name: string, program: string, start: () => ChildProcess, log?: string): Supervisor {
   if (!fs.existsSync(join(root, program))) throw new Error(`${program} is missing`);
-  return new Supervisor({ name, stopSignal: "SIGTERM", start, ...supervision });
+  const onGiveUp = (reason: string) => {
+    if (log !== undefined) {
+      say(`the end of ${shown(log)}:`);
+      for (const line of lastWords(log)) console.error(line);
+    }
+    supervision.onGiveUp(reason);
+  };
+  return new Supervisor({ name, stopSignal: "SIGTERM", start, ...supervision, onGiveUp });
 }
 
 async function launch(program: Supervisor): Promise<void> {

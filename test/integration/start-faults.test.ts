@@ -40,6 +40,8 @@ test.each([
   ["--manifests", "", 2, "--manifests is empty"],
   ["--data", "", 2, "--data is empty"],
   ["--host", " ", 2, "--host is empty"],
+  // Digits alone, as a data plane reads its port.
+  ["--port", "0x1F90", 2, "--port must be a port, 0 for any free one; it is 0x1F90"],
   ["--ops-port", "8080", 2, "--ops-port must be another port than --port; both are 8080"],
   // Of a network that is nobody's (RFC 5737).
   [
@@ -90,6 +92,24 @@ test.skipIf(!mayMount)("a full disk: one sentence, at once", () => {
     stderr: `gapura: the disk of ${disk}/data is full (ENOSPC): free some, or choose another folder with --data\n`,
   });
 });
+
+test("a setting that the data plane refuses: npm start says so, and starts none", async () => {
+  const [manifests, data] = [join(folder.path, "refused", "manifests"), join(folder.path, "refused", "data")];
+  writeManifests(manifests, upstream.url);
+  const flags = ["--manifests", manifests, "--data", data, "--port=0", "--ops-port=0", "--no-console"];
+  const start = spawn(process.execPath, [join(root, "hack/start.ts"), ...flags], {
+    cwd: root,
+    env: { ...process.env, BODY_BUDGET: "much" },
+    stdio: ["ignore", "ignore", "pipe"],
+  });
+  let output = "";
+  start.stderr.on("data", (text: Buffer) => (output += text.toString()));
+  expect(await once(start, "exit")).toEqual([1, null]);
+  expect(output).toContain(
+    "\n  BODY_BUDGET: must be a number of bytes, or one with Mi or Gi\ngapura: stopped\n",
+  );
+  expect(output).not.toContain("starting the data plane");
+}, 60_000);
 
 /** A product with a stream that has begun and would go on for a minute. */
 async function productWithStream(name: string) {
