@@ -29,6 +29,19 @@ describe("npm run validate", { timeout: 60_000 }, () => {
     });
   });
 
+  test("one object is told as one", async () => {
+    const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
+    try {
+      await writeFile(
+        join(folder, "one.yaml"),
+        "{apiVersion: gapura.dev/v1alpha1, kind: PriceTable, metadata: {name: default}, spec: {unit: USD}}\n",
+      );
+      expect(run(folder)).toMatchObject({ status: 0, stdout: "1 object in 1 file is valid\n" });
+    } finally {
+      await rm(folder, { recursive: true });
+    }
+  });
+
   test("each fault is one line with file, line, kind, name, path and reason, and the exit code is 1", () => {
     const { status, stdout } = run(golden("broken-file/step-3"));
     expect(status).toBe(1);

@@ -90,6 +90,8 @@ export function faultLine({ file, line, kind, name, path, reason, message }: Fou
   return [`${file}:${line}`, ...subject, ...where, `${reason}:`, message].join(" ");
 }
 
+const counted = (count: number, noun: string): string => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 const USAGE = `usage: npm run validate -- DIR [--format text|json] ${TENANCY_USAGE}`;
 
 /** @throws Error that also says how it is called. */
@@ -123,7 +125,9 @@ async function main(): Promise<number> {
     for (const fault of faults) console.log(faultLine(fault));
   }
   if (values.format === "text" && faults.length === 0)
-    console.log(`${objects} objects in ${files} files are valid`);
+    console.log(
+      `${counted(objects, "object")} in ${counted(files, "file")} ${objects === 1 ? "is" : "are"} valid`,
+    );
   return faults.length === 0 ? 0 : 1;
 }
 

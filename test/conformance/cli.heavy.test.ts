@@ -53,6 +53,10 @@ const wrong: readonly (readonly [string[], string])[] = [
   [["--url", "http://a.example", "--key", "k", "--dialects", "chat,gopher"], "--dialects: gopher is none of"],
   [["--url", "http://a.example", "--key", "k", "--header", "nothing"], "--header: not 'name: value'"],
   [["--url", "http://a.example", "--key", "k", "--yaml"], "Unknown option '--yaml'"],
+  [
+    ["--url", "http://a.example", "--key", "k", "--html", "--json"],
+    "--json and --html: a report has one form",
+  ],
 ];
 
 test("what is asked wrongly ends with 2 and is told", { timeout: 60_000 }, async () => {
@@ -70,6 +74,13 @@ test("nobody there ends with 2", { timeout: 60_000 }, async () => {
   const { status, out, errors } = await conformance("--url", "http://127.0.0.1:9", "--key", KEY);
   expect(status).toBe(2);
   expect(out + errors).toMatch(/ECONNREFUSED|bad port/);
+});
+
+test("a key that is not taken ends with 2, and the status is told", { timeout: 60_000 }, async () => {
+  const { status, out } = await conformance("--url", reference.url, "--key", "wrong");
+  expect(status).toBe(2);
+  expect(out).toMatch(/^not there: no models are listed \(status 401: /);
+  expect(out).toMatch(/; 1 request, at most 0 tokens\n$/);
 });
 
 test("who keeps the rules ends with 0, within the budget", { timeout: 60_000 }, async () => {

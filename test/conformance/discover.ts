@@ -32,7 +32,8 @@ export async function discover(
   const targets: Target[] = [];
   const missing: string[] = [];
   const listed = named ?? (await listModels(client));
-  if (listed.length === 0) return { targets, missing: ["no models are listed: name one with --models"] };
+  if (typeof listed === "string")
+    return { targets, missing: [`no models are listed (${listed}): name one with --models`] };
   for (const dialect of wanted) {
     const models = named ?? listed.slice(0, MAX_TRIED);
     let told = "";
@@ -50,12 +51,15 @@ export async function discover(
   return { targets, missing };
 }
 
-async function listModels(client: Client): Promise<string[]> {
+/** @returns their ids, or why there are none. */
+async function listModels(client: Client): Promise<readonly string[] | string> {
   const headers = { authorization: "Bearer {key}" };
   const question = { method: "GET", path: "/v1/models", headers };
   const answer = await client.ask(question, AbortSignal.timeout(ASK_MS));
+  if (answer.status !== 200) return `status ${answer.status}: ${short(answer.text)}`;
   const { data } = fieldsIn(answer);
-  return Array.isArray(data) ? data.map((model) => String(fieldsOf(model)["id"])) : [];
+  if (!Array.isArray(data)) return "the answer is no list";
+  return data.length === 0 ? "the list is empty" : data.map((model) => String(fieldsOf(model)["id"]));
 }
 
 /** Null: it answered. */

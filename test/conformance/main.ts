@@ -39,11 +39,9 @@ const { values: options } = flagsOrEnd(usage, {
   },
 });
 
+/** What stands in a comma list, each once. */
 const listed = (text: string | undefined) =>
-  text
-    ?.split(",")
-    .map((part) => part.trim())
-    .filter((part) => part !== "") ?? null;
+  text === undefined ? null : [...new Set(text.split(",").flatMap((part) => part.trim() || []))];
 
 /** The control path of a scripted upstream in another process (test/fakes/upstream/main.ts). */
 const logAt =
@@ -61,6 +59,8 @@ if (!Number.isInteger(budgetTokens) || budgetTokens < 0) fail("--budget-tokens: 
 const wanted = listed(options.dialects);
 const unknown = wanted?.find((name) => !dialects.some((dialect) => dialect === name));
 if (unknown !== undefined) fail(`--dialects: ${unknown} is none of ${dialects.join(", ")}`);
+const chosen = formats.filter((name) => name !== "text" && options[name] === true);
+if (chosen.length > 1) fail(`--${chosen.join(" and --")}: a report has one form`);
 const headers = options.header.map((line): [string, string] => {
   const [name = "", ...value] = line.split(":");
   if (name.trim() === "" || value.length === 0) fail("--header: not 'name: value'");
@@ -74,7 +74,7 @@ const client = new Client({
   headers: Object.fromEntries(headers),
   budgetTokens,
 });
-const format = formats.find((name) => name !== "text" && options[name] === true) ?? "text";
+const [format = "text"] = chosen;
 try {
   const found = await discover(
     client,

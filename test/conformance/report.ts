@@ -22,6 +22,9 @@ const counted = (results: readonly Result[]) => ({
 
 const named = ({ id, target }: Result): string => `${id} (${target.model})`;
 
+const spending = ({ requests, spent }: Client): string =>
+  `${requests} request${requests === 1 ? "" : "s"}, at most ${spent} token${spent === 1 ? "" : "s"}`;
+
 export const reports: Readonly<Record<Format, (report: Report) => string>> = { text, json, junit, html };
 
 function text({ client, found, results }: Report): string {
@@ -47,7 +50,7 @@ function text({ client, found, results }: Report): string {
   const { passed, official, ours, skipped: left } = counted(results);
   lines.push(
     `${passed} passed, ${official} failed a vendor's rule, ${ours} failed a rule of Gapura, ${left} skipped; ` +
-      `${client.requests} requests, at most ${client.spent} tokens`,
+      spending(client),
   );
   return `${lines.join("\n")}\n`;
 }
@@ -123,7 +126,7 @@ function html({ client, found, results }: Report): string {
   return `<!doctype html><html lang="en"><meta charset="utf-8"><title>Conformance</title>
 <style>body{font:15px system-ui;margin:2rem}td,th{padding:.3rem .6rem;vertical-align:top;text-align:left;border-top:1px solid #ccc}.failed td:first-child{color:#b00020;font-weight:600}.passed td:first-child{color:#1b6e3a}pre{white-space:pre-wrap;background:#f4f4f4;padding:.5rem}</style>
 <h1>${escaped(client.url)}</h1>
-<p>${passed} passed, ${official} failed a vendor's rule, ${ours} failed a rule of Gapura, ${skipped} skipped; ${client.requests} requests, at most ${client.spent} tokens.</p>
+<p>${passed} passed, ${official} failed a vendor's rule, ${ours} failed a rule of Gapura, ${skipped} skipped; ${spending(client)}.</p>
 <ul>${missing}</ul>
 <table><tr><th>outcome</th><th>check</th><th>rule</th><th>what has to hold</th></tr>
 ${rows.join("\n")}
