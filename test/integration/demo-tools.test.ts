@@ -148,3 +148,27 @@ describe("the examples of docs/batches.md run as they stand there", () => {
     ]);
   });
 });
+
+test("the requests of docs/tools.md are served as they stand there, whole and streamed", async () => {
+  const page = readFileSync(resolve(import.meta.dirname, "../../docs/tools.md"), "utf8");
+  const key = readFileSync(join(data, "secrets", "default", "demo-key", "api-key"), "utf8").trim();
+  const requests = [...page.matchAll(/^```json\n(.*?)^```$/gms)]
+    .map(([, text = ""]) => JSON.parse(text) as Readonly<Record<string, unknown>>)
+    .filter((body) => "model" in body);
+  expect(requests).toHaveLength(3);
+  for (const body of requests)
+    for (const stream of [false, true]) {
+      const path = "input" in body ? "responses" : "max_tokens" in body ? "messages" : "chat/completions";
+      const answer = await fetch(`${product.url}/v1/${path}`, {
+        method: "POST",
+        headers: { authorization: `Bearer ${key}`, "content-type": "application/json" },
+        body: JSON.stringify({ ...body, stream }),
+      });
+      expect([path, stream, answer.status, await answer.text()]).toEqual([
+        path,
+        stream,
+        200,
+        expect.not.stringContaining('"error":{'),
+      ]);
+    }
+});
