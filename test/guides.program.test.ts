@@ -119,3 +119,20 @@ test("every shell example", () => {
   for (const { place, text } of examples)
     expect([place, spawnSync("bash", ["-n"], { input: text, encoding: "utf8" }).stderr]).toEqual([place, ""]);
 });
+
+test("Helm finds a release in the namespace that a guide installs it into", () => {
+  const namespaces = new Map<string, Set<string>>();
+  for (const { text } of examplesOf("sh"))
+    for (const [command, release = ""] of text
+      .replaceAll("\\\n", " ")
+      .matchAll(/^helm (?:install|upgrade) (\S+) .*$/gm)) {
+      const namespace = / (?:-n|--namespace) (\S+)/.exec(command)?.[1] ?? "that of the context";
+      namespaces.set(release, (namespaces.get(release) ?? new Set()).add(namespace));
+    }
+  expect(namespaces).toEqual(
+    new Map([
+      ["gapura-crds", new Set(["gapura"])],
+      ["gapura", new Set(["gapura"])],
+    ]),
+  );
+});
