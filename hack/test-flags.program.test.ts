@@ -14,6 +14,7 @@ test("`npm test` with a flag that there is not runs nothing, and says how it is 
 
 test.each([
   ["test/bench/main.ts", "npm run bench"],
+  ["test/abuse/main.ts", "npm run abuse"],
   ["test/soak/main.ts", "npm run soak"],
   ["test/mutation/main.ts", "npm run mutate"],
   ["test/conformance/main.ts", "npm run conformance"],
@@ -26,4 +27,13 @@ test.each([
   expect(stderr).toMatch(/^Unknown option '--help'/);
   expect(stderr).toContain(`\nusage: ${command} -- `);
   expect(stderr).not.toContain("\n    at ");
+});
+
+test("an attack that there is not: nothing is started, and what was asked for is told", () => {
+  const { status, stdout, stderr } = spawnSync(process.execPath, ["test/abuse/main.ts", "no", "such"], {
+    encoding: "utf8",
+    timeout: 30_000,
+  });
+  expect([status, stdout]).toEqual([2, ""]);
+  expect(stderr).toBe("no attack's name holds no such\nusage: npm run abuse -- [PART OF A NAME, ...]\n");
 });

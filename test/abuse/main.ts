@@ -1,11 +1,13 @@
 /**
  * `npm run abuse [-- PART OF A NAME, ...]`: every attack of the corpus against a real data plane, for some seconds each, with
- * a neighbour who asks every 50 ms; prints what he saw and what was resident, and ends with 1 if the law was broken.
+ * a neighbour who asks every 50 ms; prints what he saw and what was resident, and ends with 1 if the law was broken, with 2 if
+ * there is no such attack.
  */
 import { mkdtemp, rm } from "node:fs/promises";
 import { setPriority, tmpdir } from "node:os";
 import { join } from "node:path";
 import { migrate } from "../../dataplane/store/migrate.ts";
+import { flagsOrEnd } from "../../hack/flags-or-end.ts";
 import { startPostgres } from "../../hack/postgres.ts";
 import { startRedis } from "../../hack/redis.ts";
 import { attacks } from "./attacks.ts";
@@ -19,15 +21,19 @@ const REST_MS = 1_500;
 const FLOOR_MS = 50;
 const NICENESS = 15;
 
-const parts = process.argv
-  .slice(2)
+const USAGE = "usage: npm run abuse -- [PART OF A NAME, ...]";
+const { positionals } = flagsOrEnd(USAGE, { allowPositionals: true, options: {} });
+const parts = positionals
   .join(" ")
   .split(",")
   .map((part) => part.trim());
 const say = (line: string) => process.stderr.write(`abuse: ${line}\n`);
 
 const chosen = attacks.filter(({ name }) => parts.some((part) => name.includes(part)));
-if (chosen.length === 0) throw new Error(`no attack's name holds ${parts.join(" or ")}`);
+if (chosen.length === 0) {
+  console.error(`no attack's name holds ${parts.join(" or ")}\n${USAGE}`);
+  process.exit(2);
+}
 await using disposal = new AsyncDisposableStack();
 const folder = await mkdtemp(join(tmpdir(), "gapura-abuse-stores-"));
 disposal.defer(() => rm(folder, { recursive: true, force: true }));
