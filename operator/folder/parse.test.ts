@@ -26,6 +26,22 @@ stringData:
   ]);
 });
 
+test("labels that are no texts are a fault of the object, as a cluster does not take it", () => {
+  const text = `apiVersion: gapura.dev/v1alpha1
+kind: PriceTable
+metadata: {name: m, labels: {version: 1.0, live: true, team: ml, none: null}, annotations: {}}
+spec: {unit: USD}
+`;
+  expect(parseFile(text).manifests).toMatchObject([
+    {
+      faults: [
+        { reason: "Invalid", path: "metadata.labels.version", message: "must be a string, in quotes" },
+        { reason: "Invalid", path: "metadata.labels.live", message: "must be a string, in quotes" },
+      ],
+    },
+  ]);
+});
+
 test("a fault of what stands around a spec is told on its own line", () => {
   const text = `kind: ModelRoute
 metadata:
@@ -77,6 +93,16 @@ test.each([
     "apiVersion: gapura.dev/v1alpha1\nkind: PriceTable\nmetadata: {name: m, namespace: 5}",
     "metadata.namespace",
     "must be a string, in quotes",
+  ],
+  [
+    "apiVersion: v1\nkind: Secret\nmetadata: {name: m, annotations: {revision: 5, note: null, by: me}}",
+    "metadata.annotations.revision",
+    "must be a string, in quotes",
+  ],
+  [
+    "apiVersion: v1\nkind: Secret\nmetadata: {name: m, annotations: null, labels: [a]}",
+    "metadata.labels",
+    "must be an object",
   ],
 ])(
   "%j: what is there in a wrong form is not called missing, and a number is to be put in quotes",

@@ -197,7 +197,7 @@ function collect(value: unknown, place: Place, into: Collected): void {
   if (plainSecret) {
     // Its good values count all the same: whoever refers to a bad one says so too.
     const tell = (path: string, text: string) => add(path, text, subject, false);
-    for (const path of unknownFields(value, SECRET_FIELDS)) tell(path, UNKNOWN_FIELD);
+    for (const { path, message } of faultsAround(value, SECRET_FIELDS)) tell(path, message);
     into.secrets.push({ ...named, line: line(""), data: readSecret(value, tell) });
   } else if (!isKind(kind)) refuse("kind", `must be one of ${KINDS.join(", ")}`, subject);
   else if (apiVersion !== API_VERSION) refuse("apiVersion", `must be ${API_VERSION}`, subject);
@@ -207,11 +207,7 @@ function collect(value: unknown, place: Place, into: Collected): void {
       ...named,
       creationTimestamp: metadata.creationTimestamp,
       spec: value["spec"],
-      faults: unknownFields(value, OWN_FIELDS).map((path) => ({
-        reason: "Invalid",
-        path,
-        message: UNKNOWN_FIELD,
-      })),
+      faults: faultsAround(value, OWN_FIELDS).map((fault) => ({ reason: "Invalid", ...fault })),
       position,
       line: line(""),
     });
@@ -247,17 +243,27 @@ const METADATA_FIELDS: ReadonlySet<string> = new Set([
   "uid",
 ]);
 
-/** Paths of fields around the spec that Kubernetes does not know, as its strict validation refuses them. */
-function unknownFields(value: Json, known: ReadonlySet<string>): string[] {
-  const { metadata } = value;
-  return [
+/** What Kubernetes refuses around a spec: fields that it does not know, and labels and annotations that are no texts. */
+function faultsAround(value: Json, known: ReadonlySet<string>): Pick<Fault, "path" | "message">[] {
+  const metadata = isObject(value["metadata"]) ? value["metadata"] : {};
+  const unknown = [
     ...Object.keys(value)
       .filter((key) => !known.has(key))
-      .map((key) => pathText([key])),
-    ...Object.keys(isObject(metadata) ? metadata : {})
+      .map((key) => [key]),
+    ...Object.keys(metadata)
       .filter((key) => !METADATA_FIELDS.has(key))
-      .map((key) => pathText(["metadata", key])),
-  ];
+      .map((key) => ["metadata", key]),
+  ].map((path) => ({ path: pathText(path), message: UNKNOWN_FIELD }));
+  return [...unknown, ...["labels", "annotations"].flatMap((field) => textFaults(field, metadata[field]))];
+}
+
+/** Kubernetes takes null, of all of them and of each, for absent. */
+function textFaults(field: string, texts: unknown): Pick<Fault, "path" | "message">[] {
+  if (texts === undefined || texts === null) return [];
+  if (!isObject(texts)) return [{ path: pathText(["metadata", field]), message: "must be an object" }];
+  return Object.entries(texts)
+    .filter(([, text]) => text !== null && typeof text !== "string")
+    .map(([key, text]) => ({ path: pathText(["metadata", field, key]), message: notText(text) }));
 }
 
 /** What is said of a field that is not there; null: it is. */
