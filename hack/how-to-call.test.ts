@@ -88,7 +88,11 @@ it("prefers an organization with credit, and takes none that is suspended", () =
   expect(told({ suspended: true, apiKeys: [key("shut")] }, routes, [rich])).toBe("rich first second third");
 });
 
-it("names a variable where no key is in the folder, and says where there is no model", () => {
+it("names a variable where no key is in the folder, and says where there is no model or no organization", () => {
   expect(told({ apiKeys: [{ ...key("all"), sha256: sha256("declared") }] })).toBe("none first second third");
   expect(told({ apiKeys: [key("all")] }, [])).toBe("no model is declared yet");
+  const nobody = sampleSnapshot(sampleRouting(1, { routes, organizations: [] }));
+  expect(howToCall("http://127.0.0.1:8080", nobody, data, NOW)).toEqual([
+    "no organization is served yet, so there is no key to ask with",
+  ]);
 });

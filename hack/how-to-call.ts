@@ -19,6 +19,7 @@ export function howToCall(address: string, served: Snapshot, data: string, now: 
     return `${what} ${name} of ${organization.id}: ${file === undefined ? "in a Secret of your manifests" : shown(file)}`;
   });
   if (routes.length === 0) return [...places, "no model is declared yet"];
+  if (organizations.length === 0) return ["no organization is served yet, so there is no key to ask with"];
   const usable = organizations
     .filter(({ suspended }) => !suspended)
     .toSorted((a, b) => Number(hasGrants(b)) - Number(hasGrants(a)))
