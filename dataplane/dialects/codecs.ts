@@ -35,7 +35,7 @@ export interface CodecContext extends UsageContext {
   readonly model: string;
   /** The `req_…` id that a Messages error repeats in its body. */
   readonly requestId?: string;
-  /** Stop sequences that the upstream does not apply: its answer is cut here (stop-sequences.ts). Absent: none. */
+  /** Stop sequences that the upstream does not apply: its answer is cut here (cut-at-stops.ts). Absent: none. */
   readonly stops?: readonly string[];
   /** Calls of the conversation whose results the tool loop brings before any model is asked (rule 3.6). */
   readonly owed?: readonly string[];

@@ -1,17 +1,11 @@
 /**
- * Stop sequences that an upstream does not take (rule 2.4): its answer is cut here. A text is read once, whatever
- * the number and the length of the sequences (Aho and Corasick, 1975), in any pieces; kept back is no more of it than may
- * still turn out to be the beginning of a sequence. Sequences apply to the model's text, as the vendors' do: not to its
- * thinking, not to the arguments of calls, and not across two texts.
+ * Stop sequences that an upstream does not take (rule 2.4): its answer is cut here (cut-at-stops.ts). A text is read once,
+ * whatever the number and the length of the sequences (Aho and Corasick, 1975), in any pieces; kept back is no more of it
+ * than may still turn out to be the beginning of a sequence.
  */
 import { bodyLimits } from "../lib/body-limits.ts";
 import type { Cursor } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
-import { messageEnd } from "./messages/events.ts";
-import { codePoints } from "../lib/code-points.ts";
-import { WaitingLogprobs } from "./logprobs.ts";
-import { citationsWithin } from "./url-citations.ts";
-import type { Logprob, MessagesEvent, MessagesResponse, MessagesUsage, TextBlock } from "./messages/types.ts";
 
 /** A client's stop sequences. Chat takes one as it is, too. @throws ApiError when they are no texts, or too long. */
 export function readStops(root: Cursor, field: string): readonly string[] {
@@ -128,125 +122,4 @@ export class StopMatcher {
   end(): string {
     return this.#held;
   }
-}
-
-/** Cuts a stream of Messages events. */
-export class StopCutter {
-  readonly #sequences: StopSequences;
-  /** The text block that is open; `start` is held until there is something to show in it. */
-  #open: {
-    start: MessagesEvent | null;
-    readonly index: number;
-    readonly matcher: StopMatcher;
-    readonly logprobs: WaitingLogprobs;
-  } | null = null;
-  #calls = false;
-  /** A sequence was found: the answer is complete. */
-  isCut = false;
-
-  constructor(stops: readonly string[]) {
-    this.#sequences = new StopSequences(stops);
-  }
-
-  /** @param usage what the answer has used so far, for the end of one that is cut. */
-  push(events: readonly MessagesEvent[], usage: () => MessagesUsage): MessagesEvent[] {
-    const said: MessagesEvent[] = [];
-    for (const event of events) {
-      if (this.isCut) break;
-      this.#event(event, said, usage);
-    }
-    return said;
-  }
-
-  #event(event: MessagesEvent, said: MessagesEvent[], usage: () => MessagesUsage): void {
-    if (event.type === "content_block_start" && event.content_block.type === "text") {
-      const { index, content_block: block } = event;
-      const start: MessagesEvent = { ...event, content_block: { ...block, text: "" } };
-      const logprobs = new WaitingLogprobs();
-      this.#open = { start, index, matcher: new StopMatcher(this.#sequences), logprobs };
-      return this.#text(block.text, said, usage);
-    }
-    if (event.type === "content_block_start" && event.content_block.type === "tool_use") this.#calls = true;
-    if (event.type === "content_block_delta" && event.delta.type === "text_delta") {
-      this.#open?.logprobs.push(event.delta.logprobs ?? []);
-      return this.#text(event.delta.text, said, usage);
-    }
-    if (event.type === "content_block_delta") this.#begin(said);
-    if (event.type === "content_block_stop" && this.#open !== null) {
-      this.#begin(said);
-      const { matcher, logprobs } = this.#open;
-      this.#say(matcher.end(), logprobs.rest(), said);
-      this.#open = null;
-    }
-    said.push(event);
-  }
-
-  #text(piece: string, said: MessagesEvent[], usage: () => MessagesUsage): void {
-    if (this.#open === null) return;
-    const { matcher, logprobs } = this.#open;
-    const { text, stop } = matcher.push(piece);
-    this.#say(text, text === "" ? [] : logprobs.take(text), said);
-    if (stop === null) return;
-    const { start, index } = this.#open;
-    this.isCut = true;
-    if (start === null) said.push({ type: "content_block_stop", index });
-    said.push(...messageEnd(endedBy(stop, this.#calls), usage()));
-  }
-
-  #say(text: string, logprobs: readonly Logprob[], said: MessagesEvent[]): void {
-    if (this.#open === null || (text === "" && logprobs.length === 0)) return;
-    this.#begin(said);
-    said.push({
-      type: "content_block_delta",
-      index: this.#open.index,
-      delta: logprobs.length === 0 ? { type: "text_delta", text } : { type: "text_delta", text, logprobs },
-    });
-  }
-
-  #begin(said: MessagesEvent[]): void {
-    if (this.#open === null || this.#open.start === null) return;
-    said.push(this.#open.start);
-    this.#open.start = null;
-  }
-}
-
-/** Why a cut answer ended: whoever is called must not miss it (dialects.md §D3). */
-const endedBy = (stop: string, calls: boolean) =>
-  calls
-    ? ({ stop_reason: "tool_use", stop_sequence: null } as const)
-    : ({ stop_reason: "stop_sequence", stop_sequence: stop } as const);
-
-function cutText({ logprobs, annotations, ...block }: TextBlock, text: string): TextBlock {
-  const waiting = new WaitingLogprobs();
-  waiting.push(logprobs ?? []);
-  return {
-    ...block,
-    text,
-    ...(logprobs !== undefined && { logprobs: waiting.take(text) }),
-    ...(annotations !== undefined && { annotations: citationsWithin(annotations, codePoints(text)) }),
-  };
-}
-
-/** A whole answer, cut. A refusal stays one. */
-export function cutMessage(message: MessagesResponse, stops: readonly string[]): MessagesResponse {
-  if (stops.length === 0) return message;
-  const sequences = new StopSequences(stops);
-  for (const [at, block] of message.content.entries()) {
-    if (block.type !== "text") continue;
-    const { text, stop } = new StopMatcher(sequences).push(block.text);
-    if (stop === null) continue;
-    const before = message.content.slice(0, at);
-    const content = text === "" ? before : [...before, cutText(block, text)];
-    if (message.stop_reason === "refusal") return { ...message, content };
-    const { stop_details: _details, ...rest } = message;
-    return {
-      ...rest,
-      content,
-      ...endedBy(
-        stop,
-        before.some(({ type }) => type === "tool_use"),
-      ),
-    };
-  }
-  return message;
 }

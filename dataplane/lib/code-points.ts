@@ -3,11 +3,24 @@ export function codePoints(text: string, start = 0, end = text.length): number {
   let count = 0;
   for (let index = start; index < end; index += 1) {
     const unit = text.charCodeAt(index);
-    if (unit >= 0xd800 && unit <= 0xdbff && index + 1 < end) {
-      const next = text.charCodeAt(index + 1);
-      if (next >= 0xdc00 && next <= 0xdfff) index += 1;
-    }
+    if (isHighHalf(unit) && index + 1 < end && isLowHalf(text.charCodeAt(index + 1))) index += 1;
     count += 1;
   }
   return count;
 }
+
+/** Counts those of a text that comes in pieces, which may part the halves of a pair. */
+export class CodePointCount {
+  value = 0;
+  #last = NaN;
+
+  add(piece: string): void {
+    if (piece === "") return;
+    this.value += codePoints(piece);
+    if (isHighHalf(this.#last) && isLowHalf(piece.charCodeAt(0))) this.value -= 1;
+    this.#last = piece.charCodeAt(piece.length - 1);
+  }
+}
+
+const isHighHalf = (unit: number): boolean => unit >= 0xd800 && unit <= 0xdbff;
+const isLowHalf = (unit: number): boolean => unit >= 0xdc00 && unit <= 0xdfff;

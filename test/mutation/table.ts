@@ -19,6 +19,7 @@ export const suites: Readonly<Record<string, readonly string[]>> = {
     "dataplane/inference/usage.law.test.ts",
   ],
   "dataplane/dialects/tiers.ts": ["dataplane/dialects/tiers.test.ts"],
+  "dataplane/dialects/cut-at-stops.ts": ["dataplane/dialects/cut-at-stops.law.test.ts"],
   "dataplane/dialects/stop-sequences.ts": ["dataplane/dialects/stop-sequences.law.test.ts"],
   "dataplane/lib/byte-budget.ts": ["dataplane/lib/byte-budget.test.ts"],
   "dataplane/lib/token-bucket.ts": ["dataplane/lib/token-bucket.test.ts"],

@@ -4,7 +4,7 @@ import { objectOf, parseJson } from "../../dialects/fields.ts";
 import { isForeignEvent } from "../../dialects/foreign-event.ts";
 import type { MessagesEvent, MessagesUsage } from "../../dialects/messages/types.ts";
 import { codecs } from "../../dialects/registry.ts";
-import { StopCutter } from "../../dialects/stop-sequences.ts";
+import { StopCutter } from "../../dialects/cut-at-stops.ts";
 import { corruptAnswer, cutAnswer } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { SseReader } from "../../lib/sse.ts";

@@ -20,7 +20,7 @@ import {
   isResponse,
   weighResponses,
 } from "../../dialects/responses/read-response.ts";
-import { cutMessage } from "../../dialects/stop-sequences.ts";
+import { cutMessage } from "../../dialects/cut-at-stops.ts";
 import {
   corruptAnswer,
   holdsError,
