@@ -70,6 +70,12 @@ function chatWhole({ text, cited }: Said): object {
   };
 }
 
+const callChunk = (name: string, args: string): string =>
+  chunk({
+    delta: {
+      tool_calls: [{ id: `call_${args.length}`, type: "function", function: { name, arguments: args } }],
+    },
+  });
 const chatEnd = [chunk({ delta: {}, finish_reason: "stop" }), "data: [DONE]\n\n"];
 const chatStream = ({ text, cited }: Said): string[] => [
   chunk({ delta: { role: "assistant", content: "" } }),
@@ -206,6 +212,46 @@ describe("a Responses client of a Chat upstream", () => {
     expect(partCitations(wire)).toEqual([joined.cited.map(flat)]);
   });
 
+  test.each([
+    ["a call", [callChunk("look", '{"at":"it"}'), callChunk("look", '{"at":"more"}')]],
+    ["reasoning and a call", [chunk({ delta: { reasoning_content: "Hm." } }), callChunk("look", "{}")]],
+  ])("they may come behind %s, which waits for them", async (_what, between) => {
+    const [role = "", said = "", cited = ""] = chatStream(joined);
+    const end = [chunk({ delta: {}, finish_reason: "tool_calls" }), "data: [DONE]\n\n"];
+    const wire = await answer("responses", "chat", [role, said, ...between, cited, ...end]);
+    expect(partCitations(wire)).toEqual([joined.cited.map(flat)]);
+  });
+
+  test("pieces may part a character, which counts once", async () => {
+    const [role = "", , , ...end] = chatStream(joined);
+    const [high = "", low = ""] = ["Seen \ud83e", "\udd9c there. And here."].map((content) =>
+      chunk({ delta: { content } }),
+    );
+    const halves = [
+      role,
+      high,
+      low,
+      chunk({ delta: { reasoning_content: "Hm." } }),
+      chunk({ delta: { content: "!" } }),
+    ];
+    const behind = nested({ start_index: 23, end_index: 24, url: "https://d.example/", title: "" });
+    const wire = await answer("responses", "chat", [
+      ...halves,
+      chunk({ delta: { annotations: [behind] } }),
+      ...end,
+    ]);
+    expect(partCitations(wire)).toEqual([
+      [],
+      [{ ...flat(behind.url_citation), start_index: 0, end_index: 1 }],
+    ]);
+  });
+
+  test("one that a list tells twice is told once, whole as streamed", async () => {
+    const twice = { ...joined, cited: [...joined.cited, ...joined.cited.slice(1)] };
+    for (const script of [chatWhole(twice), chatStream(twice)])
+      expect(partCitations(await answer("responses", "chat", script))).toEqual([joined.cited.map(flat)]);
+  });
+
   test("a list that comes again with each chunk is told once", async () => {
     const [role = "", ...end] = chatStream(joined);
     const again = [first.text, second.text].map((content) =>
@@ -274,6 +320,16 @@ describe("a Chat client of a Responses upstream", () => {
     ["streamed", responsesStream([first, second], "events")],
     ["streamed, told by the finished part alone", responsesStream([first, second], "part")],
   ])("is told the citations, %s", async (_how, script) => {
+    expect(chatCitations(await answer("chat", "responses", script))).toEqual(joined.cited.map(nested));
+  });
+
+  test("pieces may part a character, which counts once", async () => {
+    const script = responsesStream([first, second], "part").flatMap((sent) => {
+      if (!sent.includes("output_text.delta") || !sent.includes("🦜")) return [sent];
+      const [before = "", behind = ""] = sent.split("🦜 there.");
+      const [from = ""] = before.split("Seen ");
+      return [`${from}Seen \\ud83e${behind}`, `${from}\\udd9c there.${behind}`];
+    });
     expect(chatCitations(await answer("chat", "responses", script))).toEqual(joined.cited.map(nested));
   });
 

@@ -8,7 +8,7 @@ import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import { foreignEnd } from "../refusal.ts";
 import { corruptAnswer, inBandError } from "../upstream-error.ts";
 import { weightOf, weightOfArguments, type CountedOutput, writtenWith } from "../output-estimate.ts";
-import { readUrlCitations } from "../url-citations.ts";
+import { readUrlCitations, StreamedCitations } from "../url-citations.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import type {
   ContentBlock,
@@ -34,7 +34,7 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
   if (thinking !== "")
     content.push({ type: "thinking", thinking, signature: markReasoning({ from: "chat" }) });
   const logprobs = refusal === "" ? logprobsIn(choice, context) : [];
-  const annotations = citationsIn(message, context);
+  const annotations = new StreamedCitations().untold(citationsIn(message, context));
   if (text + refusal !== "")
     content.push({
       type: "text",

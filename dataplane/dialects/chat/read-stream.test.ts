@@ -70,6 +70,35 @@ test("a second call's arguments flow as soon as the first call's are whole", () 
   ]);
 });
 
+test("a call waits for citations of the text before it only where they are shown, and not long", () => {
+  const said = [
+    chunk({ content: "A" }),
+    call(0, '{"x":"', named("a")),
+    call(0, "y".repeat(1_100)),
+    call(0, '"}'),
+  ];
+  const types = (annotations: boolean) => {
+    const reader = answerCodecs.chat.readStream({ ...testContext(), annotations });
+    return said.map((one) =>
+      reader
+        .step({ event: "", data: JSON.stringify(one) })
+        .map(({ type }) => type.replace("content_block_", "")),
+    );
+  };
+  expect(types(false)).toEqual([
+    ["message_start", "start", "delta"],
+    ["stop", "start", "delta"],
+    ["delta"],
+    ["delta"],
+  ]);
+  expect(types(true)).toEqual([
+    ["message_start", "start", "delta"],
+    [],
+    ["stop", "start", "delta"],
+    ["delta"],
+  ]);
+});
+
 test("a call that goes on after it was whole is a fault, white space is not", () => {
   const begun = [call(0, '{"x":1}', named("a")), call(1, "{}", named("b"))];
   expect(() => stepWords("chat", [...begun, call(0, " \n")])).not.toThrow();

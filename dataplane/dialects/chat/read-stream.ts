@@ -5,7 +5,7 @@
  *                               └───────────[DONE]──────────────────────────────────────^
  */
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
-import { codePoints } from "../../lib/code-points.ts";
+import { CodePointCount } from "../../lib/code-points.ts";
 import { BlockOrder } from "../block-order.ts";
 import type { Piece, PieceKind } from "../block-order.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
@@ -34,6 +34,9 @@ import type {
   MessagesUsage,
   UrlCitation,
 } from "../messages/types.ts";
+
+/** So much of calls and thinking waits for citations of the text before them: what comes behind more of it is left out. */
+const MAX_WAITING_CHARACTERS = 1_024;
 
 interface Call {
   readonly piece: Piece;
@@ -67,11 +70,15 @@ export class ChatStreamReader implements StreamReader {
   #tier: string | null = null;
   #over = false;
   /** Code points of all texts so far, and of those before the last one; counted where citations are shown. */
-  #points = 0;
+  readonly #points = new CodePointCount();
   #pointsBefore = 0;
   readonly #citations = new StreamedCitations();
   /** Those that came while there was no text. */
   #uncited: readonly UrlCitation[] = [];
+  /** The last text, where calls or thinking wait behind it: citations come with the end of an answer as a rule. */
+  #citable: Piece | null = null;
+  /** Characters that wait behind it. */
+  #waiting = 0;
 
   constructor(context: CodecContext) {
     this.#context = context;
@@ -149,27 +156,45 @@ export class ChatStreamReader implements StreamReader {
   /** Once there is a text: their indexes count in all that the answer says. */
   #cite(): void {
     const last = this.#blocks.last();
-    if (last?.kind !== "text") return;
-    this.#blocks.cite(last, movedBy(this.#uncited, -this.#pointsBefore));
+    const text = last?.kind === "text" ? last : this.#citable;
+    if (text === null) return;
+    this.#blocks.cite(text, movedBy(this.#uncited, -this.#pointsBefore));
     this.#uncited = [];
   }
 
   #say(kind: Exclude<PieceKind, "tool_use">, text: string, logprobs?: readonly Logprob[]): void {
     const last = this.#blocks.last();
     if (kind === "text" && this.#context.annotations === true) {
-      if (last?.kind !== kind) this.#pointsBefore = this.#points;
-      this.#points += codePoints(text);
+      if (last?.kind !== kind) this.#pointsBefore = this.#points.value;
+      this.#points.add(text);
     }
-    this.#blocks.append(last?.kind === kind ? last : this.#add(kind), text, undefined, logprobs);
+    const piece = last?.kind === kind ? last : this.#add(kind);
+    this.#blocks.append(piece, text, undefined, logprobs);
+    if (kind === "thinking") this.#waits(text);
   }
 
   /** Text and thinking end where something else begins; a tool call may go on beside what follows. */
   #add(kind: PieceKind, id?: string, name?: string): Piece {
     const last = this.#blocks.last();
-    if (last !== undefined && last.kind !== "tool_use") this.#blocks.end(last);
+    if (kind === "text") this.#letGo();
+    if (last?.kind === "text" && this.#context.annotations === true) this.#citable = last;
+    else if (last !== undefined && last.kind !== "tool_use") this.#blocks.end(last);
     const piece = this.#blocks.add(kind, id, name);
     if (kind === "thinking") piece.signature = markReasoning({ from: "chat" });
     return piece;
+  }
+
+  /** More waits behind the last text, if anything does. */
+  #waits(text: string): void {
+    if (this.#citable !== null) this.#waiting += text.length;
+    if (this.#waiting > MAX_WAITING_CHARACTERS) this.#letGo();
+  }
+
+  /** That text is cited no more: what waits behind it goes on. */
+  #letGo(): void {
+    if (this.#citable !== null) this.#blocks.end(this.#citable);
+    this.#citable = null;
+    this.#waiting = 0;
   }
 
   #call(call: JsonObject | null): void {
@@ -185,6 +210,7 @@ export class ChatStreamReader implements StreamReader {
     if (piece === null) return;
     if (name !== null) this.#blocks.rename(piece, name);
     this.#blocks.append(piece, json);
+    this.#waits(json);
   }
 
   /** The call that a delta goes on with, or a new one; null: it says again what was said. */

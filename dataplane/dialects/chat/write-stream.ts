@@ -3,7 +3,7 @@
  * annotations at once, `finish_reason`, the usage where it was asked for, `[DONE]`. Server tools are not seen.
  */
 import type { ApiError } from "../../lib/api-error.ts";
-import { codePoints } from "../../lib/code-points.ts";
+import { CodePointCount } from "../../lib/code-points.ts";
 import type { Annotate, Carry, CodecContext, EarlyEvent, StreamWriter } from "../codecs.ts";
 import { chatErrorChunk } from "../errors.ts";
 import { objectOf } from "../fields.ts";
@@ -42,9 +42,9 @@ export class ChatStreamWriter implements StreamWriter {
   readonly #joiner: TextJoiner | null;
   /** The text so far, only where citations will be derived from it. */
   #text = "";
-  /** The upstream's citations, and the code points of the text before the open block's, in which they count. */
+  /** The upstream's citations, and the code points of the open block's text, in which they count, and before it. */
   readonly #cited: UrlCitation[] = [];
-  #points = 0;
+  #points = new CodePointCount();
   #pointsBefore = 0;
   #saidText = false;
   #saidReasoning = false;
@@ -86,7 +86,8 @@ export class ChatStreamWriter implements StreamWriter {
 
   #blockStart(block: ContentBlock): string {
     this.#isHidden = block.type === "server_tool_use";
-    this.#pointsBefore = this.#points;
+    this.#pointsBefore += this.#points.value;
+    this.#points = new CodePointCount();
     if (block.type === "thinking") this.#reasoningBreak = this.#saidReasoning;
     if (isServerTool(block.type)) this.#joiner?.toolRan();
     if (block.type !== "tool_use") return "";
@@ -127,7 +128,7 @@ export class ChatStreamWriter implements StreamWriter {
   #say(text: string, logprobs?: readonly Logprob[]): string {
     if (text === "" && logprobs === undefined) return "";
     this.#saidText ||= text !== "";
-    if (this.#annotate === undefined) this.#points += codePoints(text);
+    if (this.#annotate === undefined) this.#points.add(text);
     else this.#text += text;
     return this.#chunk(
       `{"content":${JSON.stringify(text)}}`,
