@@ -20,7 +20,6 @@ import {
   SUMMARY_BREAK,
   callId,
   isResponsesLimit,
-  partCitations,
   partLogprobs,
   readPart,
   readReasoningMark,
@@ -28,6 +27,7 @@ import {
   responsesStopReason,
   weighResponses,
 } from "./read-response.ts";
+import { PartCitations } from "./part-citations.ts";
 import { messageEnd, messageStart } from "../messages/events.ts";
 import type { JsonObject, JsonValue, Logprob, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
@@ -37,15 +37,6 @@ const MAX_ITEMS = 4_096;
 /** Items that hold something for the hub. */
 const itemKinds = ["message", "function_call", "reasoning"] as const;
 type ItemKind = (typeof itemKinds)[number];
-
-/** Events after the end of a text that may tell its citations. */
-const tellsCitations: ReadonlySet<string> = new Set([
-  "response.output_text.annotation.added",
-  "response.content_part.done",
-  "response.output_item.done",
-  "response.completed",
-  "response.incomplete",
-]);
 
 const kindOf = (item: JsonObject): ItemKind | undefined => itemKinds.find((kind) => kind === item["type"]);
 
@@ -87,12 +78,12 @@ export class ResponsesStreamReader implements StreamReader {
   /** Of what a failure says was written by then. */
   #failedWeight = 0;
   #over = false;
-  /** A text that is told wholly, whose citations its part may still tell. */
-  #said: Piece | null = null;
+  readonly #citations: PartCitations;
 
   constructor(context: CodecContext) {
     this.#context = context;
     this.#blocks = new BlockOrder(context);
+    this.#citations = new PartCitations(this.#blocks, context);
   }
 
   get usage(): MessagesUsage {
@@ -135,7 +126,7 @@ export class ResponsesStreamReader implements StreamReader {
     this.#reported = readResponsesUsage(response?.["usage"]) ?? this.#reported;
     this.#tier = stringOf(response?.["service_tier"]) ?? this.#tier;
     const output = this.#outputOf(data, type);
-    if (this.#said !== null && !tellsCitations.has(type)) this.#endSaid(this.#said);
+    this.#citations.before(type);
     const delta = stringOf(data["delta"]) ?? "";
     switch (type) {
       case "response.output_text.delta":
@@ -153,15 +144,15 @@ export class ResponsesStreamReader implements StreamReader {
       case "response.reasoning_text.delta":
         this.#reasoning(output, "raw", 0, delta);
         return null;
-      case "response.output_text.annotation.added":
-        this.#cite(output, countOf(data["content_index"]), { annotations: [data["annotation"] ?? null] });
+      case "response.output_text.annotation.added": {
+        const piece = this.#item("message", output).pieces.get(countOf(data["content_index"]));
+        this.#citations.add(piece, data["annotation"] ?? null);
         return null;
+      }
       case "response.output_text.done": {
         const text = stringOf(data["text"]) ?? "";
         const piece = this.#restOfText(output, countOf(data["content_index"]), text, false, data);
-        if (piece === undefined) return null;
-        if (this.#context.annotations === true) this.#said = piece;
-        else this.#blocks.end(piece);
+        if (piece !== undefined) this.#citations.said(piece);
         return null;
       }
       case "response.refusal.done":
@@ -300,20 +291,7 @@ export class ResponsesStreamReader implements StreamReader {
     part: JsonObject | null,
   ): void {
     const piece = this.#restOfText(output, content, whole, isRefusal, part);
-    if (piece === undefined || piece.ended) return;
-    this.#blocks.cite(piece, partCitations(part, this.#context).slice(piece.citations));
-    this.#endSaid(piece);
-  }
-
-  #endSaid(piece: Piece): void {
-    if (this.#said === piece) this.#said = null;
-    this.#blocks.end(piece);
-  }
-
-  /** One that comes before any text of its part is left out. */
-  #cite(output: number, content: number, part: JsonObject): void {
-    const piece = this.#item("message", output).pieces.get(content);
-    if (piece !== undefined) this.#blocks.cite(piece, partCitations(part, this.#context));
+    if (piece !== undefined && !piece.ended) this.#citations.end(piece, part);
   }
 
   #call(output: number, item: JsonObject): Piece {
