@@ -125,7 +125,7 @@ export class BlockOrder {
     if (text === "" && logprobs.length === 0) return;
     piece.weight += weight;
     this.#weight += weight;
-    this.#grow(text.length + lengthOfLogprobs(logprobs));
+    this.hold(text.length + lengthOfLogprobs(logprobs));
     if (piece.state === "closed") {
       if (text.trim() === "") return;
       throw corruptAnswer("a content block goes on after its end");
@@ -145,13 +145,14 @@ export class BlockOrder {
   cite(piece: Piece, citations: readonly UrlCitation[]): void {
     const cited = citations.slice(0, CITATIONS_MAX - piece.citations);
     if (cited.length === 0 || piece.state === "closed") return;
-    this.#grow(lengthOfCitations(cited));
+    this.hold(lengthOfCitations(cited));
     piece.citations += cited.length;
     if (piece.state === "open") this.#events.push(this.#annotations(cited));
     else for (const one of cited) piece.heldCitations.push(one);
   }
 
-  #grow(characters: number): void {
+  /** Something else of the answer is kept that has this many characters. @throws ApiError */
+  hold(characters: number): void {
     this.#characters += characters;
     if (this.#characters > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
   }

@@ -333,6 +333,14 @@ describe("a Chat client of a Responses upstream", () => {
     expect(chatCitations(await answer("chat", "responses", script))).toEqual(joined.cited.map(nested));
   });
 
+  test("one may come before the text of its part", async () => {
+    const script = responsesStream([first, second], "events");
+    const at = script.findLastIndex((sent) => sent.includes("output_text.delta"));
+    const [text = "", cited = ""] = script.slice(at, at + 2);
+    script.splice(at, 2, cited, text);
+    expect(chatCitations(await answer("chat", "responses", script))).toEqual(joined.cited.map(nested));
+  });
+
   test("there are no more of them than a part of a whole answer may have", async () => {
     const cited = Array.from({ length: 1_500 }, (_, index) => ({
       start_index: 0,

@@ -4,7 +4,8 @@
  */
 import type { CodecContext } from "../codecs.ts";
 import type { BlockOrder, Piece } from "../block-order.ts";
-import type { JsonObject, JsonValue } from "../messages/types.ts";
+import { CITATIONS_MAX, lengthOfCitations } from "../url-citations.ts";
+import type { JsonObject, JsonValue, UrlCitation } from "../messages/types.ts";
 import { partCitations } from "./read-response.ts";
 
 /** Events after the end of a text that may tell its citations. */
@@ -16,9 +17,19 @@ const tellsCitations: ReadonlySet<string> = new Set([
   "response.incomplete",
 ]);
 
+/** Where a content part stands. */
+interface PartPlace {
+  readonly output: number;
+  readonly content: number;
+}
+
+const keyOf = ({ output, content }: PartPlace): string => `${output} ${content}`;
+
 export class PartCitations {
   readonly #blocks: BlockOrder;
   readonly #context: Pick<CodecContext, "annotations">;
+  /** Those of parts that have no text so far, by output and content index. */
+  readonly #early = new Map<string, UrlCitation[]>();
   /** A text that is told wholly, whose citations its part may still tell. */
   #said: Piece | null = null;
 
@@ -32,10 +43,21 @@ export class PartCitations {
     if (this.#said !== null && !tellsCitations.has(type)) this.#end(this.#said);
   }
 
-  /** One that comes before any text of its part is left out. @param piece the part's text. */
-  add(piece: Piece | undefined, annotation: JsonValue): void {
-    if (piece !== undefined)
-      this.#blocks.cite(piece, partCitations({ annotations: [annotation] }, this.#context));
+  /** @param piece the part's text, if it has any yet. */
+  add(piece: Piece | undefined, place: PartPlace, annotation: JsonValue): void {
+    const cited = partCitations({ annotations: [annotation] }, this.#context);
+    if (piece !== undefined) return this.#blocks.cite(piece, cited);
+    if (cited.length === 0) return;
+    this.#blocks.hold(lengthOfCitations(cited));
+    const early = this.#early.get(keyOf(place)) ?? [];
+    if (early.length < CITATIONS_MAX) early.push(...cited);
+    this.#early.set(keyOf(place), early);
+  }
+
+  /** The part's text begins. */
+  begun(piece: Piece, place: PartPlace): void {
+    this.#blocks.cite(piece, this.#early.get(keyOf(place)) ?? []);
+    this.#early.delete(keyOf(place));
   }
 
   /** The text is told wholly. */

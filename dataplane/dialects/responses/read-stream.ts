@@ -145,8 +145,9 @@ export class ResponsesStreamReader implements StreamReader {
         this.#reasoning(output, "raw", 0, delta);
         return null;
       case "response.output_text.annotation.added": {
-        const piece = this.#item("message", output).pieces.get(countOf(data["content_index"]));
-        this.#citations.add(piece, data["annotation"] ?? null);
+        const content = countOf(data["content_index"]);
+        const piece = this.#item("message", output).pieces.get(content);
+        this.#citations.add(piece, { output, content }, data["annotation"] ?? null);
         return null;
       }
       case "response.output_text.done": {
@@ -263,6 +264,7 @@ export class ResponsesStreamReader implements StreamReader {
     if (piece === undefined) {
       piece = this.#blocks.add("text");
       pieces.set(content, piece);
+      this.#citations.begun(piece, { output, content });
     }
     this.#blocks.append(piece, delta, undefined, logprobs);
   }
