@@ -1,5 +1,6 @@
 /** Puts the hub's events together again: the whole answer that a stream says (dialects.md §C1). */
 import { parseArguments, unreadArguments } from "../arguments.ts";
+import type { Annotate } from "../codecs.ts";
 import type {
   BlockDelta,
   CompactionDelta,
@@ -10,10 +11,16 @@ import type {
 } from "./types.ts";
 
 export class MessageAccumulator {
+  readonly #annotate: Annotate | undefined;
   #message: MessagesResponse | null = null;
   /** Arguments of the open block. */
   #json = "";
   #stopped = false;
+
+  /** @param annotate derives the citations of each text as it ends. */
+  constructor(annotate?: Annotate) {
+    this.#annotate = annotate;
+  }
 
   push(event: MessagesEvent): void {
     switch (event.type) {
@@ -70,6 +77,8 @@ export class MessageAccumulator {
     if (takesInput && this.#json !== "")
       block.input = parseArguments(this.#json) ?? unreadArguments(this.#json);
     this.#json = "";
+    if (block?.type === "text" && this.#annotate !== undefined)
+      block.annotations = [...this.#annotate(block.text)];
   }
 }
 

@@ -53,7 +53,7 @@ class ToolServing {
   readonly #services: ToolServices;
   readonly #scope: ToolScope;
   readonly #sources: CitedSources;
-  readonly #accumulator = new MessageAccumulator();
+  readonly #accumulator: MessageAccumulator;
   readonly #writer: StreamWriter | null;
   readonly #iterations: Iterations;
   readonly #prices: Prices;
@@ -84,6 +84,7 @@ class ToolServing {
       ),
     };
     const { carry, context } = work;
+    this.#accumulator = new MessageAccumulator(this.#annotatesParts ? this.#annotate : undefined);
     this.#writer = look.stream ? codecs[call.dialect].writeStream(carry, context, this.#annotate) : null;
   }
 
@@ -111,6 +112,11 @@ class ToolServing {
         title: link.title,
       }));
   };
+
+  /** A part of Responses cites what was found when it ended, whole as streamed; Chat's one text all that was found. */
+  get #annotatesParts(): boolean {
+    return this.#services.call.dialect === "responses";
+  }
 
   /** A resent Chat conversation shows its annotations, but no queries: the model's own URLs must not be among them. */
   #mayBeCited(url: string): boolean {
@@ -278,7 +284,8 @@ class ToolServing {
     const message = this.#accumulator.whole();
     if (message === null) throw new Error("a tool loop ended without its end");
     const { carry, context } = this.#services.work;
-    const answer = codecs[call.dialect].writeResponse(message, carry, context, this.#annotate);
+    const annotate = this.#annotatesParts ? undefined : this.#annotate;
+    const answer = codecs[call.dialect].writeResponse(message, carry, context, annotate);
     const bytes = Buffer.from(JSON.stringify(answer));
     sendWhole(call.sink, bytes, this.#job(bill).headers);
   }

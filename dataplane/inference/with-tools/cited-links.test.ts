@@ -1,0 +1,68 @@
+/** Annotations of links to what tools found: a stream's are those of the whole answer (service.md "Citations in Responses and Chat"). */
+import { expect, test } from "vitest";
+import { serveOneUpstream } from "../../../test/fakes/one-upstream.ts";
+import { callOn, nameOf, paths } from "../../../test/fakes/ways.ts";
+import { framesOf } from "../../../test/grammar/sse.ts";
+import type { RunTool } from "../../tools/toolbox.ts";
+
+const found: RunTool = async () => ({
+  kind: "hits",
+  hits: [{ url: "https://gates.example/", title: "Gates", text: "They are fast.", age: null }],
+  posts: 0,
+  profiles: 0,
+});
+const { fake, serve } = await serveOneUpstream(found);
+const link = "[Gates](https://gates.example/)";
+
+/** The places of all annotations, by content part. */
+function cited(client: string, wire: string): unknown {
+  const objects = wire.startsWith("{")
+    ? [JSON.parse(wire)]
+    : framesOf(wire).flatMap(({ data }) => (data.startsWith("{") ? [JSON.parse(data)] : []));
+  if (client === "chat")
+    return objects.flatMap(({ choices }) =>
+      choices.flatMap(
+        ({ delta, message }: { delta?: { annotations?: [] }; message?: { annotations?: [] } }) =>
+          (delta ?? message)?.annotations?.map(
+            ({ url_citation: { start_index, end_index } }: { url_citation: Record<string, number> }) => [
+              start_index,
+              end_index,
+            ],
+          ) ?? [],
+      ),
+    );
+  const last = objects.at(-1);
+  return (last.response ?? last).output.flatMap(
+    ({ content }: { content?: { annotations: { start_index: number; end_index: number }[] }[] }) =>
+      content?.map(({ annotations }) => annotations.map((one) => [one.start_index, one.end_index])) ?? [],
+  );
+}
+
+const cells = paths
+  .filter(({ path, client }) => path === "tools" && client !== "messages")
+  .map((way) => [nameOf({ ...way, stream: false }), way] as const);
+
+test.each(cells)("a link that stands before the search which finds it: %s", async (_name, way) => {
+  for (const stream of [false, true]) {
+    fake.reset();
+    fake.next(
+      {
+        answer: {
+          parts: [
+            { type: "text", text: `I know ${link}.` },
+            { type: "tool", name: "web_search", input: { query: "gates" } },
+          ],
+        },
+      },
+      { answer: { parts: [{ type: "text", text: `See ${link}.` }] } },
+    );
+    const call = callOn(fake.url, { ...way, stream });
+    await serve(call);
+    // Each part of Responses closes before the next search; in Chat all is one text.
+    const [before, after] = [7, 4].map((at) => [at, at + link.length]);
+    const moved = [`I know ${link}.\n\nSee `.length, `I know ${link}.\n\nSee ${link}`.length];
+    expect(cited(way.client, call.sink.text)).toEqual(
+      way.client === "chat" ? [before, moved] : [[], [after]],
+    );
+  }
+});
