@@ -264,13 +264,27 @@ export function sayingOf(
   };
 }
 
-/** Whether an answer or an event has an error, whatever else it has. */
-export const holdsError = ({ error }: JsonObject): boolean =>
-  typeof error === "string" || objectOf(error) !== null;
+/**
+ * Whether an answer or an event has an error, whatever else it has: official clients take any value for one that is not
+ * null, false, 0 or empty.
+ */
+export const holdsError = ({ error }: JsonObject): boolean => Boolean(error);
 
 /** The same where its `error` is ahead of a reader. */
-export const isErrorAhead = (reader: JsonReader): boolean =>
-  reader.kind() === "string" || reader.kind() === "object";
+export function isErrorAhead(reader: JsonReader): boolean {
+  switch (reader.kind()) {
+    case "null":
+      return false;
+    case "boolean":
+      return reader.boolean() === true;
+    case "number":
+      return reader.number() !== 0;
+    case "string":
+      return reader.string() !== "";
+    default:
+      return true;
+  }
+}
 
 /** What an event is: its type, else its name; one that has neither, and holds an error, is that. */
 export const kindOfEvent = (data: JsonObject, name: string): string =>

@@ -191,10 +191,20 @@ describe("streams that end oddly", () => {
       `${call}data: [DONE]`,
       `${call.replace("upstream-name", "public-model")}${finished(finish(0, "tool_calls")).replace('"object"', '"created":7,"object"')}${done}`,
     ],
-    ["with [DONE] alone", done, done],
   ])("rule 2.13: %s is complete", async (_name, body, sent) => {
     expect(await served(body)).toEqual({ sent, status: "ok" });
   });
+
+  test.each(ways.filter(({ stream }) => stream).map((way) => [nameOf(way), way] as const))(
+    "rule 1.6: [DONE] alone is an empty answer: %s",
+    async (_name, way) => {
+      fake.next({ raw: { body: `: hi\n\n${done}`, contentType: "text/event-stream" } });
+      const empty = callOn(fake.url, way);
+      expect(await refusal(empty)).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+      expect(empty.meter.settled).toEqual([]);
+      expect(fake.requests).toHaveLength(1);
+    },
+  );
 
   test("of several choices those without a reason get one", async () => {
     const other = chunk("b").replace('"index":0', '"index":1');

@@ -1,5 +1,5 @@
 /** Rule 1.5: an upstream that tells in its answer, in whatever form, that it failed is believed, and its words stay here. */
-import { beforeAll, expect, test } from "vitest";
+import { beforeAll, describe, expect, test } from "vitest";
 import { hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
 import { dialects, type Dialect } from "../dialects/dialect.ts";
@@ -129,3 +129,41 @@ test.each(ways.filter(({ stream }) => !stream).map((way) => [nameOf(way), way] a
     expect(call.meter.settled).toMatchObject([{ status: "error", tokens: { input: 11, output: 7 } }]);
   },
 );
+
+describe("what an error is beside an answer depends on its value alone, as it does to official clients", () => {
+  const values: [value: unknown, isError: boolean][] = [
+    [null, false],
+    [false, false],
+    [0, false],
+    ["", false],
+    [true, true],
+    [1, true],
+    [said, true],
+    [[], true],
+    [{}, true],
+    [{ message: said }, true],
+  ];
+  const asked = ways
+    .filter(({ stream, upstream }) => !stream || upstream === "chat")
+    .flatMap((way) =>
+      values.map(([value, isError]) => [JSON.stringify(value), nameOf(way), isError, value, way] as const),
+    );
+
+  test.each(asked)("%s: %s", async (_value, _name, isError, value, way) => {
+    fake.next(hello);
+    const good = callOn(fake.url, { ...way, path: "relay", client: way.upstream });
+    await serve(good);
+    const beside = (json: string) => JSON.stringify({ ...(JSON.parse(json) as object), error: value });
+    const body = way.stream
+      ? good.sink.text.replace(/(?<=^data: ).*"finish_reason":"stop".*$/m, beside)
+      : beside(good.sink.text);
+    const contentType = way.stream ? "text/event-stream" : "application/json";
+    fake.next({ raw: { body, contentType } });
+    const call = callOn(fake.url, way);
+    const failed = await serve(call).catch((error: unknown) => error);
+    expect(call.meter.settled).toMatchObject([{ status: isError ? "error" : "ok" }]);
+    expect(call.sink.text).not.toContain(said);
+    if (!way.stream) expect(failed === undefined).toBe(!isError);
+    else expect(/message_stop|response\.completed|\[DONE\]/.test(call.sink.text)).toBe(!isError);
+  });
+});

@@ -6,7 +6,7 @@ import { readLogprobs } from "../logprobs.ts";
 import { markReasoning } from "../reasoning.ts";
 import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import { foreignEnd } from "../refusal.ts";
-import { corruptAnswer, inBandError } from "../upstream-error.ts";
+import { corruptAnswer, holdsError, inBandError } from "../upstream-error.ts";
 import { weightOf, weightOfArguments, type CountedOutput, writtenWith } from "../output-estimate.ts";
 import { readUrlCitations, StreamedCitations } from "../url-citations.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
@@ -23,7 +23,7 @@ import type {
 
 /** @throws ApiError `upstream_error` without choices or message, with broken arguments, or for an error in a 200. */
 export function readChatResponse(body: JsonObject, context: CodecContext): MessagesResponse {
-  if (body["error"] !== undefined && body["error"] !== null) throw inBandError(body);
+  if (holdsError(body)) throw inBandError(body);
   const choices = (arrayOf(body["choices"]) ?? []).map(objectOf);
   const choice = choices.find((candidate) => (candidate?.["index"] ?? 0) === 0) ?? choices[0];
   const message = objectOf(choice?.["message"]);

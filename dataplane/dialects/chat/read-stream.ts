@@ -3,6 +3,8 @@
  *
  *   nothing ──first chunk──> running ──finish_reason──> finished ──[DONE] or any end──> over
  *                               └───────────[DONE]──────────────────────────────────────^
+ *
+ * A `[DONE]` before any chunk is the end of nothing (rule 1.6).
  */
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { CodePointCount } from "../../lib/code-points.ts";
@@ -11,7 +13,7 @@ import type { Piece, PieceKind } from "../block-order.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
 import { isWholeInput, MAX_CALLS, parsedInput } from "../tool-input.ts";
-import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
+import { corruptAnswer, cutAnswer, holdsError, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { foreignEnd } from "../refusal.ts";
@@ -98,11 +100,13 @@ export class ChatStreamReader implements StreamReader {
 
   step(event: SseEvent): MessagesEvent[] {
     if (this.#over || event.data === "") return [];
-    if (event.data.startsWith("[DONE]")) return this.#finished();
+    if (event.data.startsWith("[DONE]")) {
+      if (!this.#started) throw corruptAnswer("an end before any chunk");
+      return this.#finished();
+    }
     const chunk = objectOf(parseJson(event.data));
     if (chunk === null) throw corruptAnswer("a chunk that is not a JSON object");
-    if (event.event === "error" || (chunk["error"] !== undefined && chunk["error"] !== null))
-      throw inBandError(chunk);
+    if (event.event === "error" || holdsError(chunk)) throw inBandError(chunk);
     const start = this.#start();
     const choices = arrayOf(chunk["choices"]) ?? [];
     for (const value of choices) this.#choice(objectOf(value));
@@ -242,15 +246,10 @@ export class ChatStreamReader implements StreamReader {
   }
 
   #finished(): MessagesEvent[] {
-    const start = this.#start();
     const { calledTools } = this.#blocks.endAll(isChatLimit(this.#finish));
     const stop = chatStopReason(this.#finish, calledTools, this.#refused);
     this.#over = true;
-    return [
-      ...(start === null ? [] : [start]),
-      ...this.#blocks.take(),
-      ...messageEnd(foreignEnd(stop), this.usage),
-    ];
+    return [...this.#blocks.take(), ...messageEnd(foreignEnd(stop), this.usage)];
   }
 }
 

@@ -3,15 +3,14 @@ import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { boundedInput, toolInput } from "../tool-input.ts";
-import { corruptAnswer, inBandError } from "../upstream-error.ts";
+import { corruptAnswer, holdsError, inBandError } from "../upstream-error.ts";
 import { writtenText, weightOf, weightOfArguments } from "../output-estimate.ts";
 import { countedUsage, readMessagesUsage } from "../usage.ts";
 import type { ContentBlock, JsonObject, JsonValue, MessagesResponse, StopReason } from "./types.ts";
 
 /** @throws ApiError `upstream_error` without content or with a block that lacks what makes it one. */
 export function readMessagesResponse(body: JsonObject, context: CodecContext): MessagesResponse {
-  if (body["type"] === "error" || (body["error"] !== undefined && body["error"] !== null))
-    throw inBandError(body);
+  if (body["type"] === "error" || holdsError(body)) throw inBandError(body);
   const blocks = arrayOf(body["content"]);
   if (blocks === null) throw corruptAnswer("no content");
   const isCut = isMessagesLimit(body["stop_reason"]);

@@ -6,7 +6,7 @@ import { readLogprobs } from "../logprobs.ts";
 import { markReasoning } from "../reasoning.ts";
 import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import type { ApiError } from "../../lib/api-error.ts";
-import { corruptAnswer, inBandError } from "../upstream-error.ts";
+import { corruptAnswer, holdsError, inBandError } from "../upstream-error.ts";
 import { writtenText, weightOf, weightOfArguments } from "../output-estimate.ts";
 import { readUrlCitations } from "../url-citations.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
@@ -86,12 +86,11 @@ export const isResponse = (body: JsonObject): boolean =>
 
 /** Whether a whole response says of itself that it failed, as an error body with status 200 does. */
 export const isFailedResponse = (body: JsonObject): boolean =>
-  isResponse(body) && (body["status"] === "failed" || objectOf(body["error"]) !== null);
+  isResponse(body) && (body["status"] === "failed" || holdsError(body));
 
 /** Why a whole response is no answer (dialects.md §D3); null when it is one. */
 export function failureOfResponse(body: JsonObject): ApiError | null {
-  const error = objectOf(body["error"]);
-  if (error !== null || body["status"] === "failed") return inBandError({ error: error ?? {} });
+  if (holdsError(body) || body["status"] === "failed") return inBandError({ error: body["error"] || {} });
   const status = textOf(body["status"]);
   return isEndedStatus(status) ? null : corruptAnswer(`status ${status}`);
 }

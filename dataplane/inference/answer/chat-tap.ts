@@ -135,12 +135,10 @@ export class ChatTap extends Tap {
     return false;
   }
 
-  /** An error chunk has no choices, or ends one with its error (OpenRouter); `error` may well be a key of something else. */
+  /** An error may stand beside choices, as OpenRouter's does; `error` may well be a key of something else. */
   #isError(frame: SseFrame): boolean {
     const chunk = objectOf(parseJson(frameData(frame).toString("utf8")));
-    if (chunk === null || !holdsError(chunk)) return false;
-    const choices = arrayOf(chunk["choices"]) ?? [];
-    return choices.length === 0 || choices.some((choice) => objectOf(choice)?.["finish_reason"] === "error");
+    return chunk !== null && holdsError(chunk);
   }
 
   /** A chunk that finishes a choice or reports usage. */

@@ -258,10 +258,10 @@ function isWhole(frame: SseFrame): boolean {
   return data === "[DONE]" || parseJson(data) !== undefined;
 }
 
-/** Whether a frame holds an event of this dialect, or nothing at all. */
+/** Whether a frame holds an event of this dialect, or nothing at all; an end is none, as long as nothing has begun. */
 function isReadable(frame: SseFrame, dialect: Dialect): boolean {
   const data = frameData(frame).toString("utf8");
-  if (data === "" || data.startsWith("[DONE]")) return true;
+  if (data === "") return true;
   const event = objectOf(parseJson(data));
   return event !== null && !isForeignEvent(dialect, event);
 }

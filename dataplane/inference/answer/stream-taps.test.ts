@@ -143,11 +143,12 @@ describe("chat", () => {
     expect(seen.kinds).toEqual(["pass", "pass", "pass", "terminal", "terminal"]);
   });
 
-  test("an error chunk is one only without choices", () => {
+  test("a chunk with an error is one, whatever stands beside it", () => {
     const error = 'data: {"error":{"message":"no","code":429}}\n\n';
     expect(tapped("chat", plain + error).kinds.at(-1)).toBe("error");
     expect(tapped("chat", chunk({ content: "x" }, { error: null })).kinds).toEqual(["patch"]);
-    expect(tapped("chat", chunk({ content: "x" }, { error: { a: 1 } })).kinds).toEqual(["patch"]);
+    expect(tapped("chat", chunk({ content: "x" }, { error: { a: 1 } })).kinds).toEqual(["error"]);
+    expect(tapped("chat", chunk({ content: "x", error: { a: 1 } })).kinds).toEqual(["patch"]);
   });
 
   test("text is counted as it is, whatever surrounds it", () => {
