@@ -4,7 +4,7 @@
  *
  * Stricter than JSON.parse in four ways: the depth and the members of one object are bounded, an object that is
  * *read* (not skipped) may not name a member twice (which of the two counts would depend on the reader), and input
- * must be UTF-8.
+ * must be UTF-8. An upstream's answer may name one twice: those who read it next, clients, all take the last.
  */
 import { isUtf8 } from "node:buffer";
 import { bodyLimits } from "./body-limits.ts";
@@ -61,6 +61,9 @@ export interface ObjectSpan extends Span {
   readonly members: readonly Member[];
 }
 
+/** What becomes of a member that an object names again. */
+export type Repeats = "refused" | "told";
+
 const isDigit = (byte: number | undefined) => byte !== undefined && byte >= 0x30 && byte <= 0x39;
 const isHex = (byte: number | undefined) =>
   byte !== undefined && (isDigit(byte) || (byte >= 0x41 && byte <= 0x46) || (byte >= 0x61 && byte <= 0x66));
@@ -80,6 +83,7 @@ const FEW_MEMBERS = 16;
  */
 export class JsonReader {
   readonly bytes: Buffer;
+  readonly #repeats: Repeats;
   /** Byte offset of the cursor. */
   position = 0;
   /** Objects and arrays met so far. */
@@ -91,14 +95,15 @@ export class JsonReader {
   #words: Int32Array | null = null;
   #firstWordAt = 0;
 
-  constructor(bytes: Buffer) {
+  constructor(bytes: Buffer, repeats: Repeats = "refused") {
     this.bytes = bytes;
+    this.#repeats = repeats;
   }
 
   /** Reads a text that is one value and white space; `read` must consume the value. */
-  static whole<T>(bytes: Buffer, read: (reader: JsonReader) => T): T {
+  static whole<T>(bytes: Buffer, read: (reader: JsonReader) => T, repeats?: Repeats): T {
     if (!isUtf8(bytes)) throw new JsonFault("encoding", "The text is not UTF-8", firstBadByte(bytes));
-    const reader = new JsonReader(bytes);
+    const reader = new JsonReader(bytes, repeats);
     const result = read(reader);
     reader.end();
     return result;
@@ -184,7 +189,7 @@ export class JsonReader {
 
   /**
    * Reads the object ahead. `visit` is called with the cursor at each member's value and may read it; a value that it does
-   * not read is skipped.
+   * not read is skipped. With duplicate names allowed, it is called for each of them.
    */
   object(visit: (key: string, keyStart: number) => void): void {
     this.#enter(OPEN_OBJECT);
@@ -196,7 +201,8 @@ export class JsonReader {
       const keyStart = this.position;
       if (manySeen !== null && manySeen.size === bodyLimits.keys) throw tooManyKeys(keyStart);
       const key = this.#key();
-      if (manySeen === null ? seen.includes(key) : manySeen.has(key)) throw duplicateKey(key, keyStart);
+      const isKnown = manySeen === null ? seen.includes(key) : manySeen.has(key);
+      if (isKnown && this.#repeats === "refused") throw duplicateKey(key, keyStart);
       if (manySeen !== null) manySeen.add(key);
       else if (seen.push(key) > FEW_MEMBERS) manySeen = new Set(seen);
       this.#colon();

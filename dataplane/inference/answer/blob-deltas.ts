@@ -79,7 +79,7 @@ export class BlobDeltas {
 
 /** null: the delta only speaks of such a thing, or cannot be read. */
 function blobDelta(frame: SseFrame): BlobDelta | null {
-  const reader = new JsonReader(frameData(frame));
+  const reader = new JsonReader(frameData(frame), "told");
   let found: BlobDelta | null = null;
   try {
     reader.object((key) => {

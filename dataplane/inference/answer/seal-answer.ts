@@ -44,7 +44,7 @@ export function wholeSealEdits(dialect: Dialect, body: Buffer, seal: AnswerSeal)
   const edits: Edit[] = [];
   const signs = dialect === "messages" ? MESSAGES_SIGNS : [RESPONSES_SIGN];
   if (!signs.some((sign) => body.includes(sign, 0, "latin1"))) return edits;
-  const reader = new JsonReader(body);
+  const reader = new JsonReader(body, "told");
   reader.object((key) => {
     if (dialect === "messages" && key === "content") sealBlocksAhead(reader, seal, edits);
     else if (dialect === "responses" && key === "output") sealItemsAhead(reader, seal, edits);
@@ -56,7 +56,7 @@ export function wholeSealEdits(dialect: Dialect, body: Buffer, seal: AnswerSeal)
 export function sealedItem(item: Buffer, seal: AnswerSeal | null): Buffer {
   if (seal === null || !item.includes(RESPONSES_SIGN, 0, "latin1")) return item;
   const edits: Edit[] = [];
-  sealItemsAhead(new JsonReader(item), seal, edits);
+  sealItemsAhead(new JsonReader(item, "told"), seal, edits);
   return splice(item, edits);
 }
 
@@ -93,15 +93,17 @@ function sealItemsAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): vo
   if (kind === "array") reader.array(() => sealItemsAhead(reader, seal, edits));
   if (kind !== "object") return;
   let id = "";
-  let blob: Span | null = null;
+  const blobs: Span[] = [];
   reader.object((key) => {
     if (key === "id") id = reader.string() ?? "";
     else if (key !== "encrypted_content" || reader.kind() !== "string") sealItemsAhead(reader, seal, edits);
-    else blob = blobAhead(reader);
+    else {
+      const blob = blobAhead(reader);
+      if (blob !== null) blobs.push(blob);
+    }
   });
-  const found = blob as Span | null;
-  if (found !== null)
-    edits.push(replaceValue(found, seal.seal("encrypted", id, textOf(reader.bytes, found))));
+  for (const blob of blobs)
+    edits.push(replaceValue(blob, seal.seal("encrypted", id, textOf(reader.bytes, blob))));
 }
 
 /** An event of a Responses stream: its item, its response's output, or what newer events may hold. */

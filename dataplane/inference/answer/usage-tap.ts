@@ -139,7 +139,7 @@ export abstract class Tap implements StreamTap {
   protected read<T>(frame: SseFrame, read: (reader: JsonReader, offset: number) => T): T | null {
     const data = frameData(frame);
     try {
-      return JsonReader.whole(data, (reader) => read(reader, frame.dataStart));
+      return JsonReader.whole(data, (reader) => read(reader, frame.dataStart), "told");
     } catch (fault) {
       if (!(fault instanceof JsonFault)) throw fault;
       this.faults += 1;

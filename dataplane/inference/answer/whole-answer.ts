@@ -1,4 +1,5 @@
 /** Whole answers: what they report (usage, model, completeness), and what becomes of bodies that are no answer. */
+import { isUtf8 } from "node:buffer";
 import type { CodecContext, KeepItem } from "../../dialects/codecs.ts";
 import {
   type UsageContext,
@@ -68,7 +69,7 @@ export function inspectWhole(
   keepItem: KeepItem | undefined,
   seal: AnswerSeal | null,
 ): WholeInspection {
-  return JsonReader.whole(body, (reader) => {
+  const read = (reader: JsonReader): WholeInspection => {
     if (reader.kind() !== "object") throw new JsonFault("syntax", "Not an object", reader.position);
     let usage: MessagesUsage | null = null;
     let tier: string | null = null;
@@ -85,25 +86,30 @@ export function inspectWhole(
       } else if (key === "usage") usage = readUsage(dialect, reader.value());
       else if (key === "service_tier") tier = reader.string() ?? null;
       else if (key === "error") error = isErrorAhead(reader);
-      else if (key === "status" && kind === "string") status = reader.string();
-      else if (key === partsField[dialect] && kind === "array") {
+      else if (key === "status") status = reader.string();
+      else if (key === partsField[dialect]) {
+        parts = 0;
+        if (kind !== "array") return;
         if (dialect !== "chat") parts = 1;
         if (dialect === "responses" && keepItem !== undefined)
           reader.array(() => keepItemAhead(reader, keepItem, seal));
         if (dialect !== "chat") return;
         reader.array(() => {
           if (reader.kind() !== "object") return;
+          let hasMessage = false;
           reader.object((name) => {
-            if (name !== "message" || reader.kind() !== "object") return;
-            parts += 1;
-            annotations.push(...annotationsOf(reader));
+            if (name !== "message") return;
+            hasMessage = reader.kind() === "object";
+            if (hasMessage) annotations.push(...annotationsOf(reader));
           });
+          if (hasMessage) parts += 1;
         });
       }
     });
     const failed = error || (dialect === "responses" && !isEndedStatus(status));
     return { usage, tier, complete: parts > 0, failed, model: span, annotations };
-  });
+  };
+  return JsonReader.whole(body, read, "told");
 }
 
 const partsField = { messages: "content", chat: "choices", responses: "output" } as const;
@@ -152,7 +158,7 @@ export async function readWhole<Read>(
   const { call, upstream } = answer;
   let body: Buffer;
   try {
-    body = await call.whole(MAX_ANSWER_BYTES);
+    body = asUtf8(await call.whole(MAX_ANSWER_BYTES));
   } catch (error) {
     if (!(error instanceof CallError)) throw error;
     throw broken(answer, client, context, error.fault, error);
@@ -178,6 +184,9 @@ export async function readWhole<Read>(
     );
   }
 }
+
+/** As every client reads it: some engines cut an answer within a character. */
+const asUtf8 = (body: Buffer): Buffer => (isUtf8(body) ? body : Buffer.from(body.toString("utf8")));
 
 /** What a body cost that came for a stream and holds no event of one, as `readWhole` charges it; null: it is an error, and free. */
 export function usageOfNoStream(

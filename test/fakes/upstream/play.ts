@@ -63,11 +63,11 @@ async function writeWhole(
   response: ServerResponse,
   status: number,
   headers: Readonly<Record<string, string>>,
-  text: string,
+  sent: string | Uint8Array,
   faults: Faults,
   gzip = false,
 ): Promise<void> {
-  const plain = Buffer.from(faults.empty === true ? "" : text);
+  const plain = Buffer.from(faults.empty === true ? "" : sent);
   const body = gzip && plain.length > 0 ? gzipSync(plain) : plain;
   response.writeHead(status, {
     ...headers,

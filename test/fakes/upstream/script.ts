@@ -138,7 +138,7 @@ export type Step =
   | {
       readonly raw: {
         readonly status?: number;
-        readonly body: string;
+        readonly body: string | Uint8Array;
         readonly contentType?: string;
       };
       readonly faults?: Faults;
