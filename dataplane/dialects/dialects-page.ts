@@ -12,9 +12,11 @@ const titles: Record<Dialect, string> = {
 
 function fateText(handling: FieldHandling, field: FieldRule): string {
   const text = typeof handling === "string" ? handling : `as \`${handling.copiedTo}\``;
-  return field.droppedWithServerTools === true && handling !== "dropped"
-    ? `${text}; dropped with a server tool`
-    : text;
+  const where = [
+    ...(field.droppedWithServerTools === true ? ["with a server tool"] : []),
+    ...(field.droppedWithSummary === true ? ["of a summary"] : []),
+  ];
+  return where.length > 0 && handling !== "dropped" ? `${text}; dropped ${where.join(", ")}` : text;
 }
 
 const codes = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(", ");

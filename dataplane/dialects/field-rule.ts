@@ -18,10 +18,12 @@ export interface FieldRule {
   readonly keptInRole?: string;
   /** Elements of a list that are served, or ask for nothing here; any other is dropped. Absent: all are. */
   readonly served?: readonly string[];
-  /** Further ones that are toward these targets, without server tools. */
+  /** Further ones that are toward these targets, without server tools and but for a summary. */
   readonly servedToward?: Partial<Readonly<Record<Dialect, readonly string[]>>>;
   /** Dropped whatever the target when a server tool is used (service.md "What a request with server tools may hold"). */
   readonly droppedWithServerTools?: true;
+  /** The same where a summary of the conversation is asked for, which is sealed (responses/compaction.ts). */
+  readonly droppedWithSummary?: true;
   /**
    * What its reader uses of the objects that stand there, beside those with a row of their own. Whatever else they
    * hold is nothing that anybody here knows: it is dropped toward other dialects. Absent: not looked into, as it is
@@ -40,6 +42,7 @@ type Extra = Pick<
   | "served"
   | "servedToward"
   | "droppedWithServerTools"
+  | "droppedWithSummary"
   | "holds"
   | "note"
 >;

@@ -197,6 +197,18 @@ describe("dropped, so that it is named, and refused under strict", () => {
   });
 });
 
+test("what a content part calls its role says nothing of its turn", () => {
+  const part = (role: string) => ({ ...cachedText("text"), role });
+  const named = (messages: JsonObject[]) => {
+    const notes = new DropNotes(false);
+    write("chat", "responses", { messages }, notes);
+    return notes.header();
+  };
+  expect(named(user(part("assistant")))).toBe("messages.content.role");
+  const instructions = { role: "system", content: [part("user")] };
+  expect(named([instructions, ...user(part("user"))])).toBe(`${chatBreakpoint}, messages.content.role`);
+});
+
 test("a field of which only known members cross is named whole where it is something else", () => {
   for (const value of ["24h", 5, ["24h"]])
     for (const upstream of ["messages", "responses"] as const) {

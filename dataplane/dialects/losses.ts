@@ -52,19 +52,23 @@ type IsServed = (row: FieldRule, value: JsonValue) => boolean;
 
 /** Whether all elements of a list are. */
 const isServedToward =
-  ({ serverTools }: Carry, target: Dialect): IsServed =>
+  ({ serverTools, compacts }: Carry, target: Dialect): IsServed =>
   ({ served, servedToward }, value) => {
     if (served === undefined || !Array.isArray(value)) return true;
-    const all = serverTools ? served : [...served, ...(servedToward?.[target] ?? [])];
+    const all = serverTools || compacts ? served : [...served, ...(servedToward?.[target] ?? [])];
     return value.every((element) => all.some((name) => name === element));
   };
+
+/** Whether it has no place in what is asked, whatever the target. */
+const hasNoPlace = ({ droppedWithServerTools, droppedWithSummary }: FieldRule, carry: Carry): boolean =>
+  (droppedWithServerTools === true && carry.serverTools) || (droppedWithSummary === true && carry.compacts);
 
 const isKept = ({ keptInRole }: FieldRule, role: JsonValue | undefined): boolean =>
   keptInRole === undefined || role === keptInRole;
 
 /**
  * Fields with a row, and what stands in the place or inside of known objects and lists without being known.
- * @param around the `role` of the nearest object around the value that has one.
+ * @param around the `role` of the turn around the value.
  */
 function* presentIn(
   value: JsonValue,
@@ -75,7 +79,8 @@ function* presentIn(
   if (Array.isArray(value)) for (const element of value) yield* presentIn(element, branch, isServed, around);
   else if (!isObject(value) && branch.row?.holds?.length === 0) yield { name: branch.row.name, row: null };
   if (!isObject(value)) return;
-  const role = value["role"] ?? around;
+  // What another object calls its role, which nobody here knows, is none.
+  const role = branch.row?.holds?.includes("role") === true ? value["role"] : around;
   for (const [key, next] of branch.below) {
     const found = Object.hasOwn(value, key) ? value[key] : undefined;
     if (found === undefined || found === null) continue;
@@ -108,8 +113,7 @@ export function noteLosses(carry: Carry, target: Dialect, notes: DropListener): 
     }
     const handling = row.to[target];
     if (handling === "refused") throw refusal(carry.dialect, name);
-    const lost = handling === "dropped" || (row.droppedWithServerTools === true && carry.serverTools);
-    if (lost) notes.dropped(name);
+    if (handling === "dropped" || hasNoPlace(row, carry)) notes.dropped(name);
   }
   if (isCopied) return;
   for (const key of Object.keys(carry.request)) if (!known.has(key)) notes.dropped(key);
@@ -134,7 +138,7 @@ function refusal(dialect: Dialect, name: string): ApiError {
 export function copyCarried(carry: Carry, target: Dialect, body: JsonObject): void {
   for (const row of fields[carry.dialect]) {
     const handling = row.to[target];
-    if (typeof handling !== "object" || (row.droppedWithServerTools === true && carry.serverTools)) continue;
+    if (typeof handling !== "object" || hasNoPlace(row, carry)) continue;
     const value = valueAt(carry.request, row.name.split("."));
     if (value !== undefined) setAt(body, handling.copiedTo.split("."), value);
   }

@@ -60,10 +60,11 @@ const messageText = (body: unknown) => JSON.stringify(body);
 
 describe.each(converted.map((way) => [nameOf(way), way] as const))("%s", (_, way) => {
   test("a summary has no log probabilities, and no upstream is asked for half of them", async () => {
-    const { upstream, answer } = await ask(way, [...history, trigger], summary, { top_logprobs: 3 });
-    expect(answer.output).toMatchObject([{ type: "compaction" }]);
-    expect("top_logprobs" in upstream && way.upstream !== "responses").toBe(false);
-    expect("logprobs" in upstream).toBe(false);
+    const include = ["message.output_text.logprobs"];
+    const asked = await ask(way, [...history, trigger], summary, { top_logprobs: 3, include });
+    expect(asked.answer.output).toMatchObject([{ type: "compaction" }]);
+    expect(JSON.stringify(asked.upstream)).not.toContain("logprobs");
+    expect(asked.headers["x-gapura-dropped"]).toBe("top_logprobs, include");
   });
 
   test("a trigger is answered with one sealed item, which the next request may hold", async () => {

@@ -35,11 +35,6 @@ export function writeChatRequest(
   };
   copyCarried(carry, "chat", body);
   if (asksLogprobs(carry)) body["logprobs"] = true;
-  // A summary is sealed without them, and Chat takes their number only beside them.
-  else if (carry.compacts && "top_logprobs" in body) {
-    delete body["top_logprobs"];
-    notes.dropped("top_logprobs");
-  }
   if (noteSampling(request, target, notes)) {
     if (request.temperature !== undefined) body["temperature"] = request.temperature;
     if (request.top_p !== undefined) body["top_p"] = request.top_p;

@@ -124,7 +124,7 @@ export const responsesFields = fieldTable([
     dropped,
     copiedTo("top_logprobs"),
     copiedTo("top_logprobs"),
-    { neutral: [0], droppedWithServerTools: true },
+    { neutral: [0], droppedWithServerTools: true, droppedWithSummary: true },
   ],
   ["reasoning", mapped, mapped, mapped, { holds: [] }],
   ["reasoning.effort", mapped, mapped, mapped],
