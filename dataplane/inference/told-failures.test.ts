@@ -144,7 +144,7 @@ describe("what an error is beside an answer depends on its value alone, as it do
     [{ message: said }, true],
   ];
   const asked = ways
-    .filter(({ stream, upstream }) => !stream || upstream === "chat")
+    .filter(({ stream, upstream }) => !stream || upstream !== "messages")
     .flatMap((way) =>
       values.map(([value, isError]) => [JSON.stringify(value), nameOf(way), isError, value, way] as const),
     );
@@ -154,9 +154,15 @@ describe("what an error is beside an answer depends on its value alone, as it do
     const good = callOn(fake.url, { ...way, path: "relay", client: way.upstream });
     await serve(good);
     const beside = (json: string) => JSON.stringify({ ...(JSON.parse(json) as object), error: value });
-    const body = way.stream
-      ? good.sink.text.replace(/(?<=^data: ).*"finish_reason":"stop".*$/m, beside)
-      : beside(good.sink.text);
+    const body = !way.stream
+      ? beside(good.sink.text)
+      : way.upstream === "chat"
+        ? good.sink.text.replace(/(?<=^data: ).*"finish_reason":"stop".*$/m, beside)
+        : good.sink.text.replace(
+            /(?<=^data: )(\{"type":"response\.completed".*"response":)(.*)\}$/m,
+            (_, head, response) => `${head}${beside(response)}}`,
+          );
+    expect(body).toContain(`"error":${JSON.stringify(value)}`);
     const contentType = way.stream ? "text/event-stream" : "application/json";
     fake.next({ raw: { body, contentType } });
     const call = callOn(fake.url, way);

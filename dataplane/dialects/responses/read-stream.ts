@@ -12,7 +12,7 @@ import { BlockOrder } from "../block-order.ts";
 import type { Piece } from "../block-order.ts";
 import { arrayOf, countOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { parsedInput } from "../tool-input.ts";
-import { corruptAnswer, cutAnswer, inBandError, kindOfEvent } from "../upstream-error.ts";
+import { corruptAnswer, cutAnswer, holdsError, inBandError, kindOfEvent } from "../upstream-error.ts";
 import { writtenText, weightOf } from "../output-estimate.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
 import { foreignEnd } from "../refusal.ts";
@@ -183,17 +183,23 @@ export class ResponsesStreamReader implements StreamReader {
       }
       case "response.completed":
       case "response.incomplete":
+        if (response !== null && holdsError(response)) this.#fail(response, true);
         return this.#finished(response ?? {}, type);
       case "response.failed":
       case "response.cancelled":
-        this.#failed = type === "response.failed";
-        this.#failedWeight = weighResponses(response ?? {});
-        throw inBandError({ error: objectOf(response?.["error"]) ?? {} });
+        return this.#fail(response ?? {}, type === "response.failed");
       case "error":
         throw inBandError(data);
       default:
         return null;
     }
+  }
+
+  /** @param isFree it fails by its own account: it costs nothing as long as it reported and wrote nothing. */
+  #fail(response: JsonObject, isFree: boolean): never {
+    this.#failed = isFree;
+    this.#failedWeight = weighResponses(response);
+    throw inBandError({ error: response["error"] || {} });
   }
 
   /** The item that an event is about. Some servers name no index: its id tells then, that of the call, or it is the last one. */

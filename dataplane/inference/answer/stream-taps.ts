@@ -3,6 +3,7 @@ import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../../dialects/f
 import type { JsonObject } from "../../dialects/messages/types.ts";
 import { weightOf, weightOfArguments } from "../../dialects/output-estimate.ts";
 import { weighItem } from "../../dialects/responses/read-response.ts";
+import { isErrorAhead } from "../../dialects/upstream-error.ts";
 import { readMessagesUsage, readResponsesUsage } from "../../dialects/usage.ts";
 import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
 import type { Edit } from "../../lib/json-splice.ts";
@@ -141,6 +142,8 @@ class ResponsesTap extends Tap {
   readonly #streamed = new Set<string>();
   #hasItemEnds = false;
   #failed = false;
+  /** The response that was told last has an error, whatever else it has. */
+  #holdsError = false;
   /** Of the item at hand: a summary repeats the raw reasoning, so that only the form which came first counts. */
   #reasoningForm = "";
   /** Behind the last number that was read. */
@@ -253,7 +256,9 @@ class ResponsesTap extends Tap {
   #end(frame: SseFrame): FrameAction {
     const model = this.#response(frame);
     this.#weighEnd(frame);
-    return { kind: "terminal", model, last: true };
+    if (!this.#holdsError) return { kind: "terminal", model, last: true };
+    this.#failed = true;
+    return { kind: "error", data: this.#failure(frame) };
   }
 
   #delta(frame: SseFrame): void {
@@ -279,6 +284,7 @@ class ResponsesTap extends Tap {
         if (key !== "response" || reader.kind() !== "object") return;
         reader.object((name) => {
           if (name === "model") model = this.foreignModel(reader, offset);
+          else if (name === "error") this.#holdsError = isErrorAhead(reader);
           else if (name === "service_tier") this.tier = reader.string() ?? this.tier;
           else if (name === "usage") {
             const usage = readResponsesUsage(reader.value());
