@@ -73,6 +73,24 @@ test("a connection that breaks within a coding is no answer", async () => {
   }
 });
 
+test("an engine that sends interim answers alone is not listened to", async () => {
+  const engine = createServer(({ socket }) => {
+    socket.write("HTTP/1.1 102 Processing\r\n\r\n".repeat(1_001));
+  });
+  engine.listen(0, "127.0.0.1");
+  await once(engine, "listening");
+  const { port } = engine.address() as AddressInfo;
+  const dispatcher = new Agent();
+  try {
+    const call = { method: "GET", url: `http://127.0.0.1:${port}/`, headers: {} } as const;
+    const told = { kind: "failed", status: null, detail: "Error" };
+    expect(await callEngine(call, dispatcher, AbortSignal.timeout(5_000))).toEqual(told);
+  } finally {
+    await dispatcher.destroy();
+    engine.close();
+  }
+});
+
 test("the time of a search is over also while no connection to its engine stands", async () => {
   const dispatcher = new Agent({
     connect: () => {

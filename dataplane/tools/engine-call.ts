@@ -2,6 +2,7 @@
 import { request, type Dispatcher } from "undici";
 import type { z } from "zod";
 import { unlessAborted } from "../lib/unless-aborted.ts";
+import { MOST_INTERIM_ANSWERS } from "../upstream/limits.ts";
 import { discardBody, readPageBody, type Body } from "./web-fetch/body.ts";
 
 export interface EngineRequest {
@@ -27,11 +28,17 @@ export async function callEngine(
   dispatcher: Dispatcher,
   signal: AbortSignal,
 ): Promise<EngineAnswer> {
+  let interim = 0;
+  const countInterim = () => {
+    interim += 1;
+    if (interim > MOST_INTERIM_ANSWERS) throw new Error("too many interim answers");
+  };
   try {
     const ask = () =>
       request(call.url, {
         dispatcher,
         signal,
+        onInfo: countInterim,
         method: call.method,
         headers: { accept: "application/json", "accept-encoding": "gzip, br", ...call.headers },
         body: call.body ?? null,

@@ -11,6 +11,11 @@ export const KEEP_ALIVE_MS = 30_000;
 export const MAX_CONNECT_MS = 60_000;
 /** Response headers of an upstream. */
 export const MAX_HEADER_BYTES = 64 * 1024;
+/**
+ * Interim answers (1xx) before one answer: some servers send one every few seconds. Without a limit one that sends nothing else
+ * keeps the main thread busy.
+ */
+export const MOST_INTERIM_ANSWERS = 1_000;
 /** A whole answer, decompressed. Beyond it the answer is refused as corrupt. */
 export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 /** Of a whole answer that broke off so much is read for what it says; more than that models do not write. */

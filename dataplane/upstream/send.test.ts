@@ -55,6 +55,7 @@ async function faultOf(work: Promise<unknown>): Promise<string> {
   return error instanceof CallError ? error.fault : String(error);
 }
 
+const hint = "HTTP/1.1 103 Early Hints\r\nlink: </a>\r\n\r\n";
 const ok = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n";
 const sized = (body: Buffer | string, headers = "") =>
   Buffer.concat([
@@ -68,6 +69,7 @@ describe("ways to fail", () => {
     ["reset", (socket) => void socket.resetAndDestroy(), "connect"],
     ["no HTTP", (socket) => void socket.end("SSH-2.0-OpenSSH_9.9\r\n"), "garbage"],
     ["headers without end", (socket) => void socket.write(`${ok}x: ${"y".repeat(100_000)}`), "garbage"],
+    ["interim answers without end", (socket) => void socket.write(hint.repeat(1_001)), "garbage"],
     ["silence", () => {}, "first_byte_timeout"],
     [
       "headers and then silence",

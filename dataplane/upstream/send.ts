@@ -13,6 +13,7 @@ import {
   LINGER_MS,
   MAX_UNSEEN_BYTES,
   MOST_BEGUN_BYTES,
+  MOST_INTERIM_ANSWERS,
   PIECE_BYTES,
   UNSEEN_MS,
   WHOLE_BODY_BYTES,
@@ -25,7 +26,8 @@ import {
  *   first_byte_timeout  no byte of the answer's body in time
  *   idle                a stream stood still for longer than allowed
  *   cut                 the connection broke after the answer had begun
- *   garbage             the answer's bytes are no HTTP, do not decompress, or make what reads them fail
+ *   garbage             the answer's bytes are no HTTP, do not decompress, make what reads them fail, or are interim answers
+ *                       without an end
  *   too_large           a whole answer beyond the limit
  *   deadline            the request's own time is up
  *   shutdown            this process ends, and waits no longer
@@ -116,6 +118,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #timer: NodeJS.Timeout | null = null;
   /** A time-out that has struck, and is looked at once more when what came meanwhile has been read. */
   #overdue: NodeJS.Immediate | null = null;
+  #interim = 0;
   #status = 0;
   #headers: AnswerHeaders = {};
   #decoder: Transform | null = null;
@@ -264,7 +267,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   }
 
   onResponseStart(_: Dispatcher.DispatchController, status: number, headers: AnswerHeaders): void {
-    if (status < 200) return;
+    if (status < 200) return this.#countInterim();
     // Whoever answers has seen enough of it.
     this.#sent = true;
     this.#status = status;
@@ -276,6 +279,11 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
       .on("end", () => this.#finish(null))
       .on("error", (error) => this.#finish("garbage", error));
     if (status > 299) this.#settleHead();
+  }
+
+  #countInterim(): void {
+    this.#interim += 1;
+    if (this.#interim > MOST_INTERIM_ANSWERS) this.abort("garbage");
   }
 
   onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {

@@ -9,6 +9,7 @@ import { Agent, type buildConnector, type Dispatcher } from "undici";
 import { judgeAddress, judgePort, type EgressRules } from "./address.ts";
 import { connected } from "./connected.ts";
 import { isInternalName, judgeUrl } from "./judge-url.ts";
+import { Overhead } from "./overhead.ts";
 import type { OwnAddresses } from "./own-addresses.ts";
 import { UnresolvedName, type Resolver } from "./resolver.ts";
 import { openTunnel } from "./tunnel.ts";
@@ -43,17 +44,20 @@ const MAX_HEADER_BYTES = 32 * 1024;
 
 /** For one fetch with its redirects: close it afterwards, nothing is shared between tenants. */
 export function guardedDispatcher(options: GuardOptions): Dispatcher {
-  return new Agent({
+  const overhead = new Overhead();
+  const agent = new Agent({
     pipelining: 1,
     connections: 2,
     allowH2: false,
     maxHeaderSize: MAX_HEADER_BYTES,
     connect: (origin, callback) => {
-      const connecting = connectGuarded(`${origin.protocol}//${origin.host ?? ""}`, options);
+      const guarded = connectGuarded(`${origin.protocol}//${origin.host ?? ""}`, options);
+      const connecting = guarded.then((socket) => overhead.counted(socket));
       // What undici throws when it is told is its own affair; the fetch ends by its signal.
       answer(connecting, callback).catch(() => undefined);
     },
   });
+  return agent.compose(overhead.bounded);
 }
 
 /** undici's connectors answer by callback. */
