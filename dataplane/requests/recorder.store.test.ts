@@ -226,7 +226,7 @@ test("refusals that cost nothing do not fill the disk, and leave other organizat
   const before = await droppedFor("rate");
   for (let at = 0; at < 1_500; at += 1) records.add(record(`req_${at}`, { status: 429, tries: [] }));
   records.add(record("req_other", { organizationId: "org_b", status: 429, tries: [] }));
-  // What asked an upstream is always kept.
+  // What an upstream served is always kept.
   records.add(record("req_asked"));
   const dropped = (await droppedFor("rate")) - before;
   expect(dropped).toBeGreaterThan(300);
@@ -234,6 +234,26 @@ test("refusals that cost nothing do not fill the disk, and leave other organizat
   await records.store();
   expect(await findRequest(pool, "req_other")).not.toBe(null);
   expect(await findRequest(pool, "req_asked")).not.toBe(null);
+});
+
+test("nor do requests that upstreams refuse, of which more are kept; what was served is kept all the same", async () => {
+  const records = await recorder({ maxWaiting: 30_000 });
+  const before = await droppedFor("rate");
+  const refused = {
+    status: 400,
+    tries: [{ ...asked, status: 400, fault: "refused" as const }],
+    inputTokens: 0,
+    outputTokens: 0,
+    micros: 0n,
+  };
+  for (let at = 0; at < 22_000; at += 1) records.add(record(`req_${at}`, refused));
+  const dropped = (await droppedFor("rate")) - before;
+  expect(dropped).toBeGreaterThan(1_500);
+  expect(dropped).toBeLessThanOrEqual(2_000);
+  records.add(record("req_other", { ...refused, organizationId: "org_b" }));
+  records.add(record("req_without_price", { micros: 0n }));
+  records.add(record("req_refused", { status: 429, tries: [] }));
+  expect(await droppedFor("rate")).toBe(before + dropped);
 });
 
 test("whatever a page is filtered by, it is read from an index in its order", async () => {

@@ -25,6 +25,8 @@ const MAX_WAITING = 20_000;
  * callers without a key together, so many a second are kept.
  */
 const FREE = { perSecond: 5, burst: 1_000 };
+/** And of those that asked an upstream and got nothing: whoever has credit may be refused there as often as they like. */
+const UNSERVED = { perSecond: 20, burst: 20_000 };
 const KEPT_ORGANIZATIONS = 10_000;
 /** At the end the last records get this long. */
 const LAST_MS = 2_000;
@@ -42,7 +44,8 @@ export class RequestRecorder implements RequestRecords {
   readonly #options: RecorderOptions;
   readonly #maxWaiting: number;
   readonly #loops: readonly Recurring[];
-  readonly #free = new LRUCache<string, TokenBucket>({ max: KEPT_ORGANIZATIONS });
+  readonly #free = new KeptOf(FREE);
+  readonly #unserved = new KeptOf(UNSERVED);
   readonly #debug: boolean;
   readonly #waiting = new WaitingRows();
 
@@ -78,7 +81,7 @@ export class RequestRecorder implements RequestRecords {
     if (this.#debug) this.#options.log.debug(shownRecord(record), "request record");
     if (this.#options.retentionMs === 0) return;
     if (this.#waiting.rows >= this.#maxWaiting) return dropped("full", 1);
-    if (record.tries.length === 0 && !this.#mayKeep(record.organizationId)) return dropped("rate", 1);
+    if (!this.#mayKeep(record)) return dropped("rate", 1);
     this.#waiting.add(JSON.stringify(storedForm(record)));
   }
 
@@ -101,15 +104,10 @@ export class RequestRecorder implements RequestRecords {
     await pool.query(sql.unsafe`select drop_request_partitions(${oldest})`);
   }
 
-  #mayKeep(organizationId: string | null): boolean {
-    const now = performance.now();
-    const of = organizationId ?? "";
-    let bucket = this.#free.get(of);
-    if (bucket === undefined) {
-      bucket = new TokenBucket(FREE.perSecond, FREE.burst, now);
-      this.#free.set(of, bucket);
-    }
-    return bucket.take(1, now) === 0;
+  #mayKeep({ organizationId, tries, inputTokens, outputTokens, micros }: RequestRecord): boolean {
+    if (tries.length === 0) return this.#free.mayKeep(organizationId);
+    const isServed = micros > 0n || inputTokens > 0 || outputTokens > 0;
+    return isServed || this.#unserved.mayKeep(organizationId);
   }
 
   /** Some rows of a pack. Where one of them is refused (its day has no partition any more), each half is tried by itself. */
@@ -125,6 +123,28 @@ export class RequestRecorder implements RequestRecords {
       await this.#insert(pack, from, middle);
       await this.#insert(pack, middle, to);
     }
+  }
+}
+
+/** How many records of a kind are kept of each organization, and of all callers without a key together. */
+class KeptOf {
+  readonly #buckets = new LRUCache<string, TokenBucket>({ max: KEPT_ORGANIZATIONS });
+  readonly #rate: typeof FREE;
+
+  constructor(rate: typeof FREE) {
+    this.#rate = rate;
+  }
+
+  mayKeep(organizationId: string | null): boolean {
+    const { perSecond, burst } = this.#rate;
+    const now = performance.now();
+    const of = organizationId ?? "";
+    let bucket = this.#buckets.get(of);
+    if (bucket === undefined) {
+      bucket = new TokenBucket(perSecond, burst, now);
+      this.#buckets.set(of, bucket);
+    }
+    return bucket.take(1, now) === 0;
   }
 }
 
