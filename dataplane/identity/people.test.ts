@@ -1,5 +1,6 @@
 /** What a token that was seen before costs when others declare something (rule 13.1): nothing, unless it concerns the token. */
-import { beforeEach, expect, test } from "vitest";
+import { setTimeout as sleep } from "node:timers/promises";
+import { beforeEach, expect, test, vi } from "vitest";
 import { FakeIssuer, signingKey } from "../../test/fakes/issuer.ts";
 import {
   sampleOrganization,
@@ -92,4 +93,43 @@ test("a token of thousands of audiences is remembered as well, and changes nothi
   expect(isRemembered(many)).toBe(true);
   declare("other", { audiences: ["a1499"] });
   expect(isRemembered(many)).toBe(false);
+});
+
+test("signatures of one issuer are verified one after another, and another's come between them", async () => {
+  const other = new FakeIssuer("https://other.test", Date.now);
+  other.publish(signer);
+  declare("others", { issuer: other.url, audiences: ["team"] });
+  const everybody = new TokenPeople({
+    snapshot: () => snapshot,
+    directory: new SnapshotDirectory(() => snapshot),
+    fetchJson: async (url, opened) =>
+      await (url.startsWith(other.url) ? other : issuer).fetchJson(url, opened),
+    clock: systemClock,
+  });
+  let now = 0;
+  let most = 0;
+  const verify = crypto.subtle.verify.bind(crypto.subtle);
+  using spy = vi.spyOn(crypto.subtle, "verify").mockImplementation(async (...given) => {
+    now += 1;
+    most = Math.max(most, now);
+    await sleep(1);
+    now -= 1;
+    return await verify(...given);
+  });
+  const [header, claims] = token("team").split(".");
+  const refused: string[] = [];
+  const forged = Array.from({ length: 200 }, async (_, n) => {
+    const signature = Buffer.alloc(64, n + 1).toString("base64url");
+    const found = Promise.resolve(everybody.find(`${header}.${claims}.${signature}`));
+    await expect(found).rejects.toThrow("signature");
+    refused.push(signature);
+  });
+  await expect.poll(() => refused.length).toBeGreaterThan(5);
+  expect(most).toBe(1);
+  const theirs = other.token(signer, { aud: "team" }, { alg: "ES256" });
+  expect(await everybody.find(theirs)).toMatchObject({ organizationId: "org_others" });
+  expect(refused.length).toBeLessThan(100);
+  await Promise.all(forged);
+  expect(most).toBe(2);
+  expect(spy).toHaveBeenCalledTimes(201);
 });

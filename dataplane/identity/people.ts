@@ -8,7 +8,9 @@ import { hash } from "node:crypto";
 import { noSnapshot } from "../config/no-snapshot.ts";
 import type { IdentityEntry, OrganizationEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import { ApiError } from "../lib/api-error.ts";
 import { steadyClock, type Clock } from "../lib/clock.ts";
+import { FairPlaces } from "../lib/fair-places.ts";
 import { SharedCache } from "../lib/shared-cache.ts";
 import type { KeyDirectory } from "./directory.ts";
 import { personOf, type Person } from "./person.ts";
@@ -23,6 +25,13 @@ import { readToken, type UnverifiedToken, type VerifiedToken, verifyToken } from
 const MOST_REMEMBERED = 50_000;
 /** A token with more audiences weighs as much as several. */
 const LIGHT_AUDIENCES = 8;
+/**
+ * Signatures that are verified at once, of one issuer's tokens and of all. That takes threads on which everybody's bodies are
+ * unpacked, anybody may make up tokens, and whose keys are large has each cost more.
+ */
+const VERIFIED_AT_ONCE = { places: 2, placesOfOne: 1, waitingOfOne: 5_000, waiting: 10_000 };
+/** With the age that an issuer's keys may have (tokens/issuer-keys.ts) below the minute in which one that vanished is refused. */
+const MOST_WAIT_MS = 4_000;
 
 /** An organization that accepts tokens, with the keys of their issuer. */
 interface Acceptance {
@@ -69,6 +78,7 @@ export class TokenPeople implements People {
   readonly #options: TokenPeopleOptions;
   /** By organization: one whose issuer signs ever more tokens makes nobody else's be verified again. */
   readonly #remembered = new SharedCache<Remembered>(MOST_REMEMBERED);
+  readonly #turns = new FairPlaces(VERIFIED_AT_ONCE);
   /** Tokens that are being judged, by the same digest. */
   readonly #judging = new Map<string, Promise<Principal>>();
   /** Of the snapshot that was looked at last. */
@@ -153,11 +163,33 @@ export class TokenPeople implements People {
     throw refusedToken(furthest(faults));
   }
 
-  /** @throws ApiError 503 */
+  /** @throws ApiError 429, 503 */
   async #verify(token: string, said: UnverifiedToken, keys: IssuerKeys): Promise<VerifiedToken | TokenFault> {
     const set = await keys.keysFor(said.header);
     if (set === "away") throw issuerAway(keys.failure);
-    return set === "kid" ? set : await verifyToken(token, said, set, this.#options.clock.now());
+    if (set === "kid") return set;
+    const release = await this.#turnOf(keys);
+    try {
+      return await verifyToken(token, said, set, this.#options.clock.now());
+    } finally {
+      release();
+    }
+  }
+
+  /** @throws ApiError 429 where too many wait already, 503 after four seconds. */
+  async #turnOf(keys: IssuerKeys): Promise<() => void> {
+    const turn = await this.#turns
+      .take(keys.name, AbortSignal.timeout(MOST_WAIT_MS))
+      .catch((cause: unknown) => {
+        throw new ApiError("unavailable", "Tokens cannot be verified right now. Try again in a moment.", {
+          retryAfterSeconds: 1,
+          cause,
+        });
+      });
+    if (typeof turn !== "string") return turn;
+    throw new ApiError("rate_limited", "Too many tokens wait already to be verified.", {
+      retryAfterSeconds: 1,
+    });
   }
 
   /** What the present snapshot accepts, by issuer. */

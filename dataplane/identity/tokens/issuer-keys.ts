@@ -56,6 +56,11 @@ export class IssuerKeys {
     this.#clock = clock;
   }
 
+  /** Tells them from the keys of every other place. */
+  get name(): string {
+    return JSON.stringify(this.#place);
+  }
+
   /** Whether a token that this key signed may be believed at once, as it was before. */
   stillHas(key: IssuerKey): boolean {
     const now = this.#clock.now();
