@@ -7,6 +7,7 @@ import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { answering } from "./bare-socket.ts";
 import { limits } from "./limits.ts";
+import { takenFrom } from "./stalled-clients.ts";
 
 /** So many looks in a row at which nothing had moved. */
 const LOOKS = Math.ceil(limits.keylessIdleMs / limits.keylessCheckMs);
@@ -47,8 +48,10 @@ export class KeylessConnections {
   look(): void {
     const idle = new Map<Socket, Silence>();
     for (const socket of this.#connections) {
-      if (keyed.has(socket) || answering(socket)) continue;
-      const bytes = socket.bytesRead + socket.bytesWritten;
+      if (keyed.has(socket)) continue;
+      // An answer is waited for. One that is there and not taken is the client's idleness.
+      if (answering(socket) && socket.writableLength === 0) continue;
+      const bytes = socket.bytesRead + takenFrom(socket);
       const before = this.#idle.get(socket);
       const looks = before?.bytes === bytes ? before.looks + 1 : 0;
       if (looks < LOOKS) idle.set(socket, { bytes, looks });

@@ -40,7 +40,7 @@ export class StalledClients {
     const behind = new Map<Socket, Progress>();
     for (const socket of this.#connections) {
       if (socket.writableLength === 0) continue;
-      const takenBytes = takenOf(socket);
+      const takenBytes = takenFrom(socket);
       const before = this.#behind.get(socket);
       const looks = before?.takenBytes === takenBytes ? before.looks + 1 : 0;
       if (looks < LOOKS) behind.set(socket, { takenBytes, looks });
@@ -54,7 +54,7 @@ export class StalledClients {
 }
 
 /** What the kernel has taken of all that was written: only the handle tells how far it got within one large write. */
-function takenOf(socket: Socket): number {
+export function takenFrom(socket: Socket): number {
   const handle = Reflect.get(socket, "_handle") as { bytesWritten: number; writeQueueSize: number } | null;
   return handle === null ? 0 : handle.bytesWritten - handle.writeQueueSize;
 }

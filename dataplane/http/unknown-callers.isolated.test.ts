@@ -1,5 +1,6 @@
 /** Rule 7.7: callers without a key that is known, and their connections. */
 import { connect } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { beforeEach, expect, test, vi } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { SnapshotDirectory } from "../../test/fakes/snapshot-directory.ts";
@@ -8,6 +9,7 @@ import { startTestServer, type TestServer } from "../../test/fakes/test-server.t
 import type { Directory } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type * as LimitsModule from "./limits.ts";
+import type { Routes } from "./route.ts";
 import { modelRoutes } from "./routes/models.ts";
 import { networkOf, UnknownCallers } from "./unknown-callers.ts";
 
@@ -214,4 +216,30 @@ test("a connection without a valid key is closed when it is idle, as its answers
   await expect.poll(() => valid.text()).toContain("HTTP/1.1 401");
   expect(valid.closedAfter()).toBeNull();
   for (const { socket } of [silent, wrong, busy, valid]) socket.destroy();
+});
+
+test("nor does one stay that takes nothing of an answer; one that takes it slowly, or waits for it, does", async () => {
+  const large: Routes = (app) => {
+    const open = { config: { access: "none" } } as const;
+    app.get("/v1/large", open, (_request, reply) => reply.send(Buffer.alloc(32 * 1024 * 1024)));
+    app.get("/v1/late", open, async (_request, reply) => {
+      await sleep(1_000);
+      return await reply.send("late");
+    });
+  };
+  await using server = await startTestServer([large]);
+  const [deaf, slow, waiting] = [await dial(server), await dial(server), await dial(server)];
+  const get = (path: string) => `GET ${path} HTTP/1.1\r\nhost: x\r\n\r\n`;
+  deaf.socket.pause();
+  deaf.socket.write(get("/v1/large"));
+  slow.socket.write(get("/v1/large"));
+  waiting.socket.write(get("/v1/late"));
+  slow.socket.on("data", () => {
+    slow.socket.pause();
+    setTimeout(() => slow.socket.resume(), 5);
+  });
+  await expect.poll(() => server.logged.find(({ path }) => path === "/v1/large")?.status).toBe(499);
+  await expect.poll(waiting.text).toMatch(/late$/);
+  expect(slow.closedAfter()).toBe(null);
+  for (const { socket } of [deaf, slow, waiting]) socket.destroy();
 });

@@ -3,8 +3,9 @@ import type { Routes } from "../route.ts";
 import { openApiDocument } from "./document.ts";
 
 export const openApiRoutes: Routes = (app) => {
-  const text = JSON.stringify(openApiDocument());
+  // Of a text each connection that takes it slowly would hold a copy.
+  const bytes = Buffer.from(JSON.stringify(openApiDocument()));
   app.get("/openapi.json", { config: { access: "none" } }, (_request, reply) =>
-    reply.type("application/json").send(text),
+    reply.type("application/json; charset=utf-8").send(bytes),
   );
 };
