@@ -70,6 +70,7 @@ test("the limits of connections, uploads and keys", () => {
     `| headers | ${kib!(headerBytes)} KiB together, ${headerCount} |`,
     `has come | ${seconds!(limits.headersTimeoutMs)} s; ${seconds!(limits.bodyIdleMs)} s; ${seconds!(limits.requestTimeoutMs)} s |`,
     `connections of a data plane | ${limits.pipelined}; ${count(limits.connections)}, closed beyond |`,
+    `while ${count(limits.connectionsWithoutShares)} of known keys are open | ${count(limits.connectionsOfOne)} (429 beyond) |`,
   ];
   expect(rows.filter((row) => !page.includes(row))).toEqual([]);
 });

@@ -71,4 +71,7 @@ export const limits = {
   pipelined: 16,
   /** Open connections of one process; beyond it new ones are closed at once. */
   connections: 20_000,
+  /** While so many are open with a key, an organization that has a quarter of all gets no more. More than the 10,000 streams of design.md §8. */
+  connectionsWithoutShares: 12_000,
+  connectionsOfOne: 5_000,
 } as const;

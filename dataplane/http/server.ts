@@ -22,6 +22,7 @@ import { closeWithAnswer, refuseConnection } from "./bare-socket.ts";
 import { beforeBody } from "./before-body.ts";
 import { ClientGone } from "./body-errors.ts";
 import { boundChunks } from "./chunked-bodies.ts";
+import { ConnectionShares, tooManyConnections } from "./connection-shares.ts";
 import { isUninvited, letBodiesWait } from "./continue.ts";
 import { errorStyle, pathOf, versionOf, withLiteralPercents, withoutKeys } from "./error-style.ts";
 import { announceKeyless, KeylessConnections, showedKey } from "./keyless-connections.ts";
@@ -96,6 +97,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     connections.add(socket);
     socket.once("close", () => connections.delete(socket));
   });
+  const shares = new ConnectionShares();
   const stalled = new StalledClients(connections);
   // Until Node's server is closed, which is when its last connection has ended; Fastify's onClose comes before that.
   const keyless = new KeylessConnections(connections);
@@ -152,6 +154,14 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     return new ApiError("method_not_allowed", `${request.method} is not allowed here; allowed: ${allowed}.`);
   };
 
+  /** Keeps a connection for whoever showed a valid key on it. False: its organization has enough of them, so it ends with its answer. */
+  const keepFor = ({ organizationId }: Principal, socket: Socket, reply: FastifyReply): boolean => {
+    const isTaken = shares.take(socket, organizationId);
+    if (isTaken) showedKey(socket);
+    else reply.raw.setHeader("connection", "close");
+    return isTaken;
+  };
+
   // With `done`, as most callers are known at once: a promise for each request costs time.
   app.addHook("onRequest", (request, reply, done) => {
     const config = request.routeOptions.config ?? {};
@@ -169,7 +179,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       if (!request.is404) return done();
       // Before Fastify looks at the content type: what is not here is not here, whatever it would be sent.
       const refuse = (principal: Principal | null) => {
-        if (principal !== null) showedKey(socket);
+        if (principal !== null) keepFor(principal, socket, reply);
         request.caller = principal;
         done(unserved(request, reply));
       };
@@ -194,8 +204,8 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     });
     const goOn = () => done();
     const known = (principal: Principal) => {
-      showedKey(socket);
       request.caller = principal;
+      if (!keepFor(principal, socket, reply)) return done(tooManyConnections());
       const fault = kindFault(principal, access, method);
       if (fault !== null) return done(fault);
       request.bodyLease = services.bodies.lease(principal.organizationId);

@@ -1,0 +1,57 @@
+/**
+ * Whose connections are open: each belongs to the organization whose key was shown on it last. A known key keeps idle ones for
+ * ten minutes and slow ones for longer, and needs no credit for that, so an organization that has a quarter of all gets no
+ * more while most are taken (as of bodies' bytes, rule 7.2).
+ */
+import type { Socket } from "node:net";
+import { ApiError } from "../lib/api-error.ts";
+import { metrics } from "../telemetry/metrics.ts";
+import { limits } from "./limits.ts";
+
+export class ConnectionShares {
+  readonly #owners = new WeakMap<Socket, string>();
+  /** How many each organization has, and all have. */
+  readonly #counts = new Map<string, number>();
+  #total = 0;
+
+  /**
+   * A key of the organization was shown on this connection. False: the connection was nobody's, and is one more than the
+   * organization may have now. Those of an Ingress, on which many ask in turn, go from one to the next.
+   */
+  take(socket: Socket, organizationId: string): boolean {
+    const before = this.#owners.get(socket);
+    if (before === organizationId || socket.destroyed) return true;
+    if (before !== undefined) this.#count(before, -1);
+    else if (this.#isEnough(organizationId)) return false;
+    else socket.once("close", () => this.#leave(socket));
+    this.#owners.set(socket, organizationId);
+    this.#count(organizationId, 1);
+    return true;
+  }
+
+  #isEnough(organizationId: string): boolean {
+    const count = this.#counts.get(organizationId) ?? 0;
+    return this.#total >= limits.connectionsWithoutShares && count >= limits.connectionsOfOne;
+  }
+
+  #leave(socket: Socket): void {
+    const owner = this.#owners.get(socket);
+    if (owner !== undefined) this.#count(owner, -1);
+  }
+
+  #count(organizationId: string, more: number): void {
+    this.#total += more;
+    const count = (this.#counts.get(organizationId) ?? 0) + more;
+    if (count === 0) this.#counts.delete(organizationId);
+    else this.#counts.set(organizationId, count);
+  }
+}
+
+export function tooManyConnections(): ApiError {
+  metrics.refused.inc({ reason: "connections" });
+  return new ApiError(
+    "rate_limited",
+    `Your organization has ${limits.connectionsOfOne} connections here, as many as it may have while others need the rest.`,
+    { retryAfterSeconds: 1 },
+  );
+}
