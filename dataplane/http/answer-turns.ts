@@ -133,12 +133,17 @@ async function written(
   const pieces: Buffer[] = [];
   let bytes = 0;
   for await (const piece of jsonInSlices(made, ANSWER_SLICE_MS)) {
+    countAnswer(lease, bytes, piece.length);
     bytes += piece.length;
-    if (bytes > SHORT_BYTES) lease.take(piece.length);
-    else lease.count(piece.length);
     pieces.push(piece);
   }
   return { pieces, bytes };
+}
+
+/** Counts a piece of an answer, `bytes` of which are counted, until all of it is out. @throws ApiError 429 or 503 without room */
+export function countAnswer(lease: FastifyRequest["bodyLease"], bytes: number, more: number): void {
+  if (bytes + more > SHORT_BYTES) lease.take(more);
+  else lease.count(more);
 }
 
 /** Keeps none that has gone out. */

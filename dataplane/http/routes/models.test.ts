@@ -10,6 +10,7 @@ import {
 } from "../../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../../test/fakes/test-server.ts";
 import type { Policy } from "../../config/schema.ts";
+import { ByteBudget } from "../../lib/byte-budget.ts";
 import { modelRoutes } from "./models.ts";
 
 const version = { "anthropic-version": "2023-06-01" };
@@ -40,6 +41,23 @@ describe("the list", () => {
     );
     const neutral = await get("/v1/models", { "vendor-version": "anything" });
     expect(neutral).toEqual(await get("/v1/models", version));
+  });
+
+  test("a long one counts among the bytes of bodies until it is out, and needs room there (rule 7.2)", async () => {
+    const bodies = new ByteBudget(256 * 1024);
+    const routes = Array.from({ length: 300 }, (_, n) => sampleRoute(`model-${n}`));
+    const snapshot = sampleSnapshot(sampleRouting(1, { routes }));
+    await using server = await startTestServer([modelRoutes], {
+      snapshot: () => snapshot,
+      services: { bodies },
+    });
+    expect((await server.fetch("/v1/models")).status).toBe(200);
+    await expect.poll(() => bodies.used).toBe(0);
+    const other = bodies.lease("org_other");
+    other.count(1);
+    expect((await server.fetch("/v1/models")).status).toBe(503);
+    expect((await server.fetch("/v1/models?limit=20")).status).toBe(200);
+    other.release();
   });
 
   test("an organization sees only what it may use, and aliases are not listed (rule 1.17)", async () => {
