@@ -1,4 +1,7 @@
+import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { computedMs } from "../../test/fakes/computed.ts";
+import { runs } from "../../test/fakes/runs.ts";
 import {
   sampleOrganization,
   sampleRoute,
@@ -103,6 +106,35 @@ describe("rule 1.17: patterns of models", () => {
     expect(listing(["*"], ofBoth)).toEqual(["alpha"]);
     expect(listing(["beta"], ofBoth)).toEqual([]);
     expect(listing(["*"], [{ limits: {} }])).toEqual(["al", "alpha", "beta"]);
+  });
+
+  test("whatever stands in the list, and in whatever order", () => {
+    const letters = fc.string({ unit: fc.constantFrom("a", "b", "*", "é", "🦩"), maxLength: 4 });
+    const names = fc.string({ unit: fc.constantFrom("a", "b", "é", "🦩"), minLength: 1, maxLength: 4 });
+    const patterns = fc.array(letters, { maxLength: 8 });
+    fc.assert(
+      fc.property(patterns, fc.uniqueArray(names, { minLength: 1, maxLength: 8 }), (allow, models) => {
+        const routes = models.map((model) => sampleRoute(model));
+        const organization = { ...organizationIn("any"), allowedModels: allow };
+        const some = sampleSnapshot(sampleRouting(1, { organizations: [organization], routes }));
+        const listed = allowedRoutes(some, { organizationId: organization.id, limits: [] });
+        const isIn = (model: string) =>
+          allow.some((one) => (one.endsWith("*") ? model.startsWith(one.slice(0, -1)) : model === one));
+        expect(new Set(listed.map(({ model }) => model))).toEqual(new Set(models.filter(isIn)));
+      }),
+      { numRuns: runs(1_000) },
+    );
+  });
+
+  test("of the longest lists cost little, however many models there are (rule 7.3)", () => {
+    const long = (n: number) => `${"model-".padEnd(120, "x")}${n}`;
+    const models = Array.from({ length: 500 }, (_, n) => `${long(n)}*`);
+    const routes = Array.from({ length: 1_000 }, (_, n) => sampleRoute(long(-n - 1)));
+    const some = sampleSnapshot(sampleRouting(1, { organizations: [organizationIn("any")], routes }));
+    const user = { organizationId: "org_any", limits: [{ limits: { models } }] };
+    const begun = computedMs();
+    for (let n = 0; n < 20; n += 1) expect(allowedRoutes(some, user)).toEqual([]);
+    expect(computedMs() - begun).toBeLessThan(400);
   });
 });
 

@@ -3,11 +3,40 @@ import { MOST_MODEL_NAME } from "../lib/names.ts";
 import type { Limits, Route } from "./schema.ts";
 import type { Snapshot } from "./snapshot.ts";
 
+/** A list of ids, and of beginnings that end in `*`, as it is looked through: a list may have hundreds, and so do models. */
+interface Patterns {
+  readonly ids: ReadonlySet<string>;
+  /** In their order; none begins with another. */
+  readonly beginnings: readonly string[];
+}
+
+const compiled = new WeakMap<readonly string[], Patterns>();
+
+function compile(patterns: readonly string[]): Patterns {
+  const beginnings: string[] = [];
+  const wild = patterns.filter((pattern) => pattern.endsWith("*")).map((pattern) => pattern.slice(0, -1));
+  // What begins with one that came before says nothing more.
+  for (const beginning of wild.toSorted((one, other) => (one < other ? -1 : 1))) {
+    const last = beginnings.at(-1);
+    if (last === undefined || !beginning.startsWith(last)) beginnings.push(beginning);
+  }
+  return { ids: new Set(patterns), beginnings };
+}
+
 /** Whether a public model id is within an organization's `models.allow`: ids, or a prefix ending in `*` (rule 1.17). */
 function isAllowed(patterns: readonly string[], model: string): boolean {
-  return patterns.some((pattern) =>
-    pattern.endsWith("*") ? model.startsWith(pattern.slice(0, -1)) : model === pattern,
-  );
+  let known = compiled.get(patterns);
+  if (known === undefined) compiled.set(patterns, (known = compile(patterns)));
+  const { ids, beginnings } = known;
+  if (ids.has(model)) return true;
+  // The last one that is not behind the id: all that stands between a beginning of the id and the id begins with it too.
+  let [from, to] = [0, beginnings.length];
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if ((beginnings[middle] as string) <= model) from = middle + 1;
+    else to = middle;
+  }
+  return from > 0 && model.startsWith(beginnings[from - 1] as string);
 }
 
 /** By route: what is left of it for each organization that an upstream of it is dedicated to, and for all others (""). */
