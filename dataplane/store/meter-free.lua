@@ -8,9 +8,9 @@ operations.free = function(organization, group, per_minute, size, requests, byte
   per_minute, size, requests = tonumber(per_minute), tonumber(size), tonumber(requests)
   bytes_limit, bytes = tonumber(bytes_limit), tonumber(bytes)
   local key = tag .. ':f:' .. group .. ':' .. organization
-  local stored = call('HMGET', key, 'requests', 'bytes', 'at')
-  local requests_level = filled(stored[1], per_minute, stored[3], size)
-  local bytes_level = filled(stored[2], bytes_limit, stored[3])
+  local stored = call('HMGET', key, 'requests', 'bytes', 'at', 'perMinute', 'size', 'bytesLimit')
+  local requests_level = filled(stored[1], stored[3], per_minute, stored[4], size, stored[5])
+  local bytes_level = filled(stored[2], stored[3], bytes_limit, stored[6])
   if requests > 0 and requests_level < requests then
     return { 'limited', 'requests', text(math.ceil((requests - requests_level) * 60000 / per_minute)) }
   end
@@ -19,7 +19,8 @@ operations.free = function(organization, group, per_minute, size, requests, byte
   if needed > 0 and bytes_level < needed then
     return { 'limited', 'text', text(math.ceil((needed - bytes_level) * 60000 / bytes_limit)) }
   end
-  volatile('HSET', key, 'requests', requests_level - requests, 'bytes', bytes_level - tonumber(bytes_taken), 'at', now)
+  volatile('HSET', key, 'requests', requests_level - requests, 'bytes', bytes_level - tonumber(bytes_taken), 'at', now,
+    'perMinute', per_minute, 'size', size, 'bytesLimit', bytes_limit)
   volatile('PEXPIRE', key, text(FORGOTTEN_MS))
   return { 'taken' }
 end
@@ -35,7 +36,7 @@ operations.pace = function(scopes)
       if refused == 'requests' then
         return { 'limited', scope.kind, text(math.ceil(wait)), text(scope.requests) }
       end
-      buckets[#buckets + 1] = { scope.name, requests_level - 1, tokens_level }
+      buckets[#buckets + 1] = { scope.name, requests_level - 1, tokens_level, scope.requests, scope.tokens }
     end
   end
   for _, bucket in ipairs(buckets) do

@@ -8,40 +8,47 @@ local FORGOTTEN_MS = 7 * 86400000
 -- The level of a bucket without a limit: more than any limit.
 local UNLIMITED = 1e15
 
--- The bucket's level now. It holds a minute's worth, or `size`.
-local function filled(level, limit, at, size)
+-- The bucket's level now. It holds a minute's worth, or `size`. limit_before, size_before: those that the stored level is of. A
+-- raised limit gives the difference at once, and a lowered one takes it, as far as it is there.
+local function filled(level, at, limit, limit_before, size, size_before)
   -- Without a limit it stays full: requests must not count against one that is set later.
   if limit <= 0 then
     return UNLIMITED
   end
-  size = size or limit
+  size, limit_before = size or limit, tonumber(limit_before or 0)
   -- A restarted server forgets the shard's clock; what it kept may be of a later time.
-  if not level or at - now > MOST_PASSED then
+  if not level or limit_before <= 0 or at - now > MOST_PASSED then
     return size
   end
-  return math.min(size, tonumber(level) + math.max(0, now - at) * limit / 60000)
+  size_before = tonumber(size_before or limit_before)
+  local before = math.min(size_before, tonumber(level) + math.max(0, now - at) * limit_before / 60000)
+  return math.max(before + size - size_before, math.min(before, 0))
 end
 
--- By name: what is stored of a bucket, {level of requests, of tokens, when they were right}, and changed by this call so far;
--- and the names of those that are to be written.
+-- By name: what is stored of a bucket, {level of requests, of tokens, when they were right, and the limits that they are of}, and
+-- changed by this call so far; and the names of those that are to be written.
 local buckets_known, buckets_changed = {}, {}
 
 local function stored_bucket(name)
   local bucket = buckets_known[name]
   if not bucket then
     local stored = call('GET', tag .. ':l:' .. name)
-    bucket = stored and { string.match(stored, '^(%S+) (%S+) (%S+)$') } or {}
+    bucket = stored and { string.match(stored, '^(%S+) (%S+) (%S+) (%S+) (%S+)$') } or {}
     buckets_known[name] = bucket
   end
-  return bucket[1], bucket[2], bucket[3]
+  return unpack(bucket, 1, 5)
+end
+
+-- What is left of requests and of tokens under these limits.
+local function levels_of(name, requests_limit, tokens_limit)
+  local requests_stored, tokens_stored, at, requests_before, tokens_before = stored_bucket(name)
+  return filled(requests_stored, at, requests_limit, requests_before), filled(tokens_stored, at, tokens_limit, tokens_before)
 end
 
 -- Both limits at once; a limit of 0 is none. Returns whether it is admitted, and what the headers tell:
 -- {kind of the refusing limit or '', milliseconds to wait, requests left, ms to full, tokens left, ms to full}
 local function read_buckets(organization, requests_limit, tokens_limit, tokens)
-  local requests_stored, tokens_stored, at = stored_bucket(organization)
-  local requests_level = filled(requests_stored, requests_limit, at)
-  local tokens_level = filled(tokens_stored, tokens_limit, at)
+  local requests_level, tokens_level = levels_of(organization, requests_limit, tokens_limit)
   -- A request larger than the whole bucket may run when the bucket is full.
   local needed = math.min(tokens, tokens_limit)
   local refused, wait = '', 0
@@ -55,8 +62,8 @@ local function read_buckets(organization, requests_limit, tokens_limit, tokens)
   return refused, wait, requests_level, tokens_level
 end
 
-local function set_bucket(organization, requests_level, tokens_level)
-  buckets_known[organization] = { requests_level, tokens_level, now }
+local function set_bucket(organization, requests_level, tokens_level, requests_limit, tokens_limit)
+  buckets_known[organization] = { requests_level, tokens_level, now, requests_limit, tokens_limit }
   buckets_changed[organization] = true
 end
 
@@ -66,21 +73,25 @@ local function write_buckets()
     insist()
   end
   for name in pairs(buckets_changed) do
-    local level = string.format('%.14g %.14g %.0f', unpack(buckets_known[name]))
+    local level = string.format('%.14g %.14g %.0f %.0f %.0f', unpack(buckets_known[name]))
     volatile('SET', tag .. ':l:' .. name, level, 'PX', text(FORGOTTEN_MS))
   end
   buckets_changed = {}
 end
 
--- After the answer: `difference` = tokens really used − tokens taken at admission.
+-- After the answer: `difference` = tokens really used − tokens taken at admission. The limits are those of its admission; where
+-- the bucket is of others by now, it stays so.
 local function correct_tokens(organization, requests_limit, tokens_limit, difference)
   if tokens_limit <= 0 or difference == 0 then
     return
   end
-  local requests_stored, tokens_stored, at = stored_bucket(organization)
-  local requests_level = filled(requests_stored, requests_limit, at)
-  local tokens_level = math.min(tokens_limit, filled(tokens_stored, tokens_limit, at) - difference)
-  set_bucket(organization, requests_level, tokens_level)
+  local _, _, _, requests_now, tokens_now = stored_bucket(organization)
+  requests_limit, tokens_limit = tonumber(requests_now or requests_limit), tonumber(tokens_now or tokens_limit)
+  local requests_level, tokens_level = levels_of(organization, requests_limit, tokens_limit)
+  if tokens_limit > 0 then
+    tokens_level = math.min(tokens_limit, tokens_level - difference)
+  end
+  set_bucket(organization, requests_level, tokens_level, requests_limit, tokens_limit)
 end
 
 local function correct_all(organization, requests_limit, tokens_limit, difference, scopes)
@@ -167,7 +178,8 @@ local function take_from(buckets, tokens)
   for _, bucket in ipairs(buckets) do
     bucket.requests.level = bucket.requests.level - 1
     bucket.tokens.level = bucket.tokens.level - tokens
-    set_bucket(bucket.name, bucket.requests.level, bucket.tokens.level)
+    local requests, of_tokens = bucket.requests, bucket.tokens
+    set_bucket(bucket.name, requests.level, of_tokens.level, requests.limit, of_tokens.limit)
   end
   return state_of(buckets)
 end

@@ -22,8 +22,10 @@
 --   TAG:charged   list of what was charged finally, oldest first: for each call when that was, and the ids, with a
 --                 unit separator (31) between them
 --   TAG:beats     sorted set of hold ids by the time of their last heartbeat
---   TAG:l:NAME    rate-limit buckets of an organization or a scope: level of requests, of tokens, and when they were right
---   TAG:f:GROUP:ORG  hash of what the organization may still ask of free endpoints: requests, bytes (levels), at
+--   TAG:l:NAME    rate-limit buckets of an organization or a scope: level of requests, of tokens, when they were right, and the
+--                 limits of requests and of tokens that they are of
+--   TAG:f:GROUP:ORG  hash of what the organization may still ask of free endpoints: requests, bytes (levels), at, and the limits
+--                 that they are of: perMinute and size, bytesLimit
 --   TAG:usage     stream of charges on their way to the ledger, an entry for each call: r, its one field, has for each
 --                 charge its organization, cost and row with a unit separator (31) between them, and a record separator
 --                 (30) between two charges. Whoever reads it pays for each entry and field more than for a byte

@@ -54,6 +54,83 @@ test("tokens a minute are corrected once of a charge that Redis took and the led
   expect(Number(bucket?.split(" ")[1])).toBeGreaterThanOrEqual(600_000);
 });
 
+describe("a limit a minute that is changed", () => {
+  const ask = (id: string, requests: number, tokens: number, taken: number) =>
+    operation(
+      "hold",
+      organization,
+      `req_${count}_${id}`,
+      "1",
+      "",
+      "",
+      "0",
+      String(requests),
+      String(tokens),
+      String(taken),
+      "",
+    );
+
+  test("gives the difference at once when it is raised, and takes it when it is lowered", async () => {
+    const correct = operation("release", organization, `req_${count}_a`, "2", "1000", "50", "0", "", "1");
+    const replies = await Promise.all([
+      run(ask("a", 2, 1_000, 900)),
+      run(ask("b", 2, 1_000, 90)),
+      run(ask("c", 2, 1_000, 1)),
+      run(ask("d", 600, 50_000, 40_000)),
+      // Of a request that was admitted under what held before.
+      run(correct),
+      run(ask("e", 500, 9_950, 900)),
+      run(ask("f", 600, 9_950, 1)),
+      run(ask("g", 4, 0, 0)),
+      run(ask("h", 4, 0, 0)),
+      run(ask("i", 0, 0, 0)),
+      run(ask("j", 5, 0, 0)),
+      run(ask("k", 5, 7, 7)),
+    ]);
+    // Of requests and of tokens: the limit, what is left, and the milliseconds until it is full.
+    expect(replies).toEqual([
+      ["held", "1", "2", "1", "30000", "1000", "100", "54000"],
+      ["held", "1", "2", "0", "60000", "1000", "10", "59400"],
+      ["limited", "o", "requests", "30000", "2", "2", "0", "60000", "1000", "10", "59400"],
+      ["held", "1", "600", "597", "300", "50000", "9010", "49188"],
+      ["released"],
+      ["limited", "o", "tokens", "5428", "9950", "500", "497", "360", "9950", "0", "60000"],
+      ["limited", "o", "tokens", "7", "9950", "600", "597", "300", "9950", "0", "60000"],
+      ["held", "1", "4", "0", "60000", "0", "0", "0"],
+      ["limited", "o", "requests", "15000", "4", "4", "0", "60000", "0", "0", "0"],
+      ["held", "1"],
+      ["held", "1", "5", "0", "60000", "0", "0", "0"],
+      ["limited", "o", "requests", "12000", "5", "5", "0", "60000", "7", "7", "0"],
+    ]);
+  });
+
+  test("gives it of what is free as well", async () => {
+    const take = (perMinute: number, size: number, requests = 1) =>
+      operation(
+        "free",
+        organization,
+        "inference",
+        ...[perMinute, size, requests, 1_000_000, 0, 0].map(String),
+      );
+    const replies = await Promise.all([
+      run(take(6_000, 1_000, 1_000)),
+      run(take(6_000, 1_000)),
+      run(take(12_000, 2_000, 1_000)),
+      run(take(12_000, 2_000)),
+      run(take(60_000, 10_000, 7_000)),
+      run(take(6_000, 1_000)),
+    ]);
+    expect(replies).toEqual([
+      ["taken"],
+      ["limited", "requests", "10"],
+      ["taken"],
+      ["limited", "requests", "5"],
+      ["taken"],
+      ["limited", "requests", "10"],
+    ]);
+  });
+});
+
 describe("the operations of one call", () => {
   test("change the books by exactly their sum, however large", async () => {
     const costs = [MAX_MICROS, MAX_MICROS - 1n, 999_999_999_999_999n, 1n, 0n, 3n];
