@@ -117,6 +117,18 @@ describe("x_search", () => {
     });
   });
 
+  test("a post that is told twice is one post, and takes no other's place", async () => {
+    const twice = Array.from({ length: 10 }, (_, index) => ({
+      id: String(index),
+      text: `post ${index}`,
+      author: "harbour",
+    })).flatMap((post) => [post, post]);
+    const outcome = await search(await serve(x(twice)));
+    expect(outcome).toMatchObject({ kind: "hits", posts: 10, profiles: 1 });
+    const texts = outcome.kind === "hits" ? outcome.hits.map(({ text }) => text) : [];
+    expect(texts).toEqual(Array.from({ length: 10 }, (_, index) => `post ${index}`));
+  });
+
   test.each<[Partial<PostOptions>, string, Record<string, string>]>([
     [{}, "recent", {}],
     [{ fromDate: "2026-11-20" }, "recent", { start_time: "2026-11-20T00:00:00.000Z" }],

@@ -173,7 +173,9 @@ function readPosts(json: unknown, options: PostOptions): SearchOutcome | null {
   const authors = new Map(readableEntries(userSchema, includes?.users ?? []).map((user) => [user.id, user]));
   const seen = new Set<string>();
   const hits: SearchHit[] = [];
-  for (const post of readableEntries(postSchema, data ?? []).slice(0, MAX_POSTS)) {
+  // A post that is told twice is one, and costs what one does.
+  const posts = new Map(readableEntries(postSchema, data ?? []).map((post) => [post.id, post]));
+  for (const post of [...posts.values()].slice(0, MAX_POSTS)) {
     const author = authors.get(post.author_id ?? "");
     if (!handleAllowed(author?.username ?? null, options)) continue;
     if (author !== undefined) seen.add(author.id);
