@@ -88,6 +88,8 @@ export class JsonReader {
   position = 0;
   /** Objects and arrays met so far. */
   containers = 0;
+  /** Commas between values met so far: with the containers, about as many as there are values. */
+  commas = 0;
   #depth = 0;
   /** Whether the last skipped string holds a backslash. */
   #escaped = false;
@@ -172,6 +174,7 @@ export class JsonReader {
         const members = openMembers[depth] as number;
         const inObject = members > 0;
         if (next === COMMA) {
+          this.commas += 1;
           at = this.#afterSpace(at + 1);
           if (inObject) {
             if (members === bodyLimits.keys) throw tooManyKeys(at);
@@ -485,6 +488,7 @@ export class JsonReader {
 
   #comma(): void {
     if (this.bytes[this.position] !== COMMA) throw this.#unexpected();
+    this.commas += 1;
     this.position += 1;
   }
 

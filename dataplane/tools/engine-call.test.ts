@@ -52,6 +52,24 @@ describe("an engine's error is told by its status, whatever its body is", () => 
   });
 });
 
+describe("an answer that would hold up everybody else is none", () => {
+  const none = { kind: "failed", status: null, detail: "SmallJsonFault" };
+  const list = (count: number, of: (index: number) => string) =>
+    Array.from({ length: count }, (_, index) => of(index)).join(",");
+  test.each<[string, string, object]>([
+    ["120,000 keys", `{${list(120_000, (index) => `"${index}k":1`)}}`, none],
+    ["12,000 keys", `{${list(12_000, (index) => `"${index}k":1`)}}`, none],
+    ["12,000 keys of small objects", `[${list(12_000, (index) => `{"${index}k":1}`)}]`, none],
+    ["12,000 empty lists", `[${list(12_000, () => "[]")}]`, none],
+    ["lists within each other", "[".repeat(1_000_000) + "]".repeat(1_000_000), none],
+    ["9,000 keys", `{${list(9_000, (index) => `"${index}k":1`)}}`, { kind: "json" }],
+    ["a text of nothing but commas", JSON.stringify([",[{".repeat(400_000)]), { kind: "json" }],
+  ])("%s", async (_, body, told) => {
+    const [answer] = await askTwice((response) => void response.end(body));
+    expect(answer).toMatchObject(told);
+  });
+});
+
 test("a connection that breaks within a coding is no answer", async () => {
   const engine = createServer((request, response) => {
     response.writeHead(200, { "content-encoding": "gzip" });

@@ -1,6 +1,7 @@
 /** One bounded HTTP call to a search engine. The address comes from the ToolPolicy, so it is not judged. */
 import { request, type Dispatcher } from "undici";
 import type { z } from "zod";
+import { parseSmallJson } from "../lib/small-json.ts";
 import { unlessAborted } from "../lib/unless-aborted.ts";
 import { MOST_INTERIM_ANSWERS } from "../upstream/limits.ts";
 import { discardBody, readPageBody, type Body } from "./web-fetch/body.ts";
@@ -50,7 +51,7 @@ export async function callEngine(
     }
     if (read.kind === "failed") return { kind: "failed", status: statusCode, detail: read.detail };
     const timing = [headers["server-timing"] ?? []].flat().join(", ");
-    return { kind: "json", json: JSON.parse(read.bytes.toString("utf8")) as unknown, timing };
+    return { kind: "json", json: parseSmallJson(read.bytes), timing };
   } catch (error) {
     signal.throwIfAborted();
     return { kind: "failed", status: null, detail: error instanceof Error ? error.name : "failed" };

@@ -15,6 +15,8 @@ beforeAll(async () => {
     asked.push(url);
     if (url === "/moved") response.writeHead(302, { location: "/keys" }).end();
     else if (url === "/large") response.end(`["${"x".repeat(600 * 1024)}"]`);
+    else if (url === "/many") response.end(`[${"[],".repeat(9_000)}[]]`);
+    else if (url === "/deep") response.end(`${"[".repeat(1_000)}${"]".repeat(1_000)}`);
     else if (url === "/text") response.end("keys");
     else response.end('{"keys":[]}');
   });
@@ -76,6 +78,13 @@ test.each([
   const before = asked.length;
   expect(await said(url(), opened)).toMatch(new RegExp(message));
   if (!["status 302", "too large", "JSON"].includes(message)) expect(asked.length).toBe(before);
+});
+
+test.each([
+  ["more than 10,000 values", "many", "JSON of more than 10000 values"],
+  ["what is nested deep", "deep", "Nested more than 128 levels deep"],
+])("not from %s, which would hold up everybody else", async (_, path, message) => {
+  expect(await said(`https://127.0.0.1:${port}/${path}`)).toContain(message);
 });
 
 test("nor from a public port that only some of a name's addresses may be reached on", async () => {

@@ -1,6 +1,7 @@
 /** Documents of issuers: discovery and key sets, through the URL guard (rule 13.4). */
 import { request } from "undici";
 import type { IdentityEntry } from "../../config/schema.ts";
+import { parseSmallJson } from "../../lib/small-json.ts";
 import { readPageBody } from "../../tools/web-fetch/body.ts";
 import { egressRules } from "../../tools/url-guard/address.ts";
 import { guardedDispatcher } from "../../tools/url-guard/dispatcher.ts";
@@ -46,7 +47,7 @@ export const guardedFetchJson =
       if (statusCode !== 200) throw new Error(`status ${statusCode}`);
       const read = await readPageBody(body, "", { maxBytes: MOST_BYTES });
       if (read.kind === "failed") throw new Error(read.detail);
-      return JSON.parse(read.bytes.toString("utf8")) as unknown;
+      return parseSmallJson(read.bytes);
     } finally {
       await dispatcher.destroy();
     }
