@@ -59,6 +59,7 @@ local function take_account(organization, base, version, key_epoch, drained)
   if not before[1] or tonumber(version) > tonumber(before[1]) then
     insist()
     call('HSET', key, 'base', base, 'version', version)
+    note_told(organization)
   end
   -- Null in a drain's books: the key epoch was not read there.
   if key_epoch ~= '' and (not before[2] or tonumber(key_epoch) > tonumber(before[2])) then
@@ -89,7 +90,7 @@ local function take_scope(organization, name, base, version, key_epoch)
     insist()
     call('HSET', key, 'base', base, 'version', version, 'reading', reading, 'keyEpoch', key_epoch)
   end
-  call('ZADD', SCOPES, text(now), name)
+  note_told(name)
   -- Read anew by the next operation of the call.
   known[name] = nil
 end

@@ -49,7 +49,12 @@ end
 
 -- The spend of an organization's scopes has to be read from the ledger again, by whoever asks for it.
 local function read_again(organization)
-  call('HINCRBY', organization_key(organization), 'reading', 1)
+  local key = organization_key(organization)
+  if call('HINCRBY', key, 'reading', 1) == 1 then
+    -- It may have been known before, and forgotten: the word must be none that a scope remembers of then.
+    call('HSET', key, 'reading', text(now))
+    note_told(organization)
+  end
   known[organization] = nil
 end
 
@@ -125,18 +130,32 @@ local function add_hold(organization, scopes, amount, short, live)
   end
 end
 
--- A scope that nothing was told of for so long, by the shard's clock, and that nothing runs in is forgotten.
-local FORGOTTEN_SCOPE_MS = 8 * 86400000
-local function forget_scopes(most)
-  for _, name in ipairs(call('ZRANGEBYSCORE', SCOPES, '-inf', text(now - FORGOTTEN_SCOPE_MS), 'LIMIT', 0, most)) do
-    known[name] = nil
-    local spend = books(name)
-    if spend.undrained == 0 and spend.held == 0 and spend.short == 0 and spend.live == 0 then
-      call('DEL', organization_key(name))
-      call('ZREM', SCOPES, name)
-      known[name], current[name] = nil, nil
-    else
-      call('ZADD', SCOPES, text(now), name)
+-- A scope that nothing was told of for so long, by the shard's clock, and that nothing runs in is forgotten; and so is an
+-- organization. The ledger has what they had, and is read again when they are asked for. An organization is known for so
+-- long because a ledger that was restored is compared with what is known here (billing/holds/ledger-guard.ts).
+local FORGOTTEN_SCOPE_MS, FORGOTTEN_ACCOUNT_MS = 8 * 86400000, 90 * 86400000
+
+local function forget_if_idle(told, name)
+  local key = organization_key(name)
+  local undrained, counted_under, held, short, live = unpack(call('HMGET', key, 'undrained', 'epoch', 'held', 'short', 'live'))
+  local runs = counted_under == epoch and not (held == '0' and short == '0' and live == '0')
+  if (undrained or '0') ~= '0' or runs then
+    note_told(name)
+    return
+  end
+  call('DEL', key)
+  call('ZREM', told, name)
+  known[name], current[name] = nil, nil
+end
+
+-- To be called when everything of the call is written.
+local function forget_idle(most)
+  for told, after_ms in pairs({ [SCOPES] = FORGOTTEN_SCOPE_MS, [ACCOUNTS] = FORGOTTEN_ACCOUNT_MS }) do
+    for _, name in ipairs(call('ZRANGEBYSCORE', told, '-inf', text(now - after_ms), 'LIMIT', 0, most)) do
+      -- One whose key is none of ours stays; the others must not wait for it.
+      if not pcall(forget_if_idle, told, name) then
+        note_told(name)
+      end
     end
   end
 end

@@ -16,7 +16,8 @@
 --                 as the ledger has it, below zero, reading the word that it holds under, and keyEpoch that of whoever asked for
 --                 it: charges of a later one may belong to it without naming it, as the limit may be gone. Of a key or
 --                 project without a window only its running requests. NAME: meter-scopes.lua
---   TAG:scopes    sorted set of the scopes, by the time at which something was told of them
+--   TAG:scopes, TAG:accounts  sorted sets of the scopes and of the organizations, by the time at which something was told of
+--                 them
 --   TAG:r:ID      string of a request: its hold while it runs (meter-requests.lua), then for a while "final" or
 --                 "provisional", as it was charged, so that a repeat changes nothing
 --   TAG:charged   list of what was charged finally, oldest first: for each call when that was, and the ids, with a
@@ -46,7 +47,7 @@
 local call = redis.call
 local tag = KEYS[1]
 local BEATS, CHARGED, USAGE, WAITING = tag .. ':beats', tag .. ':charged', tag .. ':usage', tag .. ':waiting'
-local LEDGER, SCOPES = tag .. ':ledger', tag .. ':scopes'
+local LEDGER, SCOPES, ACCOUNTS = tag .. ':ledger', tag .. ':scopes', tag .. ':accounts'
 local DRAINED, LEADER = tag .. ':drained', tag .. ':leader'
 local CLOCK = tag .. ':clock'
 -- Charges beyond this mean that the ledger is out of reach: new requests are refused.
@@ -136,6 +137,11 @@ local function organization_key(organization)
   return tag .. (is_scope(organization) and ':s:' or ':o:') .. organization
 end
 
+-- Something was told of an organization or a scope: it is forgotten so much later (meter-scopes.lua).
+local function note_told(name)
+  call('ZADD', is_scope(name) and SCOPES or ACCOUNTS, text(now), name)
+end
+
 -- Books by organization: as they are now, and what of that is still to be written (a sum for each field).
 local known, owed = {}, {}
 -- By organization: whether the sums of its holds are those of this epoch.
@@ -188,9 +194,7 @@ local function write_sum(organization, field, sum)
   if not current[organization] then
     volatile('HSET', key, 'epoch', epoch, 'held', '0', 'live', '0', 'short', '0')
     current[organization] = true
-    if is_scope(organization) then
-      call('ZADD', SCOPES, text(now), organization)
-    end
+    note_told(organization)
   end
   volatile('HINCRBY', key, field, sum)
 end

@@ -42,6 +42,6 @@ operations.sweep = function(stale_ms, most)
   end
   forget_charged(FORGOTTEN_AT_ONCE)
   write()
-  forget_scopes(most)
+  forget_idle(most)
   return { 'swept', text(#ids) }
 end

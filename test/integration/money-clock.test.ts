@@ -4,7 +4,7 @@
  */
 import { readFileSync, readdirSync } from "node:fs";
 import type { RedisStore } from "../../dataplane/store/redis-servers.ts";
-import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { operation, shardTag, type MeterOperation } from "../../dataplane/billing/holds/shard.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import { freshRedis, type TestStore } from "./stores.ts";
@@ -164,4 +164,97 @@ test("charges are forgotten, whichever way the clock went", async () => {
     await sweep();
     expect(await charged()).toBe(0);
   }
+});
+
+describe("what nobody asks for any more", () => {
+  const DAY = 24 * HOUR;
+  const limit = "k apikey_a m20000 500 0 0 0";
+  /** Days pass, by the shard's clock. */
+  async function passDays(days: number): Promise<void> {
+    const [raw, now, ...rest] = ((await redis.get(`${tag}:clock`)) ?? "").split(" ");
+    await redis.set(`${tag}:clock`, [raw, Number(now) + days * DAY, ...rest].join(" "));
+  }
+  const account = (version: number) =>
+    call(operation("account", "org", "1000000", String(version), "1", "0", ""));
+  /** What the key has spent in its month is read from the ledger, under the organization's keys of now. */
+  const readScope = (spent: number, version: number) =>
+    call(operation("scope", "org", "/apikey_a.m20000", String(-spent), String(version), "", "1"));
+  const scoped = (id: string) => call(operation("hold", "org", id, "10", "", "0", "0", "0", "0", "0", limit));
+  const known = async () => [
+    await redis.exists(`${tag}:o:org`),
+    await redis.exists(`${tag}:s:/apikey_a.m20000`),
+    await redis.zcard(`${tag}:accounts`),
+    await redis.zcard(`${tag}:scopes`),
+  ];
+
+  test("is forgotten, scopes after 8 days and organizations after 90, and read from the ledger when they are back", async () => {
+    await readScope(100, 1);
+    await passDays(7);
+    await sweep();
+    expect(await known()).toEqual([1, 1, 1, 1]);
+    await passDays(2);
+    await sweep();
+    expect(await known()).toEqual([1, 0, 1, 0]);
+    await passDays(80);
+    await sweep();
+    expect(await known()).toEqual([1, 0, 1, 0]);
+    await passDays(2);
+    await sweep();
+    expect(await known()).toEqual([0, 0, 0, 0]);
+    expect(await redis.keys(`${tag}:[os]:*`)).toEqual([]);
+    expect(await hold()).toEqual(["load"]);
+    expect(await account(1)).toEqual(["taken"]);
+    expect(await scoped("req_back")).toEqual(["scopes"]);
+    expect(await readScope(100, 1)).toEqual(["taken"]);
+    expect(await scoped("req_back")).toEqual(["held", "10"]);
+    expect(await known()).toEqual([1, 1, 1, 1]);
+  });
+
+  test("is known as long as anything is held or on its way to the ledger", async () => {
+    await readScope(100, 1);
+    await passDays(91);
+    expect(await scoped("req_late")).toEqual(["held", "10"]);
+    await sweep();
+    expect(await known()).toEqual([1, 1, 1, 1]);
+    await passDays(91);
+    await call(operation("settle", "org", "req_late", "7", "row", "0", "0", "0", limit, "1"));
+    await sweep();
+    expect(await known()).toEqual([1, 1, 1, 1]);
+    expect(await redis.hget(`${tag}:o:org`, "undrained")).toBe("7");
+    expect(await redis.hget(`${tag}:s:/apikey_a.m20000`, "undrained")).toBe("7");
+    // The ledger has it, and only then is it idle.
+    const [[entry]] = (await redis.xrange(`${tag}:usage`, "-", "+")) as [[string, string[]]];
+    const account = ["org", "999993", "2"];
+    const scope = ["org", "/apikey_a.m20000", "-107", "2"];
+    const sums = ["org", "7", "/apikey_a.m20000", "7"];
+    const counts = ["1", "1", "1", "1"];
+    await call(operation("drained", "", entry, entry, ...counts, ...account, ...scope, ...sums));
+    await passDays(91);
+    await sweep();
+    expect(await known()).toEqual([0, 0, 0, 0]);
+  });
+
+  test("is forgotten beside what is none of ours", async () => {
+    await call(operation("account", "other", "1", "1", "1", "0", ""));
+    await redis.set(`${tag}:o:org`, "none of ours");
+    await passDays(91);
+    expect((await call(operation("sweep", "45000", "100")))[0]).toBe("swept");
+    expect(await redis.keys(`${tag}:o:*`)).toEqual([`${tag}:o:org`]);
+  });
+
+  test("leaves no old spend that counts again", async () => {
+    const spent = async () => (await call(operation("standing", "org", limit)))[1];
+    await passDays(89);
+    await call(operation("reread", "org"));
+    await readScope(100, 1);
+    expect(await spent()).toBe("100");
+    await passDays(2);
+    await sweep();
+    // Its scope was read two days ago.
+    expect(await known()).toEqual([0, 1, 0, 1]);
+    // A batch's item was charged past this Redis meanwhile.
+    await call(operation("release", "org", "req_item", "0", "0", "0", "1", limit, "1"));
+    await account(2);
+    expect(await spent()).toBe("");
+  });
 });
