@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { readDatabaseUrl, readEnvironment, readMigrateUrl } from "./environment.ts";
+import { readDatabaseUrl, readDrainTimeout, readEnvironment, readMigrateUrl } from "./environment.ts";
 import { readRedisAddress } from "./store/redis-address.ts";
 
 const needed = { DATABASE_URL: "postgres://x", REDIS_URL: "redis://x", GAPURA_CONFIG_DIR: "/x" };
@@ -21,7 +21,7 @@ test.each(["0", "-1", "1.5Gi", "1 Gi", "2G", "2GiB", "Mi", "1e9", "9999999999999
   },
 );
 
-test.each(["PORT", "OPS_PORT", "DATABASE_CONNECTIONS", "OTEL_METRIC_EXPORT_INTERVAL"])(
+test.each(["PORT", "OPS_PORT", "DATABASE_CONNECTIONS", "OTEL_METRIC_EXPORT_INTERVAL", "DRAIN_TIMEOUT"])(
   "%s is a whole number: a blank is not 0, and no other way of writing one counts",
   (name) => {
     for (const value of [" ", "0x50", "1e3", "80.0", "-1", "abc", "99999999999"])
@@ -30,6 +30,32 @@ test.each(["PORT", "OPS_PORT", "DATABASE_CONNECTIONS", "OTEL_METRIC_EXPORT_INTER
       );
   },
 );
+
+test("the time to drain is read by whoever starts a data plane as by itself", () => {
+  expect(readDrainTimeout({})).toBe(600);
+  expect(readDrainTimeout({ DRAIN_TIMEOUT: "20" })).toBe(20);
+  expect(() => readDrainTimeout({ DRAIN_TIMEOUT: "1e3" })).toThrow(
+    "DRAIN_TIMEOUT: must be a whole number from 1 to 86400",
+  );
+});
+
+test("what is blank is refused by name, whatever it is of; what is empty is absent", () => {
+  const names = [
+    "HOST",
+    "POD_UID",
+    "OWN_HOSTS",
+    "OTEL_SERVICE_NAME",
+    "GAPURA_CONFIG_DIR",
+    "GAPURA_SEAL_KEYS",
+  ];
+  for (const name of names)
+    for (const blank of [" ", "\t", " \n"])
+      expect(() => readEnvironment({ ...needed, [name]: blank })).toThrow(
+        `the environment is not complete:\n  ${name}: is blank`,
+      );
+  const empty = Object.fromEntries(names.map((name) => [name, ""]));
+  expect(readEnvironment({ ...empty, ...needed }).HOST).toBe("0.0.0.0");
+});
 
 test.each(["FILES_S3_URL", "PUBLIC_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"])(
   "%s is an http or https address",

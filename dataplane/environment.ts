@@ -132,7 +132,7 @@ export const environmentSchema = z.object({
   /** Names and addresses of the release, with or without a port, as a comma list: web_fetch never reaches them. */
   OWN_HOSTS: withDefault(z.string(), ""),
   /** Seconds that running streams get after SIGTERM. */
-  DRAIN_TIMEOUT: withDefault(z.coerce.number().positive().max(86_400), "600"),
+  DRAIN_TIMEOUT: withDefault(whole(1, 86_400), "600"),
 });
 export type Environment = z.infer<typeof environmentSchema>;
 
@@ -152,11 +152,18 @@ export function readMigrateUrl(variables: Variables): string {
   return read(z.object({ MIGRATE_DATABASE_URL: databaseUrlSchema }), variables).MIGRATE_DATABASE_URL;
 }
 
+/** How long running answers may take to end, in seconds. @throws like `readEnvironment`. */
+export const readDrainTimeout = (variables: Variables): number =>
+  read(environmentSchema.pick({ DRAIN_TIMEOUT: true }), variables).DRAIN_TIMEOUT;
+
 /** What commands need that use the ledger alone. @throws like `readEnvironment`. */
 export const readDatabaseUrl = (variables: Variables): string =>
   read(environmentSchema.pick({ DATABASE_URL: true }), variables).DATABASE_URL;
 
-function read<Schema extends z.ZodType>(schema: Schema, variables: Variables): z.infer<Schema> {
+/** Nothing but white space is no value, nor an absent one: nobody writes it on purpose. An operator refuses it as well. */
+const isBlank = (text = "") => text !== "" && text.trim() === "";
+
+function read<Schema extends z.ZodObject>(schema: Schema, variables: Variables): z.infer<Schema> {
   const { SENTINEL_PASSWORD = "", REDIS_URL, REDIS_CACHE_URL } = variables;
   const redis = (url: string | undefined) =>
     url === undefined ? undefined : withSentinelPassword(url, SENTINEL_PASSWORD);
@@ -166,11 +173,14 @@ function read<Schema extends z.ZodType>(schema: Schema, variables: Variables): z
     REDIS_URL: redis(REDIS_URL),
     REDIS_CACHE_URL: redis(REDIS_CACHE_URL),
   });
-  if (parsed.success) return parsed.data;
-  const lines = parsed.error.issues.map((issue) => {
+  const blank = Object.keys(schema.shape).filter((name) => isBlank(variables[name]));
+  if (parsed.success && blank.length === 0) return parsed.data;
+  const lines = (parsed.error?.issues ?? []).map((issue) => {
     const name = issue.path.join(".");
     return variables[name] === undefined ? `${name} is missing` : `${name}: ${issue.message}`;
   });
+  for (const name of blank)
+    if (!lines.some((line) => line.startsWith(`${name}: `))) lines.push(`${name}: is blank`);
   throw new Error(`the environment is not complete:\n  ${lines.join("\n  ")}`);
 }
 

@@ -18,7 +18,7 @@ import { z } from "zod";
 import { indexSchema, routingSchema, statusSchema } from "../dataplane/config/schema.ts";
 import { Snapshot } from "../dataplane/config/snapshot.ts";
 import { buildConsole } from "../dataplane/console/build.ts";
-import { readEnvironment } from "../dataplane/environment.ts";
+import { readDrainTimeout, readEnvironment } from "../dataplane/environment.ts";
 import { startDemo, type Demo } from "./demo.ts";
 import { howToCall, shown } from "./how-to-call.ts";
 import { ALLOCATOR, NODE_FLAGS } from "./node-flags.ts";
@@ -39,8 +39,6 @@ const DATA_PLANE = "dataplane/main.ts";
 const OPERATOR = "operator/main.ts";
 /** The data plane must be ready within this time. */
 const READY_TIMEOUT_MS = 120_000;
-/** How long running answers may take to end, as in the data plane. */
-const DRAIN_MS = Number(process.env["DRAIN_TIMEOUT"] || "600") * 1000;
 /** One Ctrl-C comes twice: from the terminal, and passed on by hack/ensure.mjs. */
 const SAME_KEY_MS = 400;
 /** After a second Ctrl-C: what one program may take, the data plane for its last words, and all of them together. */
@@ -53,6 +51,7 @@ const ORPHAN_DRAIN_MS = 3_000;
 const MAX_LOG_BYTES = 50 * 1024 * 1024;
 
 const options = readOptions(process.argv.slice(2), say);
+const drainMs = drainMsOrEnd();
 const unusable = dataFolderFault(options.data);
 if (unusable !== null) {
   say(unusable);
@@ -86,7 +85,7 @@ for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
     // SIGHUP: the terminal, or npm above us, is gone, and nobody waits for a drain.
     if (stopping === null) {
       askedAt = performance.now();
-      void shutDown(0, signal === "SIGHUP" ? ORPHAN_DRAIN_MS : DRAIN_MS);
+      void shutDown(0, signal === "SIGHUP" ? ORPHAN_DRAIN_MS : drainMs);
     } else if (performance.now() - askedAt > SAME_KEY_MS) hurry();
   });
 }
@@ -404,6 +403,16 @@ function shutDown(code: number, drainMs: number): Promise<void> {
     process.exit(code);
   })();
   return stopping;
+}
+
+/** How long running answers may take to end, as the data plane reads it. Ends the process with 1 when that is no number. */
+function drainMsOrEnd(): number {
+  try {
+    return readDrainTimeout(process.env) * 1000;
+  } catch (error) {
+    say(error instanceof Error ? error.message : String(error));
+    process.exit(1);
+  }
 }
 
 /** What still runs is told so and cut off; what was charged by then is settled at the next start, from Redis. */

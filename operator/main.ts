@@ -64,16 +64,15 @@ try {
 }
 
 async function runInCluster(): Promise<void> {
-  // A blank variable counts as absent, as an empty one does in a data plane too: charts and shells set such.
-  const given = new Map(Object.entries(process.env).filter(([, value = ""]) => value.trim() !== ""));
+  // An empty variable counts as absent: charts and shells set such. One of nothing but white space is a mistake.
+  const given = new Map(Object.entries(process.env).filter(([, value = ""]) => value !== ""));
   const read = environmentSchema.safeParse(Object.fromEntries(given));
-  if (!read.success) {
-    for (const { path, message } of read.error.issues) {
-      const name = path.join(".");
-      process.stderr.write(`operator: ${name}: ${given.has(name) ? message : "is missing"}\n`);
-    }
-    process.exit(2);
-  }
+  const faults = new Map(read.error?.issues.map(({ path, message }) => [path.join("."), message]));
+  for (const name of Object.keys(environmentSchema.shape))
+    if (given.get(name)?.trim() === "" && !faults.has(name)) faults.set(name, "is blank");
+  for (const [name, fault] of faults)
+    process.stderr.write(`operator: ${name}: ${given.has(name) ? fault : "is missing"}\n`);
+  if (!read.success || faults.size > 0) process.exit(2);
   const environment = read.data;
   const tenancy = readTenancy(
     {
