@@ -23,9 +23,18 @@ export interface ListQuery {
 /** The parameters of every list. */
 const LIST_NAMES = ["limit", "order", "after", "after_id", "before_id", "page"];
 
-/** As `readListQuery`, of a list whose filters are `filters`. @throws ApiError 400 also naming one that is none of them. */
-export function readFilteredList(query: Query, maxLimit: number, filters: readonly string[]): ListQuery {
-  requireKnownNames(query, [...LIST_NAMES, ...filters]);
+/**
+ * As `readListQuery`, of a list with these filters.
+ * @param lists those of the filters that are lists.
+ * @throws ApiError 400 also naming a parameter that is none of them.
+ */
+export function readFilteredList(
+  query: Query,
+  maxLimit: number | undefined,
+  filters: readonly string[],
+  lists: readonly string[] = [],
+): ListQuery {
+  requireKnownNames(query, [...LIST_NAMES, ...filters], lists);
   return readListQuery(query, maxLimit);
 }
 

@@ -1,7 +1,7 @@
 /** What the four reports are filtered by (rules 5.13, 9.5, 14.4). */
 import { invalidParameter, readGiven, requireKnownNames } from "../lib/query.ts";
 import { isTagName, type Tag } from "../lib/tags.ts";
-import { readList, type ReportQuery } from "./parameters.ts";
+import { readList, readMoment, type ReportQuery } from "./parameters.ts";
 
 /** What a report is narrowed to; null: not by this. Values match exactly, and what matches nothing finds nothing. */
 export interface Filters {
@@ -47,6 +47,7 @@ export function readFilters(query: ReportQuery, range: readonly string[]): Filte
   const untagged = Object.fromEntries(Object.entries(query).filter(([name]) => !TAG_FILTER.test(name)));
   // Alone the other family's name would leave the range as it is by default.
   const doubled = range.flatMap((name) => (query[name] === undefined ? [] : (OTHER_FAMILY[name] ?? [])));
+  for (const name of doubled) readMoment(query, name);
   requireKnownNames(
     untagged,
     [...range, ...doubled, ...OTHERS],

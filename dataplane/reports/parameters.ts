@@ -152,7 +152,8 @@ export function readList(query: ReportQuery, names: readonly string[]): readonly
   return given ? values : null;
 }
 
-function readMoment(query: ReportQuery, name: string): number | null {
+/** Unix milliseconds; null when it is not there. @throws ApiError 400 naming the parameter. */
+export function readMoment(query: ReportQuery, name: string): number | null {
   const text = readGiven(query, name);
   if (text === null) return null;
   const moment = parseMoment(text);

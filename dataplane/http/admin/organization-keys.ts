@@ -21,7 +21,8 @@ import { actorOf } from "./actor.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { readKeyChange, readNewKey } from "./key-bodies.ts";
 import { limitsObject, showKeys, type StandingNeeds } from "./limits.ts";
-import { pathId, readChoice, readOne } from "./parameters.ts";
+import { pathId, readChoice } from "./parameters.ts";
+import { readGiven } from "../../lib/query.ts";
 import { isoSeconds } from "../../lib/unix-time.ts";
 
 export interface AdminNeeds {
@@ -57,13 +58,13 @@ export const organizationKeyRoutes =
         "created_by_user_id",
       ]);
       const { cursor } = query;
-      const workspaceId = readOne(asked, "workspace_id");
-      const createdBy = readOne(asked, "created_by_user_id");
+      const workspaceId = readGiven(asked, "workspace_id");
+      const createdBy = readGiven(asked, "created_by_user_id");
+      const status = readChoice(asked, "status", keyStatuses);
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
       // What cannot be an id filters everything out, and never reaches the database.
       if ([workspaceId, createdBy].some((id) => id !== null && pathId(id) === null))
         return listEnvelope([], false);
-      const status = readChoice(asked, "status", keyStatuses);
       const { organizationId } = callerOf(request);
       const from = await reads.of(organizationId);
       const page = await keys.list(

@@ -19,10 +19,3 @@ export function readChoice<Choice extends string>(
   if (choice === undefined) throw invalidParameter(name, `${name} must be ${choices.join(" or ")}.`);
   return choice;
 }
-
-/** One value of the query; null when it is not there. @throws ApiError 400 when it is there twice. */
-export function readOne(query: Query, name: string): string | null {
-  const value = query[name];
-  if (value === undefined || typeof value === "string") return value ?? null;
-  throw invalidParameter(name, `${name} must be given once.`);
-}

@@ -3,7 +3,7 @@ import { creditsText } from "../../billing/credits.ts";
 import { projectIdOf } from "../../identity/projects.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { LATEST_SECOND } from "../../lib/clock.ts";
-import { invalidParameter, readInteger } from "../../lib/query.ts";
+import { invalidParameter, readGiven, readInteger } from "../../lib/query.ts";
 import { tagsOf } from "../../lib/tags.ts";
 import { unixSeconds } from "../../lib/unix-time.ts";
 import { storedModel } from "../../requests/stored-form.ts";
@@ -19,7 +19,7 @@ import {
 } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
-import { pathId, readOne } from "./parameters.ts";
+import { pathId } from "./parameters.ts";
 
 const REQUEST_FILTERS = ["api_key_id", "model", "project_id", "code", "status", "from", "to"];
 
@@ -40,10 +40,10 @@ export const requestRecordRoutes =
       const { organizationId } = callerOf(request);
       const asked = request.query as Query;
       const { limit, order, cursor } = readFilteredList(asked, MAX_SHORT_LIMIT, REQUEST_FILTERS);
-      const keyId = readOne(asked, "api_key_id");
-      const model = readOne(asked, "model");
-      const project = readOne(asked, "project_id");
-      const code = readOne(asked, "code");
+      const keyId = readGiven(asked, "api_key_id");
+      const model = readGiven(asked, "model");
+      const project = readGiven(asked, "project_id");
+      const code = readGiven(asked, "code");
       const status = readInteger(asked, "status", 100, 599);
       const from = readInteger(asked, "from", 0, LATEST_SECOND);
       const to = readInteger(asked, "to", 0, LATEST_SECOND);

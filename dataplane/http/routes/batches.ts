@@ -9,7 +9,7 @@ import { unixSeconds } from "../../lib/unix-time.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { limits } from "../limits.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
+import { listEnvelope, readFilteredList, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { readJsonBody } from "../request-body.ts";
 import { callerOf, type Routes } from "../route.ts";
 
@@ -30,7 +30,7 @@ export const batchRoutes =
     });
 
     const list = turns.json(async (request) => {
-      const { limit, order, cursor } = readListQuery(request.query as Query);
+      const { limit, order, cursor } = readFilteredList(request.query as Query, undefined, []);
       const { organizationId } = callerOf(request);
       const page = await listBatches(pool, {
         organizationId,

@@ -8,7 +8,7 @@ import type { ErrorFamily } from "../../dialects/errors.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { familyOf } from "../error-style.ts";
 import { invalidParameter, namesOfList, readGiven } from "../../lib/query.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
+import { listEnvelope, readFilteredList, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { limits } from "../limits.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { streamed } from "../streamed.ts";
@@ -34,7 +34,7 @@ export const fileRoutes =
     });
 
     const list = turns.json(async (request) => {
-      const query = readListQuery(request.query as Query);
+      const query = readFilteredList(request.query as Query, undefined, ["purpose"], ["ids"]);
       const page = await files.list({
         organizationId: callerOf(request).organizationId,
         purpose: readPurpose(request.query as Query),
@@ -113,8 +113,8 @@ function readIds(query: Query): readonly string[] | null {
   const ids = given
     .flatMap((value) => (typeof value === "string" ? value.split(",") : []))
     .filter((id) => id !== "");
-  if (ids.length > MAX_IDS || ids.some((id) => id.includes("\0"))) {
-    throw invalidParameter("ids", `ids must be at most ${MAX_IDS} file ids.`);
+  if (ids.length === 0 || ids.length > MAX_IDS || ids.some((id) => id.includes("\0"))) {
+    throw invalidParameter("ids", `ids must be from 1 to ${MAX_IDS} file ids.`);
   }
   return ids;
 }

@@ -12,7 +12,7 @@ import type { AnswerTurns } from "../answer-turns.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { streamBody } from "../body-stream.ts";
 import { limits } from "../limits.ts";
-import { listEnvelope, readListQuery, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
+import { listEnvelope, readFilteredList, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { requireJsonType } from "../request-body.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { streamed } from "../streamed.ts";
@@ -37,7 +37,7 @@ export const messageBatchRoutes =
     });
 
     const list = turns.json(async (request) => {
-      const { limit, order, cursor } = readListQuery(request.query as Query);
+      const { limit, order, cursor } = readFilteredList(request.query as Query, undefined, []);
       const { organizationId } = callerOf(request);
       const page = await listBatches(pool, {
         organizationId,
