@@ -141,19 +141,18 @@ export class FileStore {
   async get(organizationId: string, id: string): Promise<StoredFile> {
     const file = (await this.find(organizationId, [id])).get(id);
     if (file === undefined) throw fileNotFound(id);
+    if (file === "expired") throw new ApiError("file_expired", `The file ${id} has expired.`);
     return file;
   }
 
-  /** Those of `ids` that are files of the organization. @throws ApiError 404 when one of them expired. */
-  async find(organizationId: string, ids: readonly string[]): Promise<ReadonlyMap<string, StoredFile>> {
+  /** Those of `ids` that are files of the organization, and of those that expired lately just that. */
+  async find(
+    organizationId: string,
+    ids: readonly string[],
+  ): Promise<ReadonlyMap<string, StoredFile | "expired">> {
     const known = ids.filter(isFileId);
-    const held = new Map<string, StoredFile>();
-    if (known.length === 0) return held;
-    for (const [id, file] of await findFiles(this.#postgres, organizationId, known, this.#clock.now())) {
-      if (file === "expired") throw new ApiError("file_expired", `The file ${id} has expired.`);
-      held.set(id, file);
-    }
-    return held;
+    if (known.length === 0) return new Map();
+    return await findFiles(this.#postgres, organizationId, known, this.#clock.now());
   }
 
   /** null: the cursor names no file of the organization. */

@@ -1,4 +1,4 @@
-import type { DatabasePool } from "slonik";
+import { sql, type DatabasePool } from "slonik";
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
@@ -69,6 +69,7 @@ beforeAll(async () => {
   ids["json"] = await store("org_a", Buffer.from('{"a":1}'), "a.json", "application/json");
   ids["jpg"] = await store("org_a", Buffer.from("JPG!"), "p.jpg", "image/jpg");
   ids["foreign"] = await store("org_b", Buffer.from("PNG!"), "p.png", "image/png");
+  ids["long"] = await store("org_a", Buffer.alloc(25 * 1024 * 1024, "long "), "l.txt", "text/plain");
   ids["big"] = await store("org_a", Buffer.alloc(25 * 1024 * 1024), "b.png", "image/png");
 });
 beforeEach(() => fake.reset());
@@ -330,5 +331,44 @@ describe("refused before anything is held or sent", () => {
   test("rule 1.17: more than 32 MiB after the files are in is 413", async () => {
     const { error } = await ask("messages", "messages", bodies.messages(resolved(block("image", "big"))));
     expect(error).toMatchObject({ code: "too_large", param: "messages.0.content.0.source.file_id" });
+    // A text is no base64, so it adds what it is.
+    const long = resolved(block("document", "long"));
+    const { error: none, sent } = await ask("messages", "messages", bodies.messages(long));
+    expect(none).toBeNull();
+    expect(sent.length).toBeGreaterThan(25 * 1024 * 1024);
+    const twice = await ask("messages", "messages", bodies.messages(long, long));
+    expect(twice.error).toMatchObject({ code: "too_large", param: "messages.0.content.1.source.file_id" });
+  });
+
+  test.each([
+    ["deleted", "not_found", "no file with the id"],
+    ["expired", "file_expired", "has expired"],
+  ])("a file that is %s while it is asked for is 404 naming the field", async (how, code, words) => {
+    const id = await store("org_a", Buffer.from("PNG!"), "p.png", "image/png");
+    const end = async () => {
+      if (how === "deleted") await files.delete("org_a", id);
+      else {
+        await postgres.query(
+          sql.unsafe`update files set expires_at = now() - interval '1 hour' where id = ${id}`,
+        );
+        await files.sweep();
+      }
+    };
+    const find: FileStore["find"] = async (...asked) => {
+      const found = await files.find(...asked);
+      await end();
+      return found;
+    };
+    const body = bodies.messages({ type: "text", text: "a" }, block("image", id));
+    const asking = async (reader: Pick<FileStore, "find" | "read">) => {
+      const call = callOf("messages", snapshotOf([routeTo([upstreamOf(fake.url, "messages")])]), body);
+      return await withFileReferences(serve, reader)(call).catch((error: unknown) => error);
+    };
+    const field = "messages.0.content.1.source.file_id";
+    const told = { code, param: field, message: expect.stringMatching(new RegExp(`^${field}: .*${words}`)) };
+    // Between the look and the reading, and before both.
+    expect(await asking({ find, read: (file, ...rest) => files.read(file, ...rest) })).toMatchObject(told);
+    expect(await asking(files)).toMatchObject(told);
+    expect(fake.requests).toEqual([]);
   });
 });

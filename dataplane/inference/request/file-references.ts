@@ -13,7 +13,8 @@ import type { WorkerPool } from "../../lib/worker-pool.ts";
 import type { InferenceCall, Serve } from "../call.ts";
 import { INSPECT_HERE_BYTES } from "../large/large-body.ts";
 import type { Reference } from "../inspect/content.ts";
-import { paramOf, filesTooLarge, type InlineFile } from "./put-files.ts";
+import { bodyFieldError } from "../inspect/walk.ts";
+import { filesTooLarge, inlineBytes, type InlineFile, noSuchFile, paramOf } from "./put-files.ts";
 import { openBody, type RequestBody, type ServeOpened } from "./request-body.ts";
 
 /** Different files of one request: all are looked up at once and read one by one. */
@@ -52,7 +53,7 @@ async function inlinedFirst(
 /**
  * The body with the organization's files in place of their ids; ids of no file of its are left, for `refuse`.
  * @param admit judges how many bytes the files add, about, before the first is read.
- * @throws ApiError 404 for an expired file; 400 for one of a type that cannot stand where it is named; 413; what
+ * @throws ApiError 404 for a file that expired or was just deleted; 400 for one of a type that cannot stand where it is named; 413; what
  * `admit` throws.
  */
 export async function inlineFiles(
@@ -66,20 +67,34 @@ export async function inlineFiles(
   // Ids in a hosted tool's blocks (also `container_upload`) are refused whether or not the file exists.
   if (references.length === 0 || content.hosted.length > 0) return requestBody;
   // Those that are not among them are refused later, with the field's path.
-  const held = await files.find(organizationId, differentIds(dialect, references));
+  const found = await files.find(organizationId, differentIds(dialect, references));
+  const held = new Map<string, StoredFile>();
   let size = bodyBytes;
   for (const { id, path } of references) {
-    size += Math.ceil(((held.get(id)?.sizeBytes ?? 0) * 4) / 3);
+    const file = found.get(id);
+    if (file === undefined) continue;
+    if (file === "expired") throw expired(dialect, path, id);
+    held.set(id, file);
+    size += inlineBytes(dialect, file);
     if (size > bodyLimits.bytes) throw filesTooLarge(dialect, path);
   }
   if (held.size > 0) await admit(size - bodyBytes);
   const contents: InlineFile[] = [];
   for (const file of held.values()) {
     const { id, mimeType, filename } = file;
-    contents.push({ id, mimeType, filename, bytes: await readWhole(files, file) });
+    const bytes = await readWhole(files, file).catch((error: unknown) => {
+      const path = references.find((reference) => reference.id === id)?.path ?? [];
+      // It ended a moment ago.
+      if (!(error instanceof ApiError)) throw error;
+      throw error.code === "file_expired" ? expired(dialect, path, id) : noSuchFile(dialect, path, id);
+    });
+    contents.push({ id, mimeType, filename, bytes });
   }
   return contents.length === 0 ? requestBody : requestBody.withFiles(contents, size);
 }
+
+const expired = (dialect: Dialect, path: readonly PathStep[], id: string): ApiError =>
+  bodyFieldError("file_expired", dialect, path, `the file ${id} has expired`);
 
 function differentIds(dialect: Dialect, references: readonly Reference[]): string[] {
   const ids = new Set<string>();

@@ -7,13 +7,17 @@ import { ApiError } from "../../lib/api-error.ts";
 import { BODY_LIMIT, bodyLimits } from "../../lib/body-limits.ts";
 import { fieldPath, type PathStep } from "../../lib/field-path.ts";
 import { isObject } from "../../lib/json-object.ts";
+import { shortened } from "../../lib/first-units.ts";
 import { JsonReader } from "../../lib/json-reader.ts";
 import { type Edit, splice } from "../../lib/json-splice.ts";
 import type { Inspection } from "../inspect/body.ts";
 import type { Reference } from "../inspect/content.ts";
+import { bodyFieldError } from "../inspect/walk.ts";
 
 /** An object that names a file holds little else; a larger one would be decoded for it. */
 const MAX_OBJECT_BYTES = 8 * 1024;
+/** Characters of a client's id that an error repeats: more has none of ours. */
+const MOST_SHOWN_ID = 200;
 
 /** A file whole, as plain data. */
 export interface InlineFile {
@@ -43,6 +47,15 @@ export function putFiles({ dialect, body, content }: Inspection, files: readonly
   const whole = splice(body, edits);
   if (whole.length > bodyLimits.bytes) throw filesTooLarge(dialect, references[0]?.path ?? []);
   return whole;
+}
+
+/** What a file adds to a body, at least. Judged before it is read; `putFiles` judges the whole. */
+export function inlineBytes(
+  dialect: Dialect,
+  { mimeType, sizeBytes }: { readonly mimeType: string; readonly sizeBytes: number },
+): number {
+  const isText = dialect === "messages" && isTextType(registeredType(mimeType));
+  return isText ? sizeBytes : Math.ceil((sizeBytes * 4) / 3);
 }
 
 /** The object that names the file, written anew with the file itself. */
@@ -126,6 +139,15 @@ function at(root: JsonValue, path: readonly PathStep[]): JsonValue | undefined {
 
 export const paramOf = (dialect: Dialect, path: readonly PathStep[]) =>
   fieldPath(dialectErrorFamily[dialect], path);
+
+/** An unknown, a foreign and a deleted file read alike (rule 4.16). */
+export const noSuchFile = (dialect: Dialect, path: readonly PathStep[], id: string): ApiError =>
+  bodyFieldError(
+    "not_found",
+    dialect,
+    path,
+    `no file with the id ${JSON.stringify(shortened(id, MOST_SHOWN_ID))}`,
+  );
 
 function unsupported(dialect: Dialect, path: readonly PathStep[], file: InlineFile): ApiError {
   const param = paramOf(dialect, path);

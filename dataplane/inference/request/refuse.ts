@@ -10,16 +10,13 @@ import { serverTools, type ServerToolName } from "../../dialects/server-tools.ts
 import { dialectErrorFamily } from "../../dialects/errors.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { fieldPath, type PathStep } from "../../lib/field-path.ts";
-import { shortened } from "../../lib/first-units.ts";
 import { allToolsOff, toolCapabilities } from "../../tools/capabilities.ts";
 import type { Facts } from "../inspect/body.ts";
 import type { ToolEntry } from "../inspect/content.ts";
 import { present } from "../inspect/fields.ts";
 import type { InspectedChoice } from "../inspect/tools.ts";
 import { bodyFieldError } from "../inspect/walk.ts";
-
-/** Characters of a client's id that an error repeats: more has none of ours. */
-const MOST_SHOWN_ID = 200;
+import { noSuchFile } from "./put-files.ts";
 
 /** What an entry of `tools` is: run by the client, run by this service, or not to be had here. */
 type ToolClass = "client" | "unsupported" | ServerToolName;
@@ -308,13 +305,7 @@ function refuseContent(look: Facts): void {
     );
   if (content.searchCalls.length > 0) refuseSearchCalls(look);
   for (const { kind, path, id } of content.references) {
-    if (kind === "file")
-      throw bodyFieldError(
-        "not_found",
-        dialect,
-        path,
-        `no file with the id ${JSON.stringify(shortened(id, MOST_SHOWN_ID))}`,
-      );
+    if (kind === "file") throw noSuchFile(dialect, path, id);
     if (kind === "item")
       throw bodyFieldError(
         "unsupported_parameter",
