@@ -68,6 +68,8 @@ const keyFields = {
   declared_in: declaredIn,
   expires_at: isoMoment.nullable(),
   ...limited,
+  scope: z.looseObject({ type: z.literal("workspace"), workspace_id: z.string() }),
+  principal: z.null(),
 };
 export const apiKey = named("ApiKey", z.looseObject(keyFields));
 export const newApiKey = named(
@@ -121,6 +123,7 @@ export const project = named(
     name: z.string(),
     created_at: unixMoment,
     status: z.enum(["active", "archived"]),
+    archived_at: unixMoment.nullable(),
     limits_declared_in: z
       .string()
       .nullable()
@@ -142,6 +145,7 @@ const projectKeyFields = {
   expires_at: unixMoment.nullable(),
   ...limited,
   owner: z.looseObject({ type: z.string() }),
+  owner_project_access: z.literal("active"),
 };
 export const projectKey = named("ProjectApiKey", z.looseObject(projectKeyFields));
 export const newProjectKey = named(

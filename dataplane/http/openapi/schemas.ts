@@ -1,6 +1,6 @@
 /**
- * The resources of the service as service.md describes them, for its OpenAPI document. Answers may hold more fields
- * than are named here: official clients' supersets. Requests are read by the codecs of `dialects`; what stands here
+ * The resources of the service as service.md describes them, for its OpenAPI document. Answers of the three dialects hold
+ * more fields than are named here: official clients' supersets. Requests are read by the codecs of `dialects`; what stands here
  * of them is what service.md shows. The admin API has files of its own: admin-schemas.ts, report-schemas.ts.
  */
 import { z } from "zod";
@@ -39,17 +39,48 @@ const tokenPrices = {
     )
     .describe("What `service_tier`, `speed`, `inference_geo` and `reasoning.mode` may ask for"),
 };
+const capability = z.looseObject({ supported: z.boolean() });
+/** What a capability is made of. */
+const parts = z.object({ supported: z.boolean() }).catchall(capability);
+/** Without a version header. */
+const openAIModel = {
+  object: z.literal("model").optional(),
+  created: unixMoment.optional(),
+  owned_by: z.string().optional(),
+  shutdown_date: z.null().optional(),
+};
+/** With one. */
+const messagesModel = {
+  type: z.literal("model").optional(),
+  created_at: isoMoment.optional(),
+  lifecycle: z.literal("active").optional(),
+  line: z.null().optional(),
+  deprecated_at: z.null().optional(),
+  retires_at: z.null().optional(),
+};
 export const model = named(
   "Model",
   z.looseObject({
     id: z.string(),
+    ...openAIModel,
+    ...messagesModel,
     display_name: z.string(),
     max_input_tokens: z.int().describe("Of its context"),
     max_tokens: z.int().describe("Of an answer, the most and the default"),
     capabilities: z.looseObject({
-      ...Object.fromEntries(serverToolNames.map((name) => [name, z.looseObject({ supported: z.boolean() })])),
+      ...Object.fromEntries(serverToolNames.map((name) => [name, capability])),
       code_execution: z.literal(false),
       skills: z.literal(false),
+      batch: capability,
+      citations: capability,
+      context_management: parts,
+      effort: parts,
+      image_input: capability,
+      pdf_input: capability,
+      server_tools: parts,
+      structured_outputs: capability,
+      thinking: z.looseObject({ supported: z.boolean(), types: z.record(z.string(), capability) }),
+      tool_calling: capability,
     }),
     pricing: z
       .looseObject({

@@ -83,6 +83,11 @@ export type ApiKey = {
   readonly expires_at: string | null;
   readonly limits: Limits | null;
   readonly standing: readonly (Standing)[];
+  readonly scope: {
+    readonly type: "workspace";
+    readonly workspace_id: string;
+  };
+  readonly principal: null;
 };
 
 export type NewApiKey = {
@@ -102,6 +107,11 @@ export type NewApiKey = {
   readonly expires_at: string | null;
   readonly limits: Limits | null;
   readonly standing: readonly (Standing)[];
+  readonly scope: {
+    readonly type: "workspace";
+    readonly workspace_id: string;
+  };
+  readonly principal: null;
   readonly key: string;
 };
 
@@ -148,6 +158,7 @@ export type Project = {
   readonly name: string;
   readonly created_at: number;
   readonly status: "active" | "archived";
+  readonly archived_at: number | null;
   readonly limits_declared_in: string | null;
   readonly limits: Limits | null;
   readonly standing: readonly (Standing)[];
@@ -176,6 +187,7 @@ export type ProjectApiKey = {
   readonly owner: {
     readonly type: string;
   };
+  readonly owner_project_access: "active";
 };
 
 export type NewProjectApiKey = {
@@ -192,6 +204,7 @@ export type NewProjectApiKey = {
   readonly owner: {
     readonly type: string;
   };
+  readonly owner_project_access: "active";
   readonly value: string;
 };
 
@@ -464,6 +477,16 @@ export type Costs = {
 
 export type Model = {
   readonly id: string;
+  readonly object?: "model";
+  readonly created?: number;
+  readonly owned_by?: string;
+  readonly shutdown_date?: null;
+  readonly type?: "model";
+  readonly created_at?: string;
+  readonly lifecycle?: "active";
+  readonly line?: null;
+  readonly deprecated_at?: null;
+  readonly retires_at?: null;
   readonly display_name: string;
   readonly max_input_tokens: number;
   readonly max_tokens: number;
@@ -479,6 +502,37 @@ export type Model = {
     };
     readonly code_execution: false;
     readonly skills: false;
+    readonly batch: {
+      readonly supported: boolean;
+    };
+    readonly citations: {
+      readonly supported: boolean;
+    };
+    readonly context_management: {
+      readonly supported: boolean;
+    };
+    readonly effort: {
+      readonly supported: boolean;
+    };
+    readonly image_input: {
+      readonly supported: boolean;
+    };
+    readonly pdf_input: {
+      readonly supported: boolean;
+    };
+    readonly server_tools: {
+      readonly supported: boolean;
+    };
+    readonly structured_outputs: {
+      readonly supported: boolean;
+    };
+    readonly thinking: {
+      readonly supported: boolean;
+      readonly types: Readonly<Record<string, unknown>>;
+    };
+    readonly tool_calling: {
+      readonly supported: boolean;
+    };
   };
   readonly pricing: {
     readonly unit: "credit";
