@@ -48,7 +48,7 @@ operations.drained = function(word, first, last, count, charged, accounts, scope
   end
   for at = sums, #values - 1, 2 do
     if not passed_over[values[at]] then
-      pcall(add, values[at], 'undrained', -number(values[at + 1]))
+      pcall(add, values[at], 'undrained', -number(values[at + 1]), '-' .. values[at + 1])
     end
   end
   return { 'drained' }

@@ -101,13 +101,13 @@ local function charge(organization, id, hold, cost, row, kind, scopes, key_epoch
     end
   end
   local change = number(cost)
-  add(organization, 'undrained', change)
+  add(organization, 'undrained', change, cost)
   local packed = organization .. '\31' .. cost .. '\31' .. row
   if #list > 0 then
     for n = 1, #list do
       local scope = list[n]
       if scope.credit then
-        add(scope.credit, 'undrained', change)
+        add(scope.credit, 'undrained', change, cost)
       end
     end
     packed = packed .. '\31' .. list.credit_names

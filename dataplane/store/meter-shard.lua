@@ -207,8 +207,9 @@ local function write_owed(organization, sums, field)
   end
 end
 
--- Changes undrained, held, short or live of an organization; `change` may be negative.
-local function add(organization, field, change)
+-- Changes undrained, held, short or live of an organization; `change` may be negative. words: the same as text, where it may be
+-- beyond what a double holds exactly: a charge is what its request cost, however much that is.
+local function add(organization, field, change, words)
   if change == 0 then
     return
   end
@@ -226,7 +227,7 @@ local function add(organization, field, change)
   local sum = (sums[field] or 0) + change
   if sum > MOST_OWED or sum < -MOST_OWED then
     write_owed(organization, sums, field)
-    write_sum(organization, field, text(change))
+    write_sum(organization, field, words or text(change))
     sum = 0
   end
   sums[field] = sum

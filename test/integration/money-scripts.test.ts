@@ -141,6 +141,22 @@ describe("the operations of one call", () => {
     await plane.redis.del(`${shard.tag}:usage`, waiting(), key());
   });
 
+  test("change them exactly by a charge that no double holds, and the ledger takes it exactly", async () => {
+    const cost = 2n ** 53n + 1n;
+    const row = encodeRow(usageRow(request(organization, { id: `req_${count}` }), usage(1)));
+    const scope = `k apikey_${organization} t0 1 0 0 0`;
+    await run(
+      operation("settle", organization, `req_${count}`, String(cost), row, "0", "0", "0", scope, "1"),
+    );
+    const scoped = () => plane.redis.hget(`${shard.tag}:s:/apikey_${organization}.t0`, "undrained");
+    expect([await book("undrained"), await scoped()]).toEqual([String(cost), String(cost)]);
+    const [[entry] = [""]] = await plane.redis.xrange(`${shard.tag}:usage`, "-", "+");
+    const sums = [organization, String(cost), `/apikey_${organization}.t0`, String(cost)];
+    const told = operation("drained", "", entry, entry, "1", "1", "0", "0", ...sums);
+    expect(await run(told)).toEqual(["drained"]);
+    expect([await book("undrained"), await scoped()]).toEqual(["0", "0"]);
+  });
+
   test("see what those before them changed", async () => {
     const [, second, third, balance] = await Promise.all([
       run(hold(`req_${count}_a`, MAX_MICROS - 5n)),
