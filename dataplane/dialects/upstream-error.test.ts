@@ -1,7 +1,8 @@
 import { describe, expect, test } from "vitest";
+import { computedMs } from "../../test/fakes/computed.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { chatErrorChunk, errorBody, messagesErrorBody, openaiErrorBody } from "./errors.ts";
-import { inBandError, retryAfterSeconds, upstreamError, withoutOwn } from "./upstream-error.ts";
+import { inBandError, refusalOf, retryAfterSeconds, upstreamError, withoutOwn } from "./upstream-error.ts";
 import { ownSecrets } from "./own-secrets.ts";
 import { withoutForeignPaths } from "./told-places.ts";
 
@@ -410,5 +411,24 @@ describe("rule 2.12: what is known to be ours is taken out of what an upstream s
   test("one that stands where the sentence is cut off", () => {
     const message = `${"x".repeat(1_990)} our-own-key-of-old`;
     expect(told(message, "http://x", "our-own-key-of-old")).not.toContain("our-own");
+  });
+});
+
+describe("of what an error says in a whole answer, which may be as long as that, a beginning is read", () => {
+  const said = (message: string) => refusalOf(inBandError(openai(message)))?.message ?? "";
+
+  test("up to a word's end, as half of one may be the beginning of what nobody may see", () => {
+    expect(said("word ".repeat(1_600))).toHaveLength(8_000);
+    expect(said(`${"word ".repeat(1_630)}${"secret".repeat(1_000_000)}`)).toBe(
+      "word ".repeat(1_630).trimEnd(),
+    );
+    expect(said("secret".repeat(2_000))).toBe("");
+  });
+
+  test("so that words which a search would begin at again and again take no time", () => {
+    const before = computedMs();
+    const overflow = "maximum context length is 1 tokens ".repeat(50_000);
+    expect(inBandError(openai(overflow, "context_length_exceeded")).code).toBe("context_length_exceeded");
+    expect(computedMs() - before).toBeLessThan(1_000);
   });
 });

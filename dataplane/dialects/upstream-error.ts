@@ -201,6 +201,21 @@ function reported(error: unknown): ReportedError {
   };
 }
 
+/** So much of anything that an error says is looked at, in characters. */
+const MOST_SAID = 8 * 1024;
+
+const bounded = ({ type, code, message, param, details }: ReportedError): ReportedError => ({
+  type: words(type),
+  code: words(code),
+  message: words(message),
+  param: param === null ? null : words(param),
+  details: details.map((one) => ({ type: words(one.type), field: words(one.field) })),
+});
+
+/** A long text's beginning: its last word may be the beginning of what nobody may see. */
+const words = (text: string): string =>
+  text.length <= MOST_SAID ? text : text.slice(0, Math.max(0, text.lastIndexOf(" ", MOST_SAID)));
+
 /** More faults than a request has fields are not looked at. */
 const MAX_DETAILS = 100;
 
@@ -218,7 +233,7 @@ function fieldErrors(detail: unknown): FieldError[] {
 function readErrorBody(bytes: string | Uint8Array): ReportedError {
   const text = textIn(bytes);
   const body = parseJson(text);
-  return body === undefined ? readBegunError(text) : reportedIn(body);
+  return bounded(body === undefined ? readBegunError(text) : reportedIn(body));
 }
 
 function reportedIn(json: unknown): ReportedError {
@@ -295,7 +310,7 @@ export const kindOfEvent = (data: JsonObject, name: string): string =>
  * Responses' flat or nested `error` event, and the `error` of a failed response.
  */
 export function inBandError(body: JsonObject): ApiError {
-  const error = reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body);
+  const error = bounded(reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body));
   const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
   const inBand = { type: error.type, code: error.code };
   if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", { inBand });
