@@ -11,7 +11,7 @@ export const LOGPROBS_INCLUDE = "message.output_text.logprobs";
 
 /** Official limit of `top_logprobs`. */
 const TOP_MAX = 20;
-/** Of one token. */
+/** Of one token; what is longer is none, and each of its bytes would become a number. */
 const BYTES_MAX = 1_024;
 
 /** Whether the client asks for them, and may be shown them: not of what server tools take part in (service.md "What a request with server tools may hold"). */
@@ -42,7 +42,7 @@ function readToken(value: JsonValue): TokenLogprob[] {
   const entry = objectOf(value);
   const token = stringOf(entry?.["token"]);
   const logprob = entry?.["logprob"];
-  if (token === null || typeof logprob !== "number") return [];
+  if (token === null || token.length > BYTES_MAX || typeof logprob !== "number") return [];
   return [{ token, logprob, bytes: readBytes(entry?.["bytes"]) ?? [...Buffer.from(token)] }];
 }
 

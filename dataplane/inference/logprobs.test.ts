@@ -13,6 +13,7 @@ import { framesOf } from "../../test/grammar/sse.ts";
 import { streamFaults, vendorJudge } from "../../test/vendor/judge.ts";
 import { vendorType } from "../../test/vendor/vendor-type.ts";
 import type { Dialect } from "../dialects/dialect.ts";
+import { readLogprobs } from "../dialects/logprobs.ts";
 import type { JsonObject } from "../dialects/messages/types.ts";
 import { COMPACTED_PREFIX } from "../dialects/responses/compaction.ts";
 
@@ -186,6 +187,12 @@ describe.each(cells)("a %s client of a %s upstream", (client, upstream) => {
       expect(JSON.stringify(asked)).not.toContain("logprobs");
     }
   });
+});
+
+test("what is longer than any token is none, also where its bytes are not told", () => {
+  const token = { token: "a", bytes: [97], logprob: -1, top_logprobs: [] };
+  const long = { token: "a".repeat(1_025), logprob: -1 };
+  expect(readLogprobs([long, { ...token, top_logprobs: [long] }])).toEqual([token]);
 });
 
 test("text that only the end of a Responses stream tells has its tokens too", async () => {
