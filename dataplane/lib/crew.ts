@@ -51,13 +51,20 @@ export class Crew<Member extends CrewMember> {
     while (!this.closing.aborted && this.#all.size < this.#limits.members) this.#idle.push(this.#start());
   }
 
-  /** A place for one job, or why there is none: too many wait, it took too long, or `signal` or the crew's end came before. */
-  async place(owner: string, signal: AbortSignal): Promise<Release | NoPlace | "late" | "cancelled"> {
+  /**
+   * A place for one job, or why there is none: too many wait, it took too long, or `signal` or the crew's end came before.
+   * @param isOwed neither how many wait nor how long it takes is a reason.
+   */
+  async place(
+    owner: string,
+    signal: AbortSignal,
+    isOwed = false,
+  ): Promise<Release | NoPlace | "late" | "cancelled"> {
     const given = AbortSignal.any([signal, this.closing]);
     const late = new AbortController();
-    const timer = setTimeout(() => late.abort(), this.#limits.waitMs);
+    const timer = isOwed ? undefined : setTimeout(() => late.abort(), this.#limits.waitMs);
     try {
-      const release = await this.#places.take(owner, AbortSignal.any([given, late.signal]));
+      const release = await this.#places.take(owner, AbortSignal.any([given, late.signal]), isOwed);
       if (typeof release === "string" || !given.aborted) return release;
       release();
       return "cancelled";

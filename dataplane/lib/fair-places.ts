@@ -40,12 +40,13 @@ export class FairPlaces {
 
   /**
    * A place as soon as it is the owner's turn.
+   * @param isOwed it must come to its turn: however many wait, it is not turned away.
    * @throws the reason of `signal` when it aborts before.
    */
-  async take(owner: string, signal: AbortSignal): Promise<Release | NoPlace> {
+  async take(owner: string, signal: AbortSignal, isOwed = false): Promise<Release | NoPlace> {
     signal.throwIfAborted();
     const entry = this.#owners.get(owner) ?? { held: 0, waiting: new Set() };
-    if (this.#free === 0 || this.#isServed(entry)) {
+    if (!isOwed && (this.#free === 0 || this.#isServed(entry))) {
       if (this.#waiting >= this.#limits.waiting) return "busy";
       if (entry.waiting.size >= this.#limits.waitingOfOne) return "busy_owner";
     }

@@ -34,9 +34,9 @@ function poolOf(more: Partial<WorkerPoolLimits> = {}) {
   return {
     pool,
     order,
-    run: (owner: string, say: string, ms = 1, signal = nobodyLeaves): Promise<unknown> =>
+    run: (owner: string, say: string, ms = 1, signal = nobodyLeaves, isOwed = false): Promise<unknown> =>
       pool
-        .run(owner, () => ({ message: { say, ms }, transfer: [] }), signal)
+        .run(owner, () => ({ message: { say, ms }, transfer: [] }), signal, isOwed)
         .then(
           (result) => (order.push(`${owner} ${say}`), result),
           (error: unknown) => (error instanceof WorkNotDone ? error.reason : error),
@@ -93,6 +93,16 @@ test("nobody waits for ever", async () => {
   expect(await under).toBe("0");
   // Its own time is another.
   expect(await world.run("a", "2", 500)).toBe("2");
+});
+
+test("what is owed is done however many wait, in its owner's turn", async () => {
+  await using world = poolOf({ waiting: 2, waitingOfOne: 1, waitMs: 100 });
+  const owed = (owner: string, say: string) => world.run(owner, say, 1, undefined, true);
+  const under = world.run("a", "0", 600);
+  const waiting = [owed("a", "1"), owed("a", "2"), owed("a", "3"), owed("b", "x")];
+  expect(await world.run("a", "4")).toBe("busy");
+  await Promise.all([under, ...waiting]);
+  expect(world.order).toEqual(["a 0", "b x", "a 1", "a 2", "a 3"]);
 });
 
 test("a worker that is dear to replace ends its job, whoever has left", async () => {

@@ -70,10 +70,16 @@ export class WorkerPool {
 
   /**
    * What a worker answers to a message, which is made when its turn has come.
+   * @param isOwed it comes to its turn however many wait, and however long: whoever asks has a limit on how many do.
    * @throws WorkNotDone
    */
-  async run(owner: string, message: () => WorkerMessage, signal: AbortSignal): Promise<unknown> {
-    const release = await this.#crew.place(owner, signal);
+  async run(
+    owner: string,
+    message: () => WorkerMessage,
+    signal: AbortSignal,
+    isOwed = false,
+  ): Promise<unknown> {
+    const release = await this.#crew.place(owner, signal, isOwed);
     if (typeof release === "string") throw new WorkNotDone(release === "late" ? "busy" : release);
     const worker = this.#crew.take();
     const done = worker.run(message, this.#limits, AbortSignal.any([signal, this.#crew.closing]));
