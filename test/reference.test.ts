@@ -6,6 +6,8 @@ import { MOST_COST_DAYS } from "../dataplane/console/src/lib/reports.ts";
 import { commands } from "../dataplane/commands.ts";
 import { environmentSchema } from "../dataplane/environment.ts";
 import { limits } from "../dataplane/http/limits.ts";
+import { MOST_HELD } from "../dataplane/inference/answer/held-items.ts";
+import { MAX_ANSWER_BYTES, MAX_ANSWER_CONTAINERS } from "../dataplane/upstream/limits.ts";
 import { operations } from "../dataplane/http/openapi/operations.ts";
 import { errorKinds } from "../dataplane/lib/api-error.ts";
 import { MOST_DAYS } from "../dataplane/reports/charges.ts";
@@ -69,6 +71,7 @@ test("the limits of connections, uploads and keys", () => {
     `the whole form | ${formFields}; ${kib!(formFieldBytes)} KiB; ${mib!(formBytes)} MiB |`,
     `| headers | ${kib!(headerBytes)} KiB together, ${headerCount} |`,
     `has come | ${seconds!(limits.headersTimeoutMs)} s; ${seconds!(limits.bodyIdleMs)} s; ${seconds!(limits.requestTimeoutMs)} s |`,
+    `kept output items of it | ${mib!(MAX_ANSWER_BYTES)} MiB; ${count(MAX_ANSWER_CONTAINERS)}, beyond either it cannot be read (502, charged); ${count(MOST_HELD)} |`,
     `connections of a data plane | ${limits.pipelined}; ${count(limits.connections)}, closed beyond |`,
     `while ${count(limits.connectionsWithoutShares)} of known keys are open | ${count(limits.connectionsOfOne)} (429 beyond) |`,
   ];

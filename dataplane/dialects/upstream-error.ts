@@ -130,8 +130,16 @@ class UpstreamRefusal extends ApiError {
 class ContextOverflow extends ApiError {
   readonly #sentence: string;
   readonly #said: ReportedError;
+  readonly #all: ReportedError;
 
-  constructor(sentence: string, said: ReportedError, names: ModelNames | null, own: OwnSecrets = []) {
+  /** @param all that was said, which may be more than the client is told. */
+  constructor(
+    sentence: string,
+    said: ReportedError,
+    names: ModelNames | null,
+    all: ReportedError,
+    own: OwnSecrets = [],
+  ) {
     const text = withoutSecrets(said.message, names, own);
     super("context_length_exceeded", sentence, {
       ...(text === "" ? {} : { openaiMessage: text }),
@@ -139,15 +147,20 @@ class ContextOverflow extends ApiError {
     });
     this.#sentence = sentence;
     this.#said = said;
+    this.#all = all;
   }
 
   get said(): ReportedError {
     return this.#said;
   }
 
+  get all(): ReportedError {
+    return this.#all;
+  }
+
   /** The same without what is known to be ours. */
   without({ secrets, names }: Own): ContextOverflow {
-    return new ContextOverflow(this.#sentence, this.#said, names, secrets);
+    return new ContextOverflow(this.#sentence, this.#said, names, this.#all, secrets);
   }
 }
 
@@ -167,6 +180,10 @@ const isRequestCode = (code: string): boolean => /^[A-Za-z][\w.]{0,63}$/.test(co
 /** What an upstream said of a request that it refuses; null for any other error. Not for the client. */
 export const refusalOf = (error: unknown): ReportedError | null =>
   error instanceof UpstreamRefusal ? error.all : null;
+
+/** What an error inside an answer was made of, where its code and cause do not tell all of it (`errorSaying`). */
+export const saidBy = (error: ApiError): ReportedError | null =>
+  error instanceof UpstreamRefusal || error instanceof ContextOverflow ? error.all : null;
 
 /** An error as a client of this upstream may see it. @returns `error` itself when it is none of an upstream's. */
 export const withoutOwn = (error: ApiError, own: () => Own): ApiError =>
@@ -309,8 +326,11 @@ export const kindOfEvent = (data: JsonObject, name: string): string =>
  * An error inside a stream, or a whole answer that turns out to be one: Messages' and Chat's `{error: {…}}`,
  * Responses' flat or nested `error` event, and the `error` of a failed response.
  */
-export function inBandError(body: JsonObject): ApiError {
-  const error = bounded(reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body));
+export const inBandError = (body: JsonObject): ApiError =>
+  errorSaying(bounded(reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body)));
+
+/** The error of what an upstream says inside an answer. */
+export function errorSaying(error: ReportedError): ApiError {
   const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
   const inBand = { type: error.type, code: error.code };
   if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", { inBand });
@@ -403,11 +423,12 @@ function aboutTheRequest(error: ReportedError, names: ModelNames | null): ApiErr
  * everywhere where the upstream said one of them.
  */
 function contextOverflow(error: ReportedError, names: ModelNames | null): ApiError | null {
-  const said = saidSentence(error.message);
-  if (said !== null) return new ApiError("context_length_exceeded", said);
+  const own = saidSentence(error.message);
+  if (own !== null) return new ApiError("context_length_exceeded", own);
   const sentence = sentenceOf(error);
   if (sentence === null) return null;
-  return new ContextOverflow(sentence, isOfTheAccount(error) ? { ...error, message: "" } : error, names);
+  const said = isOfTheAccount(error) ? { ...error, message: "" } : error;
+  return new ContextOverflow(sentence, said, names, error);
 }
 
 /** Whole seconds from 1 to 60 (rule 1.5), also when the upstream said nothing usable. */

@@ -2,6 +2,7 @@
  * Token usage in the three dialects (dialects.md §D4). The hub counts as Messages does: `input_tokens` excludes
  * what was read from or written to a cache; OpenAI's prompt total includes both.
  */
+import type { Dialect } from "./dialect.ts";
 import { countOf, objectOf } from "./fields.ts";
 import type { JsonObject, MessagesUsage } from "./messages/types.ts";
 import type { CountedOutput } from "./output-estimate.ts";
@@ -280,6 +281,12 @@ export function readResponsesUsage(raw: unknown): MessagesUsage | null {
     reasoning: objectOf(usage["output_tokens_details"])?.["reasoning_tokens"],
     total: countOf(usage["total_tokens"]),
   });
+}
+
+/** The `usage` of a whole answer; null when nothing is reported. */
+export function readWholeUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {
+  if (dialect === "messages") return readMessagesUsage(raw, null);
+  return dialect === "chat" ? readChatUsage(raw) : readResponsesUsage(raw);
 }
 
 /** Zeros alone are what some servers send until they know, and others always: no report. */

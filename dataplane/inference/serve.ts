@@ -43,7 +43,13 @@ import { serveWithTools, type ToolServices } from "./with-tools/serve-tools.ts";
 import { relayWhole } from "./answer/relay-whole.ts";
 import { TypicalOutput } from "./typical-output.ts";
 import { servedWithout } from "./upstream-refusals/unknown-fields.ts";
-import { edited, openBody, type RequestBody, type ServeOpened } from "./request/request-body.ts";
+import {
+  edited,
+  openBody,
+  type BodyPlace,
+  type RequestBody,
+  type ServeOpened,
+} from "./request/request-body.ts";
 import type { AnyInspection } from "./inspect/body.ts";
 
 /**
@@ -59,9 +65,8 @@ export function createServe(
   const outputs = new TypicalOutput();
   return async (call) => {
     const { organizationId } = call.principal;
-    const opening =
-      call.requestBody ??
-      openBody(call.dialect, call.body, { pool, organizationId, closed: call.sink.closed });
+    const place = { pool, organizationId, closed: call.sink.closed };
+    const opening = call.requestBody ?? openBody(call.dialect, call.body, place);
     let requestBody = opening instanceof Promise ? await opening : opening;
     // Before anything is refused, so that the record of the request has it.
     call.summary.askedModel = requestBody.inspected.model;
@@ -69,7 +74,7 @@ export function createServe(
       const edits = await knownItems(requestBody.inspected, call.items, call.bodyLease);
       if (edits.length > 0) requestBody = await edited(requestBody, edits);
     }
-    const serving = accepted(call, requestBody, sealerOf(organizationId), outputs);
+    const serving = accepted(call, requestBody, place, sealerOf(organizationId), outputs);
     const policy = serving.toolPolicy();
     if (policy !== undefined) {
       serving.learn(await serveWithTools(await serving.toolServices(policy, upstreams, runTool)));
@@ -95,6 +100,7 @@ export function createServe(
 function accepted(
   call: InferenceCall,
   requestBody: RequestBody,
+  place: BodyPlace,
   sealer: Sealer,
   outputs: TypicalOutput,
 ): Serving {
@@ -111,7 +117,7 @@ function accepted(
   call.summary.model = route.model;
   checkPricedMedia(inspected, pricesAt(route.prices, call.acceptedAt));
   checkServerTools(inspected, route, call.snapshot.policy(route));
-  return new Serving(call, requestBody, route, sealer, outputs);
+  return new Serving(call, requestBody, place, route, sealer, outputs);
 }
 
 /** The header's, else `metadata.tags`; null: none. @throws ApiError 400 naming where they stand (rule 14.4). */
@@ -133,17 +139,20 @@ class Serving {
   readonly #call: InferenceCall;
   readonly route: Route;
   readonly outgoing: OutgoingRequest;
+  readonly #place: BodyPlace;
   readonly #sealer: Sealer;
   readonly #outputs: TypicalOutput;
 
   constructor(
     call: InferenceCall,
     requestBody: RequestBody,
+    place: BodyPlace,
     route: Route,
     sealer: Sealer,
     outputs: TypicalOutput,
   ) {
     this.#call = call;
+    this.#place = place;
     this.route = route;
     this.outgoing = new OutgoingRequest(call, requestBody, route, sealer);
     this.#sealer = sealer;
@@ -167,6 +176,7 @@ class Serving {
     };
     return {
       call: this.#call,
+      place: this.#place,
       look: this.#seen,
       work: await this.outgoing.requestBody.openLoop(facts, this.#sealer, this.outgoing.keepItem),
       route: this.route,
@@ -312,7 +322,7 @@ class Serving {
   #pass(answer: UpstreamAnswer, bill: Bill): Promise<void> {
     const { dialect } = this.#call;
     const { path, places, dropped, usageInjected } = this.outgoing.sent;
-    const job = answerJob(this.#call, this.route.model, bill, dropped);
+    const job = answerJob(this.#call, this.#place, this.route.model, bill, dropped);
     const inspected = this.#seen;
     if (path === "convert") {
       const { conversion } = this.outgoing;
@@ -327,6 +337,7 @@ class Serving {
       model: job.model,
       bill,
       sink: job.sink,
+      place: job.place,
       headers: job.headers,
       log: job.log,
       failed: job.failed,

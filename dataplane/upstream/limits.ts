@@ -18,6 +18,8 @@ export const MAX_HEADER_BYTES = 64 * 1024;
 export const MOST_INTERIM_ANSWERS = 1_000;
 /** A whole answer, decompressed. Beyond it the answer is refused as corrupt. */
 export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
+/** Objects and arrays of a whole answer: each token's alternatives are forty, in some two kilobytes. One with more takes too much memory to read. */
+export const MAX_ANSWER_CONTAINERS = 2_000_000;
 /** Of a whole answer that broke off so much is read for what it says; more than that models do not write. */
 export const MOST_BEGUN_BYTES = 1024 * 1024;
 /** Most bytes read of an upstream's error body; the rest is discarded with its connection. */

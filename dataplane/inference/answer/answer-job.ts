@@ -9,8 +9,11 @@ import type { MessagesUsage } from "../../dialects/messages/types.ts";
 import type { ToldPlaces } from "../../dialects/told-places.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import { countImplausible } from "../../telemetry/counts.ts";
-import type { AnswerSink, InferenceCall } from "../call.ts";
+import type { UpstreamAnswer } from "../../upstream/request.ts";
+import { sendWhole, type AnswerSink, type InferenceCall } from "../call.ts";
 import type { Reading } from "../request/conversion.ts";
+import type { BodyPlace } from "../request/request-body.ts";
+import type { PassedOn } from "./passed-on.ts";
 import type { AnswerSeal } from "./seal-answer.ts";
 
 export interface AnswerJob {
@@ -21,6 +24,8 @@ export interface AnswerJob {
   readonly model: string;
   readonly bill: Bill;
   readonly sink: AnswerSink;
+  /** Where a large answer is worked on. */
+  readonly place: BodyPlace;
   /** Headers of the answer beside content type and length. */
   readonly headers: Readonly<Record<string, string>>;
   readonly log: Logger;
@@ -31,6 +36,7 @@ export interface AnswerJob {
 /** @param dropped the value of `x-gapura-dropped`; null: nothing was. */
 export const answerJob = (
   { dialect, id, sink, log, summary }: InferenceCall,
+  place: BodyPlace,
   model: string,
   bill: Bill,
   dropped: string | null,
@@ -40,6 +46,7 @@ export const answerJob = (
   model,
   bill,
   sink,
+  place,
   headers: dropped === null ? bill.headers : { ...bill.headers, "x-gapura-dropped": dropped },
   log,
   failed: (error) => {
@@ -82,4 +89,17 @@ export function settle(
     iterations: 1,
     upstream,
   });
+}
+
+/** Charges a whole answer, and sends it to whoever waits for it. */
+export async function passOn(
+  job: Pick<AnswerJob, "bill" | "model" | "sink" | "headers">,
+  answer: UpstreamAnswer,
+  { body, usage, items }: PassedOn,
+  keepItem: KeepItem | undefined,
+): Promise<void> {
+  answer.accepted();
+  for (const { id, json } of items) keepItem?.(id, json);
+  await settle(job, usage, answer.upstream.name, "ok");
+  if (body !== null) sendWhole(job.sink, body, job.headers);
 }

@@ -1,8 +1,5 @@
 /** What becomes of answers that break off or cannot be read, streamed and whole: what is told, and whether it costs. */
-import { type UsageContext, countedUsage } from "../../dialects/usage.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
-import type { MessagesUsage } from "../../dialects/messages/types.ts";
-import { tokensOfBytes } from "../../dialects/output-estimate.ts";
 import { corruptAnswer, cutAnswer, isGarbage } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { metrics } from "../../telemetry/metrics.ts";
@@ -69,10 +66,6 @@ export const costsPrompt = (
   error instanceof ClientLeft
     ? error.sent
     : batchId !== null && error instanceof ApiError && isGarbage(error);
-
-/** What an answer cost that cannot be read: the prompt, and what was received (rule 1.6). */
-export const usageOfBytes = (context: UsageContext, received: number): MessagesUsage =>
-  countedUsage(null, context, () => ({ tokens: tokensOfBytes(received) }));
 
 /** The fault of a stream that ended in an orderly way, but too early: bytes without an event were no stream at all. */
 export const faultOfEnd = (isBegun: boolean, { received }: UpstreamCall): CallFault =>

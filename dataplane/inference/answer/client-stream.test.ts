@@ -10,7 +10,8 @@ test("an answer that could not be read is logged with its cause, charged, and en
   const call = callOf("chat", snapshotOf([routeTo([upstreamOf("http://127.0.0.1:9", "chat")])]), {});
   const log = pino({ base: null }, { write: (line: string) => void lines.push(line) });
   const bill = await call.meter.open({} as Parameters<typeof call.meter.open>[0], 1n);
-  const job = { ...answerJob(call, "public-model", bill, null), log };
+  const place = { pool: null, organizationId: "org_a", closed: call.sink.closed };
+  const job = { ...answerJob(call, place, "public-model", bill, null), log };
   const stream = new ClientStream(job, "up", ({ code }: ApiError) => `error: ${code}`);
   stream.begin();
   await stream.misread(new TypeError("a bug"), { input_tokens: 3, output_tokens: 4 });

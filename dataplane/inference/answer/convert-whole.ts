@@ -1,17 +1,30 @@
 /** Convert: a whole answer of an upstream becomes the client's through Messages form (design.md §4.3). */
-import { codecs } from "../../dialects/registry.ts";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
-import { settle, type ConvertJob } from "./answer-job.ts";
-import { sendWhole } from "../call.ts";
-import { readConverted } from "./whole-answer.ts";
+import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
+import { remoteCarry, remoteContext } from "../large/remote-reading.ts";
+import { passOn, type ConvertJob } from "./answer-job.ts";
+import { convertedWhole } from "./passed-on.ts";
+import { readWhole } from "./read-whole.ts";
 
 /** Converts a whole answer. @throws as `readWhole` does. */
 export async function convertWhole(job: ConvertJob, answer: UpstreamAnswer): Promise<void> {
-  const { conversion, sink, headers } = job;
-  const { carry, context } = conversion;
-  const message = await readConverted(answer, carry.dialect, conversion.reading(answer.upstream));
-  answer.accepted();
-  const bytes = Buffer.from(JSON.stringify(codecs[carry.dialect].writeResponse(message, carry, context)));
-  await settle(job, message.usage, answer.upstream.name, "ok");
-  sendWhole(sink, bytes, headers);
+  const { dialect: client, place, conversion } = job;
+  const { carry } = conversion;
+  const { dialect } = answer.upstream;
+  const context = conversion.reading(answer.upstream);
+  const passed = await readWhole(
+    answer,
+    { dialect: client, place, usage: context },
+    {
+      hereBytes: CONVERT_HERE_BYTES,
+      here: (body) => convertedWhole(dialect, body, carry, context),
+      elsewhere: (large) =>
+        large.passedOn("convertAnswer", {
+          dialect,
+          carry: remoteCarry(carry),
+          context: remoteContext(context),
+        }),
+    },
+  );
+  await passOn(job, answer, passed, context.keepItem);
 }

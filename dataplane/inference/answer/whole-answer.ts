@@ -1,13 +1,10 @@
-/** Whole answers: what they report (usage, model, completeness), and what becomes of bodies that are no answer. */
+/**
+ * What the bytes of a whole answer come to, on every path: an answer, an error in spite of its status, or nothing that can be
+ * read, and what that costs. Pure, so that a large one is read in another thread.
+ */
 import { isUtf8 } from "node:buffer";
-import type { CodecContext, KeepItem } from "../../dialects/codecs.ts";
-import {
-  type UsageContext,
-  countedUsage,
-  readChatUsage,
-  readMessagesUsage,
-  readResponsesUsage,
-} from "../../dialects/usage.ts";
+import type { CodecContext } from "../../dialects/codecs.ts";
+import { cutMessage } from "../../dialects/cut-at-stops.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { rememberInputs } from "../../dialects/exact-inputs.ts";
 import { objectOf, parseJson, textOf } from "../../dialects/fields.ts";
@@ -16,179 +13,85 @@ import { tokensOfBytes, type CountedOutput } from "../../dialects/output-estimat
 import { codecs } from "../../dialects/registry.ts";
 import {
   failureOfResponse,
-  isEndedStatus,
   isFailedResponse,
   isResponse,
   weighResponses,
 } from "../../dialects/responses/read-response.ts";
-import { cutMessage } from "../../dialects/cut-at-stops.ts";
-import {
-  corruptAnswer,
-  holdsError,
-  inBandError,
-  isErrorAhead,
-  withoutOwn,
-} from "../../dialects/upstream-error.ts";
+import { corruptAnswer, holdsError, inBandError } from "../../dialects/upstream-error.ts";
+import { type UsageContext, countedUsage, readResponsesUsage, readWholeUsage } from "../../dialects/usage.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { closedJson } from "../../lib/json-prefix.ts";
-import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
-import type { Edit } from "../../lib/json-splice.ts";
-import { BrokenAnswer } from "../../loop/model-answer.ts";
-import { metrics } from "../../telemetry/metrics.ts";
-import { failureOfErrorBody, type AttemptFailure } from "../../upstream/failure.ts";
-import { MAX_ANSWER_BYTES, MOST_BEGUN_BYTES } from "../../upstream/limits.ts";
-import type { UpstreamAnswer } from "../../upstream/request.ts";
-import { CallError, type CallFault } from "../../upstream/send.ts";
-import { brokenWhole, isOwed, unbegunAnswer, usageOfBytes } from "./broken-answer.ts";
-import { keepItemAhead } from "../request/item-references.ts";
-import type { AnswerSeal } from "./seal-answer.ts";
+import { JsonFault, JsonReader } from "../../lib/json-reader.ts";
+import { MAX_ANSWER_CONTAINERS, MOST_BEGUN_BYTES } from "../../upstream/limits.ts";
 
-/** What a whole answer says of itself. */
-export interface WholeInspection {
-  readonly usage: MessagesUsage | null;
-  /** The tier that stands beside the usage (Chat, Responses); null: none does. */
-  readonly tier: string | null;
-  /** The mandatory parts of an answer are there. */
-  readonly complete: boolean;
-  /** The mandatory parts are there, but by its error, or by a response's status, the answer is none. */
-  readonly failed: boolean;
-  /** Spans of the top-level model name, when it is not the public id. */
-  readonly model: Span | null;
-  /** Chat: what gives each message without a list of annotations an empty one. */
-  readonly annotations: readonly Edit[];
-}
+/** What a whole answer is. Errors are such as `toldError` can tell. */
+export type Outcome<Read> =
+  | { readonly kind: "answer"; readonly read: Read }
+  /** An error in spite of its status, which costs nothing. */
+  | { readonly kind: "error"; readonly error: ApiError }
+  /** No JSON object, or one with too much in it. */
+  | { readonly kind: "none"; readonly usage: MessagesUsage }
+  /** Something that it must have is missing, or it failed by its own account. */
+  | { readonly kind: "unreadable"; readonly error: ApiError; readonly usage: MessagesUsage };
 
 /**
- * @param keepItem told the output items of a Responses answer, sealed by `seal`.
- * @throws JsonFault when the answer is not JSON at all.
+ * @param dialect the upstream's.
+ * @param read @throws ApiError or JsonFault when it is no answer.
  */
-export function inspectWhole(
+export function outcomeOf<Read>(
   dialect: Dialect,
   body: Buffer,
-  model: string,
-  keepItem: KeepItem | undefined,
-  seal: AnswerSeal | null,
-): WholeInspection {
-  const read = (reader: JsonReader): WholeInspection => {
-    if (reader.kind() !== "object") throw new JsonFault("syntax", "Not an object", reader.position);
-    let usage: MessagesUsage | null = null;
-    let tier: string | null = null;
-    let parts = 0;
-    let error = false;
-    let status: string | undefined;
-    let span: Span | null = null;
-    const annotations: Edit[] = [];
-    reader.object((key) => {
-      const kind = reader.kind();
-      if (key === "model" && kind === "string") {
-        const start = reader.position;
-        if (reader.string() !== model) span = { start, end: reader.position };
-      } else if (key === "usage") usage = readUsage(dialect, reader.value());
-      else if (key === "service_tier") tier = reader.string() ?? null;
-      else if (key === "error") error = isErrorAhead(reader);
-      else if (key === "status") status = reader.string();
-      else if (key === partsField[dialect]) {
-        parts = 0;
-        if (kind !== "array") return;
-        if (dialect !== "chat") parts = 1;
-        if (dialect === "responses" && keepItem !== undefined)
-          reader.array(() => keepItemAhead(reader, keepItem, seal));
-        if (dialect !== "chat") return;
-        reader.array(() => {
-          if (reader.kind() !== "object") return;
-          let hasMessage = false;
-          reader.object((name) => {
-            if (name !== "message") return;
-            hasMessage = reader.kind() === "object";
-            if (hasMessage) annotations.push(...annotationsOf(reader));
-          });
-          if (hasMessage) parts += 1;
-        });
-      }
-    });
-    const failed = error || (dialect === "responses" && !isEndedStatus(status));
-    return { usage, tier, complete: parts > 0, failed, model: span, annotations };
-  };
-  return JsonReader.whole(body, read, "told");
-}
-
-const partsField = { messages: "content", chat: "choices", responses: "output" } as const;
-
-/** Reads a Chat message. A list of annotations is always there (service.md "Chat completion"); some servers leave it out, or null. */
-function annotationsOf(reader: JsonReader): Edit[] {
-  const start = reader.position + 1;
-  const nulls: Edit[] = [];
-  let members = 0;
-  let given = false;
-  reader.object((key) => {
-    members += 1;
-    if (key !== "annotations") return;
-    given = true;
-    if (reader.kind() === "null")
-      nulls.push({ start: reader.position, end: reader.position + 4, text: "[]" });
-  });
-  if (given) return nulls;
-  return [{ start, end: start, text: members === 0 ? '"annotations":[]' : '"annotations":[],' }];
-}
-
-function readUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {
-  if (dialect === "messages") return readMessagesUsage(raw, null);
-  return dialect === "chat" ? readChatUsage(raw) : readResponsesUsage(raw);
-}
-
-/** A whole answer's bytes, and what was read of them. */
-export interface WholeAnswer<Read> {
-  readonly body: Buffer;
-  readonly read: Read;
-}
-
-/**
- * Reads a whole answer, for relay, conversion and the tool loop alike.
- * @param client the client's dialect.
- * @param read @throws ApiError or JsonFault when it is none.
- * @throws AttemptFailure when it is an error in spite of its status; BrokenAnswer, with what it cost, when it broke off or
- *   cannot be read (rules 1.6, 4.3); ApiError when nothing came.
- */
-export async function readWhole<Read>(
-  answer: UpstreamAnswer,
-  client: Dialect,
   context: UsageContext,
-  read: (body: Buffer) => Read,
-): Promise<WholeAnswer<Read>> {
-  const { call, upstream } = answer;
-  let body: Buffer;
+  read: () => Read,
+): Outcome<Read> {
   try {
-    body = asUtf8(await call.whole(MAX_ANSWER_BYTES));
-  } catch (error) {
-    if (!(error instanceof CallError)) throw error;
-    throw broken(answer, client, context, error.fault, error);
-  }
-  try {
-    return { body, read: read(body) };
+    return { kind: "answer", read: read() };
   } catch (error) {
     if (!(error instanceof ApiError || error instanceof JsonFault)) throw error;
-    const parsed = objectOf(parseJson(body.toString("utf8")));
-    if (parsed === null)
-      throw broken(answer, client, context, "garbage", { received: body.length, begun: body });
-    if (isErrorBody(parsed)) throw failureOfErrorBody(body, answer.own);
-    metrics.streamFaults.inc({ dialect: client, kind: "garbage" });
-    answer.broke("garbage", "incomplete");
-    const told = failureBeside(parsed) ?? error;
-    throw new BrokenAnswer(
-      told instanceof ApiError ? withoutOwn(told, answer.own) : corruptAnswer("garbage"),
-      {
-        upstream: upstream.name,
-        usage: usageOfBody(upstream.dialect, parsed, context, body.length),
-        corrupt: true,
-      },
-    );
+    const parsed = parsedAnswer(body);
+    if (parsed === null) return { kind: "none", usage: usageOfBegun(dialect, context, body.length, body) };
+    if (isErrorBody(parsed)) return { kind: "error", error: inBandError(parsed) };
+    const told = failureBeside(parsed) ?? (error instanceof ApiError ? error : corruptAnswer("garbage"));
+    return {
+      kind: "unreadable",
+      error: told,
+      usage: usageOfBody(dialect, parsed, context, body.length),
+    };
   }
 }
 
 /** As every client reads it: some engines cut an answer within a character. */
-const asUtf8 = (body: Buffer): Buffer => (isUtf8(body) ? body : Buffer.from(body.toString("utf8")));
+export const asUtf8 = (body: Buffer): Buffer => (isUtf8(body) ? body : Buffer.from(body.toString("utf8")));
 
-/** What a body cost that came for a stream and holds no event of one, as `readWhole` charges it; null: it is an error, and free. */
+/** Up to this size no answer holds so much that parsing it takes too much memory. */
+const PARSED_UNSEEN_BYTES = 1024 * 1024;
+
+/** A whole answer, parsed; null: it is no JSON object, or holds more than any answer does. */
+export function parsedAnswer(body: Buffer): JsonObject | null {
+  if (body.length > PARSED_UNSEEN_BYTES && !isParsable(body)) return null;
+  return objectOf(parseJson(body.toString("utf8")));
+}
+
+function isParsable(body: Buffer): boolean {
+  const reader = new JsonReader(body);
+  try {
+    reader.skip();
+  } catch (fault) {
+    if (fault instanceof JsonFault) return false;
+    throw fault;
+  }
+  return reader.containers <= MAX_ANSWER_CONTAINERS;
+}
+
+/** Reads a whole answer into Messages form. @throws ApiError when it is none. */
+export function readMessage(dialect: Dialect, body: Buffer, context: CodecContext): MessagesResponse {
+  const parsed = parsedAnswer(body);
+  if (parsed === null) throw corruptAnswer("not a JSON object");
+  if (dialect === "messages") rememberInputs(parsed, asUtf8(body));
+  return cutMessage(codecs[dialect].readResponse(parsed, context), context.stops ?? []);
+}
+
+/** What a body cost that came for a stream and holds no event of one, as a whole answer's is; null: it is an error, and free. */
 export function usageOfNoStream(
   dialect: Dialect,
   context: UsageContext,
@@ -200,25 +103,8 @@ export function usageOfNoStream(
   return isErrorBody(parsed) ? null : usageOfBody(dialect, parsed, context, received);
 }
 
-/** One that broke off, or is no JSON at all: it costs what was sent and received, an empty one nothing. */
-function broken(
-  answer: UpstreamAnswer,
-  client: Dialect,
-  context: UsageContext,
-  fault: CallFault,
-  { received, begun }: Pick<CallError, "received" | "begun">,
-): ApiError | AttemptFailure | BrokenAnswer {
-  const { call, upstream } = answer;
-  const error = brokenWhole(client, fault);
-  answer.broke(fault);
-  if (!isOwed(call, fault)) return fault === "garbage" ? error : unbegunAnswer(error, fault);
-  const corrupt = fault === "garbage" || fault === "too_large";
-  const usage = usageOfBegun(upstream.dialect, context, received, begun);
-  return new BrokenAnswer(error, { upstream: upstream.name, usage, corrupt });
-}
-
-/** What it says is read as far as it came (rule 10.6); more than models write is not looked at. */
-function usageOfBegun(
+/** What an answer cost that cannot be read: what it says is read as far as it came (rule 10.6); more than models write is not looked at. */
+export function usageOfBegun(
   dialect: Dialect,
   context: UsageContext,
   received: number,
@@ -230,21 +116,9 @@ function usageOfBegun(
     : countedUsage(null, context, () => writtenIn(dialect, parsed, received));
 }
 
-/** Reads a whole answer into Messages form. @throws as `readWhole` does. */
-export async function readConverted(
-  answer: UpstreamAnswer,
-  client: Dialect,
-  context: CodecContext,
-): Promise<MessagesResponse> {
-  const { dialect } = answer.upstream;
-  const { read } = await readWhole(answer, client, context, (body) => {
-    const parsed = objectOf(parseJson(body.toString("utf8")));
-    if (parsed === null) throw corruptAnswer("not a JSON object");
-    if (dialect === "messages") rememberInputs(parsed, body);
-    return codecs[dialect].readResponse(parsed, context);
-  });
-  return cutMessage(read, context.stops ?? []);
-}
+/** What an answer cost of which nothing can be read: the prompt, and what was received (rule 1.6). */
+export const usageOfBytes = (context: UsageContext, received: number): MessagesUsage =>
+  countedUsage(null, context, () => ({ tokens: tokensOfBytes(received) }));
 
 /**
  * Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it, and costs
@@ -268,7 +142,7 @@ function usageOfBody(
   context: UsageContext,
   received: number,
 ): MessagesUsage {
-  const usage = readUsage(dialect, body["usage"]);
+  const usage = readWholeUsage(dialect, body["usage"]);
   const written = () => writtenIn(dialect, body, received);
   return countedUsage(usage, context, written, true, textOf(body["service_tier"]));
 }

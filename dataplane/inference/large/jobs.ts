@@ -1,20 +1,24 @@
 /**
- * What is done with a large body in another thread (docs/decisions/large-bodies.md). Each job is a function of plain
+ * What is done with a large body, or a large answer, in another thread (docs/decisions/large-bodies.md). Each job is a function of plain
  * data: the body and what the request's route says; nothing is kept from one to the next. What comes back is small, or
  * bytes: receiving a large structure would hold the event loop as long as making it held the worker.
  */
 import type { Route, Upstream } from "../../config/schema.ts";
-import type { Carry, Sealer } from "../../dialects/codecs.ts";
+import type { Sealer } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { allTools } from "../../dialects/instructions.ts";
-import type { JsonObject } from "../../dialects/messages/types.ts";
-import { ApiError } from "../../lib/api-error.ts";
+import type { MessagesUsage } from "../../dialects/messages/types.ts";
+import type { UsageContext } from "../../dialects/usage.ts";
 import { bodyLimits } from "../../lib/body-limits.ts";
 import { readJsonFields, type FieldsRead } from "../../lib/json-fields.ts";
 import { packedBuffers, type Packed } from "../../lib/packed-map.ts";
 import type { PackedContext } from "../../tools/web-fetch/prior-context.ts";
 import type { NextCall } from "../../loop/next-request.ts";
 import { sampledTexts, type SampledTexts } from "../../tokens/sample.ts";
+import { packItems, type PackedItems } from "../answer/held-items.ts";
+import { convertedWhole, relayedWhole, type PassedOn, type RelayFacts } from "../answer/passed-on.ts";
+import { AnswerSeal } from "../answer/seal-answer.ts";
+import { outcomeOf, usageOfBegun, type Outcome } from "../answer/whole-answer.ts";
 import {
   type Conversion,
   contextOf,
@@ -36,19 +40,21 @@ import {
   type LoopWishes,
   type LoopWritten,
 } from "../with-tools/open-loop.ts";
+import { wholeEvents, type WholeEvents } from "../with-tools/whole-events.ts";
 import { judgedFields } from "../request/refuse.ts";
 import { bodyWithoutReasoning } from "../upstream-refusals/rejected-reasoning.ts";
+import {
+  carryOf,
+  contextFrom,
+  leanCarry,
+  remoteCarry,
+  type RemoteCarry,
+  type RemoteContext,
+} from "./remote-reading.ts";
+import { toldError, type ToldError } from "./told-error.ts";
 
 /** What of a route the edits of a relayed body need. */
 export type RelayRoute = Pick<Route, "model" | "capabilities" | "limits">;
-
-/** The part of a `Carry` that an answer is written with. */
-export interface RemoteCarry extends Pick<Carry, "dialect" | "serverTools" | "stops" | "compacts"> {
-  readonly aliases: ReadonlyMap<string, string>;
-  readonly namespaces: Carry["namespaces"];
-  /** JSON of the fields that answers repeat or are shaped by. */
-  readonly echo: string;
-}
 
 /** Every job: what it is told beside the body, and what it answers. */
 export interface Jobs {
@@ -75,7 +81,33 @@ export interface Jobs {
   forCount: { told: { upstream: Upstream }; answer: { body: Buffer } };
   texts: { told: null; answer: SampledTexts };
   fields: { told: { names: readonly string[] }; answer: FieldsRead };
+  relayAnswer: { told: Asked & { facts: RelayFacts; seals: boolean }; answer: ToldOutcome };
+  convertAnswer: {
+    told: Asked & { dialect: Dialect; carry: RemoteCarry; context: RemoteContext };
+    answer: ToldOutcome;
+  };
+  loopAnswer: { told: { dialect: Dialect; context: RemoteContext }; answer: Told<Outcome<WholeEvents>> };
+  begunAnswer: { told: { dialect: Dialect; context: UsageContext; received: number }; answer: MessagesUsage };
 }
+
+/** How an answer is asked for. */
+export interface Asked {
+  /** Somebody waits for it when its turn has come; else its usage alone is wanted. */
+  readonly isWanted: boolean;
+}
+
+/** What becomes of a whole answer. */
+export interface ToldOutcome {
+  readonly outcome: Told<Outcome<{ readonly usage: MessagesUsage }>>;
+  /** What its client gets; null: the answer as it came, or nothing. */
+  readonly body: Buffer | null;
+  readonly items: PackedItems | null;
+}
+
+/** As it is told to another thread. */
+export type Told<Result> = Result extends { readonly error: unknown }
+  ? Omit<Result, "error"> & { readonly error: ToldError }
+  : Result;
 
 export type JobName = keyof Jobs;
 export type JobInput<Name extends JobName> = Jobs[Name]["told"];
@@ -97,7 +129,7 @@ export const jobs: Run = {
   read: (facts, context) => {
     const { carry, request } = read(facts, context);
     const systemTurns = request.messages.some(({ role }) => role === "system");
-    return { carry: remoteCarry(carry, allTools(request)), systemTurns };
+    return { carry: leanCarry(remoteCarry(carry), allTools(request)), systemTurns };
   },
   convert: ({ upstream, encryptedReasoning, hoisted, ...facts }, context) => {
     const conversion = read(facts, context);
@@ -109,7 +141,7 @@ export const jobs: Run = {
     const { beginning: begun, carry, sources, prior, tools } = openLoop(facts, context);
     return {
       beginning: begun,
-      carry: remoteCarry(carry, tools),
+      carry: leanCarry(remoteCarry(carry), tools),
       sources: sources.pack(),
       prior: prior.pack(),
     };
@@ -122,7 +154,40 @@ export const jobs: Run = {
   }),
   texts: (_, { body }) => sampledTexts(parsedBody({ body, dialect: "messages" })),
   fields: ({ names }, { body }) => readJsonFields(body, names),
+  relayAnswer: ({ isWanted, facts, seals }, { body, sealer }) => {
+    const { dialect, usage } = facts;
+    const seal = seals && dialect !== "chat" ? new AnswerSeal(sealer, dialect) : null;
+    return toldOutcome(
+      outcomeOf(dialect, body, usage, () => relayedWhole(body, facts, seal, isWanted)),
+      body,
+    );
+  },
+  convertAnswer: ({ isWanted, dialect, carry: told, context: toldContext }, { body, sealer }) => {
+    const [carry, context] = [carryOf(told), contextFrom(toldContext, sealer)];
+    return toldOutcome(
+      outcomeOf(dialect, body, context, () => convertedWhole(dialect, body, carry, context, isWanted)),
+      body,
+    );
+  },
+  loopAnswer: ({ dialect, context: toldContext }, { body, sealer }) => {
+    const context = contextFrom(toldContext, sealer);
+    return told(outcomeOf(dialect, body, context, () => wholeEvents(dialect, body, context)));
+  },
+  begunAnswer: ({ dialect, context, received }, { body }) => usageOfBegun(dialect, context, received, body),
 };
+
+function toldOutcome(outcome: Outcome<PassedOn>, came: Buffer): ToldOutcome {
+  if (outcome.kind !== "answer") return { outcome: told<never>(outcome), body: null, items: null };
+  const { body, usage, items } = outcome.read;
+  return {
+    outcome: { kind: "answer", read: { usage } },
+    body: body === came ? null : body,
+    items: items.length === 0 ? null : packItems(items),
+  };
+}
+
+const told = <Read>(outcome: Outcome<Read>): Told<Outcome<Read>> =>
+  "error" in outcome ? { ...outcome, error: toldError(outcome.error) } : outcome;
 
 function read(facts: ConversionFacts, { body, sealer }: JobContext): Conversion {
   const context = contextOf(facts, sealer, undefined);
@@ -183,107 +248,14 @@ function farLook(inspected: Inspection): RemoteInspection {
   };
 }
 
-/** An answer repeats no more of its request than this, in characters of JSON; larger fields are left out. */
-const MAX_ECHO = 256 * 1024;
-/** Fields of a request that a Responses answer repeats, and those that shape a Chat or Responses answer. */
-const echoed = [
-  "include",
-  "logprobs",
-  "stream_options",
-  "max_output_tokens",
-  "max_tool_calls",
-  "parallel_tool_calls",
-  "prompt_cache_key",
-  "reasoning",
-  "safety_identifier",
-  "temperature",
-  "text",
-  "tool_choice",
-  "top_logprobs",
-  "top_p",
-  "truncation",
-  "user",
-  "metadata",
-  "instructions",
-  "tools",
-  "functions",
-];
-
-function remoteCarry(
-  { dialect, request, serverTools, stops, compacts, aliases, namespaces }: Carry,
-  tools: unknown,
-): RemoteCarry {
-  const names = toolNames(tools);
-  const echo: JsonObject = {};
-  let room = MAX_ECHO;
-  for (const field of dialect === "messages" ? [] : echoed) {
-    const value = request[field];
-    if (value === undefined) continue;
-    // For Chat only the presence of these fields matters.
-    const shown = dialect === "chat" && Array.isArray(value) ? [] : value;
-    const length = JSON.stringify(shown).length;
-    if (length <= room) echo[field] = shown;
-    if (length <= room) room -= length;
-  }
-  return {
-    dialect,
-    serverTools,
-    stops,
-    compacts,
-    // Only aliases of tool names are needed for answers; those of earlier calls' ids may be very many.
-    aliases: new Map([...aliases].filter(([alias]) => names.has(alias))),
-    namespaces,
-    echo: JSON.stringify(echo),
-  };
-}
-
-const toolNames = (tools: unknown): ReadonlySet<string> =>
-  new Set(
-    Array.isArray(tools)
-      ? tools.map((tool: unknown) =>
-          typeof tool === "object" && tool !== null && "name" in tool ? String(tool.name) : "",
-        )
-      : [],
-  );
-
 /** What of an answer is handed over instead of being copied. */
 export function transferred(answer: Answer<JobName>): ArrayBuffer[] {
   const own = (bytes: Buffer | null | undefined) =>
     bytes instanceof Uint8Array && bytes.buffer instanceof ArrayBuffer ? [bytes.buffer] : [];
   return [
     ...("body" in answer ? own(answer.body) : []),
+    ...("items" in answer ? own(answer.items?.json) : []),
     ...("sources" in answer ? packedBuffers(answer.sources) : []),
     ...("prior" in answer ? packedBuffers(answer.prior.urls) : []),
   ];
-}
-
-/** An ApiError on its way between threads; anything else is a fault of ours. */
-export interface ToldError {
-  readonly code: ApiError["code"] | null;
-  readonly message: string;
-  readonly param: string | undefined;
-  readonly retryAfterSeconds: number | undefined;
-  readonly details: ApiError["details"];
-}
-
-export function toldError(error: unknown): ToldError {
-  if (!(error instanceof ApiError))
-    return {
-      code: null,
-      message: error instanceof Error ? (error.stack ?? error.message) : String(error),
-      param: undefined,
-      retryAfterSeconds: undefined,
-      details: undefined,
-    };
-  const { code, message, param, retryAfterSeconds, details } = error;
-  return { code, message, param, retryAfterSeconds, details };
-}
-
-export function errorOf({ code, message, param, retryAfterSeconds, details }: ToldError): Error {
-  if (code === null) return new Error(message);
-  return new ApiError(code, message, {
-    ...(param !== undefined && { param }),
-    ...(retryAfterSeconds !== undefined && { retryAfterSeconds }),
-    ...(details !== undefined && { details }),
-  });
 }

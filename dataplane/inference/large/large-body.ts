@@ -7,7 +7,8 @@ import { ApiError } from "../../lib/api-error.ts";
 import type { Cancellation } from "../../lib/cancellation.ts";
 import type { SealKey } from "../../lib/seal.ts";
 import { WorkerPool, WorkNotDone, type WorkerPoolLimits } from "../../lib/worker-pool.ts";
-import { errorOf, type Answer, type JobName, type JobInput } from "./jobs.ts";
+import type { Answer, JobName, JobInput } from "./jobs.ts";
+import { errorOf } from "./told-error.ts";
 import type { JobMessage, JobResult, WorkerData } from "./worker.ts";
 
 /** Bodies up to this are looked at where they are: the worst of them takes some milliseconds (large-bodies.md). */
@@ -95,20 +96,27 @@ export class LargeBody {
 
   #handOver(): ArrayBuffer {
     const { bytes } = this;
-    const { buffer, byteLength } = bytes;
-    const isOwn = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
-    if (!isOwn || byteLength <= COPIED_BYTES) return Uint8Array.from(bytes).buffer;
-    this.#bytes = null;
-    return buffer;
+    const sent = handedOver(bytes);
+    if (sent === bytes.buffer) this.#bytes = null;
+    return sent;
   }
 }
 
-/** Between threads a Buffer becomes an array of bytes. */
-function withBuffer<A extends Answer<JobName>>(answer: A): A {
-  if (!("body" in answer) || answer.body === null) return answer;
-  const { buffer, byteOffset, byteLength } = answer.body;
-  return { ...answer, body: Buffer.from(buffer, byteOffset, byteLength) };
+/** What of the bytes goes to another thread: their own memory where they are many, else a copy. */
+export function handedOver(bytes: Buffer): ArrayBuffer {
+  const { buffer, byteLength } = bytes;
+  const isOwn = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
+  return isOwn && byteLength > COPIED_BYTES ? buffer : Uint8Array.from(bytes).buffer;
 }
+
+/** Between threads a Buffer becomes an array of bytes. */
+export function withBuffer<A extends Answer<JobName>>(answer: A): A {
+  if (!("body" in answer) || answer.body === null) return answer;
+  return { ...answer, body: bufferOf(answer.body) };
+}
+
+export const bufferOf = ({ buffer, byteOffset, byteLength }: Uint8Array): Buffer =>
+  Buffer.from(buffer, byteOffset, byteLength);
 
 function toldClient(error: unknown): never {
   if (!(error instanceof WorkNotDone)) throw error;

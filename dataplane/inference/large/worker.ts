@@ -5,7 +5,8 @@ import { sealing, type OrganizationSealer, type SealKey } from "../../lib/seal.t
 import { stepBack } from "../../lib/step-back.ts";
 import type { WorkDone } from "../../lib/worker-pool.ts";
 import { boundedSealer } from "../request/sealed-reasoning.ts";
-import { jobs, toldError, transferred, type Answer, type JobName, type ToldError } from "./jobs.ts";
+import { jobs, transferred, type Answer, type JobName } from "./jobs.ts";
+import { toldError, type ToldError } from "./told-error.ts";
 
 export interface JobMessage {
   readonly name: JobName;

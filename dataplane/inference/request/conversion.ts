@@ -83,7 +83,7 @@ export function conversionFacts(
 /** What the tool loop has to do with a conversion. */
 export type LoopContext = Pick<CodecContext, "owed" | "serverTools">;
 
-const nowInSeconds = (): number => Math.floor(systemClock.now() / 1000);
+export const nowInSeconds = (): number => Math.floor(systemClock.now() / 1000);
 
 export const contextOf = (
   facts: ConversionFacts,

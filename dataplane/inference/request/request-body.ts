@@ -5,7 +5,6 @@
 import type { Upstream } from "../../config/schema.ts";
 import type { CodecContext, KeepItem, Sealer } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
-import type { JsonObject } from "../../dialects/messages/types.ts";
 import { dialectErrorFamily } from "../../dialects/errors.ts";
 import { bodyLimits, limitExceeded } from "../../lib/body-limits.ts";
 import type { Cancellation } from "../../lib/cancellation.ts";
@@ -29,7 +28,8 @@ import {
 import { forCountUpstream } from "./count-body.ts";
 import { relayBody, type RelayBody, type RelayWishes } from "./edits.ts";
 import { putFiles, type InlineFile } from "./put-files.ts";
-import type { RemoteCarry, RelayRoute } from "../large/jobs.ts";
+import type { RelayRoute } from "../large/jobs.ts";
+import { carryOf } from "../large/remote-reading.ts";
 import { CONVERT_HERE_BYTES, LargeBody, INSPECT_HERE_BYTES } from "../large/large-body.ts";
 import {
   inspectBody,
@@ -365,11 +365,4 @@ const longWrittenRemote = (loop: OpenLoop, facts: LoopFacts, large: LargeBody): 
 const toward = <Told extends ConversionFacts>(facts: Told, upstream: Upstream): Told => ({
   ...facts,
   tiers: planToward(facts.tiers, upstream),
-});
-
-const carryOf = ({ echo, ...carry }: RemoteCarry) => ({
-  ...carry,
-  request: JSON.parse(echo) as JsonObject,
-  // Places serve to name a field in an error, and such errors are thrown in the worker.
-  places: { get: () => undefined },
 });

@@ -21,11 +21,14 @@ import { answerEvents } from "./loop-answer.ts";
 import type { Facts } from "../inspect/body.ts";
 import { firstWishes, inputSizeOf, type LoopWork, type LoopWritten } from "./open-loop.ts";
 import { upstreamRequest } from "../request/outgoing-request.ts";
+import type { BodyPlace } from "../request/request-body.ts";
 import { leaveOutBetas, refusedBetas, sentBetas } from "../upstream-refusals/refused-betas.ts";
 import { refusedOwn, servedWithout, proofLost, tellWithout } from "../upstream-refusals/unknown-fields.ts";
 
 export interface IterationServices {
   readonly call: InferenceCall;
+  /** Where large answers are read. */
+  readonly place: BodyPlace;
   readonly look: Facts;
   readonly work: LoopWork;
   readonly route: Route;
@@ -103,7 +106,7 @@ export class Iterations {
   }
 
   async #try(deadline: Deadline, next: (target: Upstream["dialect"]) => NextCall): Promise<ModelAnswer> {
-    const { call, look, route, conversation, upstreams, work, headers } = this.#services;
+    const { call, place, look, route, conversation, upstreams, work, headers } = this.#services;
     const request = upstreamRequest(call, route, look.stream, conversation, deadline);
     const attempts = new Attempts(
       upstreams,
@@ -124,7 +127,7 @@ export class Iterations {
         const answer = await attempts.send({ body, headers: headers(upstream) });
         const reading = withAdded(work.reading(upstream, asked.maxTokens), asked);
         const asking = { stream: look.stream, later: asked.added.length > 0, places };
-        const read = answerEvents(answer, call.dialect, reading, asking);
+        const read = answerEvents(answer, call.dialect, place, reading, asking);
         const first = await read.events.next();
         answer.accepted();
         servedWithout(this.#services.tiers, upstream);

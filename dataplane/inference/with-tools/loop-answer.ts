@@ -4,8 +4,7 @@
  */
 import type { CodecContext } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
-import { messageEnd, messageStart, wholeBlock } from "../../dialects/messages/events.ts";
-import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../../dialects/messages/types.ts";
+import type { MessagesEvent, MessagesUsage } from "../../dialects/messages/types.ts";
 import { type ToldPlaces, withToldPlaces } from "../../dialects/told-places.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import { GatheredPieces } from "../../lib/small-pieces.ts";
@@ -16,7 +15,12 @@ import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { CallFault } from "../../upstream/send.ts";
 import { EventTranslator } from "../answer/event-translator.ts";
 import { ResponseStream, type StreamConsumer } from "../answer/response-stream.ts";
-import { readConverted, usageOfNoStream } from "../answer/whole-answer.ts";
+import { readWhole, type WholeReader } from "../answer/read-whole.ts";
+import { usageOfNoStream } from "../answer/whole-answer.ts";
+import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
+import { remoteContext } from "../large/remote-reading.ts";
+import type { BodyPlace } from "../request/request-body.ts";
+import { wholeEvents } from "./whole-events.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
 const MAX_WAITING = 16;
@@ -36,26 +40,33 @@ interface Asking {
 
 /**
  * @param client the client's dialect.
+ * @param place where a large answer is read.
  * @param context what this upstream's answer is read with.
  */
 export function answerEvents(
   answer: UpstreamAnswer,
   client: Dialect,
+  place: BodyPlace,
   context: CodecContext,
   asking: Asking,
 ): AnswerEvents {
   return asking.stream
     ? streamedEvents(answer, client, context, asking)
-    : wholeEvents(answer, client, context);
+    : readEvents(answer, { dialect: client, place, usage: context }, context);
 }
 
 /** Those of a whole answer. @throws AttemptFailure when it is an error, BrokenAnswer when it costs nevertheless. */
-function wholeEvents(answer: UpstreamAnswer, client: Dialect, context: CodecContext): AnswerEvents {
+function readEvents(answer: UpstreamAnswer, reader: WholeReader, context: CodecContext): AnswerEvents {
+  const { dialect } = answer.upstream;
   const read = { usage: { input_tokens: 0, output_tokens: 0 } as MessagesUsage };
   async function* events() {
-    const message = await readConverted(answer, client, context);
-    read.usage = message.usage;
-    yield eventsOf(message);
+    const whole = await readWhole(answer, reader, {
+      hereBytes: CONVERT_HERE_BYTES,
+      here: (body) => wholeEvents(dialect, body, context),
+      elsewhere: (large) => large.events({ dialect, context: remoteContext(context) }),
+    });
+    read.usage = whole.usage;
+    yield whole.events;
   }
   return Object.assign(read, { events: events() });
 }
@@ -218,15 +229,4 @@ class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
     this.#came.resolve();
     this.#came = Promise.withResolvers();
   }
-}
-
-/** A whole answer as the stream that says the same. */
-function eventsOf(message: MessagesResponse): MessagesEvent[] {
-  const { id, model, content, stop_reason, stop_sequence, stop_details, usage } = message;
-  const details = stop_details === undefined ? {} : { stop_details };
-  return [
-    messageStart(id, model, usage),
-    ...content.flatMap(wholeBlock),
-    ...messageEnd({ stop_reason, stop_sequence, ...details }, usage),
-  ];
 }

@@ -291,8 +291,8 @@ class ToolServing {
   }
 
   #job(bill: Bill): AnswerJob {
-    const { call, route } = this.#services;
-    return answerJob(call, route.model, bill, this.#iterations.dropped);
+    const { call, place, route } = this.#services;
+    return answerJob(call, place, route.model, bill, this.#iterations.dropped);
   }
 }
 

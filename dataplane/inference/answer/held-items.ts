@@ -1,0 +1,41 @@
+/**
+ * The output items of a whole Responses answer, until it is the client's: then they are kept for later references
+ * (item-references.ts). Packed they pass between threads without being walked or copied one by one.
+ */
+import type { KeepItem } from "../../dialects/codecs.ts";
+
+/** Of one answer: as many as a later request may refer to. */
+export const MOST_HELD = 1_000;
+
+export interface HeldItem {
+  readonly id: string;
+  readonly json: Buffer | string;
+}
+
+export interface PackedItems {
+  readonly ids: readonly string[];
+  /** Where each item ends. */
+  readonly ends: readonly number[];
+  readonly json: Buffer;
+}
+
+/** Holds the items that it is told. */
+export const holdingIn =
+  (items: HeldItem[]): KeepItem =>
+  (id, json) => {
+    if (items.length < MOST_HELD) items.push({ id, json });
+  };
+
+export function packItems(items: readonly HeldItem[]): PackedItems {
+  const ends: number[] = [];
+  let length = 0;
+  for (const { json } of items) ends.push((length += Buffer.byteLength(json)));
+  // Of its own, to be handed over.
+  const bytes = Buffer.allocUnsafeSlow(length);
+  let at = 0;
+  for (const { json } of items) at += typeof json === "string" ? bytes.write(json, at) : json.copy(bytes, at);
+  return { ids: items.map(({ id }) => id), ends, json: bytes };
+}
+
+export const unpackItems = ({ ids, ends, json }: PackedItems): HeldItem[] =>
+  ids.map((id, index) => ({ id, json: json.subarray(ends[index - 1] ?? 0, ends[index]) }));

@@ -1,0 +1,116 @@
+/** A look at a whole answer that is relayed: what it reports of itself, and what of it is replaced. */
+import type { KeepItem } from "../../dialects/codecs.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
+import type { MessagesUsage } from "../../dialects/messages/types.ts";
+import { isEndedStatus } from "../../dialects/responses/read-response.ts";
+import { corruptAnswer, isErrorAhead } from "../../dialects/upstream-error.ts";
+import { readWholeUsage } from "../../dialects/usage.ts";
+import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
+import type { Edit } from "../../lib/json-splice.ts";
+import { MAX_ANSWER_CONTAINERS } from "../../upstream/limits.ts";
+import { keepItemAhead } from "../request/item-references.ts";
+import type { AnswerSeal } from "./seal-answer.ts";
+
+/** What a whole answer says of itself. */
+export interface WholeInspection {
+  readonly usage: MessagesUsage | null;
+  /** The tier that stands beside the usage (Chat, Responses); null: none does. */
+  readonly tier: string | null;
+  /** The mandatory parts of an answer are there. */
+  readonly complete: boolean;
+  /** The mandatory parts are there, but by its error, or by a response's status, the answer is none. */
+  readonly failed: boolean;
+  /** Spans of the top-level model name, when it is not the public id. */
+  readonly model: Span | null;
+  /** Chat: what gives each message without a list of annotations an empty one. */
+  readonly annotations: readonly Edit[];
+}
+
+/**
+ * @param keepItem told the output items of a Responses answer, sealed by `seal`.
+ * @throws JsonFault when the answer is not JSON at all; ApiError when it holds more than an answer may.
+ */
+export function inspectWhole(
+  dialect: Dialect,
+  body: Buffer,
+  model: string,
+  keepItem: KeepItem | undefined,
+  seal: AnswerSeal | null,
+): WholeInspection {
+  const read = (reader: JsonReader): WholeInspection => {
+    if (reader.kind() !== "object") throw new JsonFault("syntax", "Not an object", reader.position);
+    let usage: Span | null = null;
+    let tier: string | null = null;
+    let parts = 0;
+    let error = false;
+    let status: string | undefined;
+    let span: Span | null = null;
+    const annotations: Edit[] = [];
+    reader.object((key) => {
+      const kind = reader.kind();
+      const start = reader.position;
+      if (key === "model" && kind === "string") {
+        if (reader.string() !== model) span = { start, end: reader.position };
+      } else if (key === "usage") {
+        reader.skip();
+        usage = { start, end: reader.position };
+      } else if (key === "service_tier") tier = reader.string() ?? null;
+      else if (key === "error") error = isErrorAhead(reader);
+      else if (key === "status") status = reader.string();
+      else if (key === partsField[dialect]) {
+        parts = 0;
+        if (kind !== "array") return;
+        if (dialect !== "chat") parts = 1;
+        if (dialect === "responses" && keepItem !== undefined)
+          reader.array(() => keepItemAhead(reader, keepItem, seal));
+        if (dialect !== "chat") return;
+        reader.array(() => {
+          if (reader.kind() !== "object") return;
+          let hasMessage = false;
+          reader.object((name) => {
+            if (name !== "message") return;
+            hasMessage = reader.kind() === "object";
+            if (hasMessage) for (const edit of annotationsOf(reader)) annotations.push(edit);
+          });
+          if (hasMessage) parts += 1;
+        });
+      }
+    });
+    if (reader.containers > MAX_ANSWER_CONTAINERS) throw corruptAnswer("more in it than in any answer");
+    const failed = error || (dialect === "responses" && !isEndedStatus(status));
+    return {
+      usage: usageIn(dialect, body, usage),
+      tier,
+      complete: parts > 0,
+      failed,
+      model: span,
+      annotations,
+    };
+  };
+  return JsonReader.whole(body, read, "told");
+}
+
+function usageIn(dialect: Dialect, body: Buffer, span: Span | null): MessagesUsage | null {
+  return span === null
+    ? null
+    : readWholeUsage(dialect, JSON.parse(body.toString("utf8", span.start, span.end)));
+}
+
+const partsField = { messages: "content", chat: "choices", responses: "output" } as const;
+
+/** Reads a Chat message. A list of annotations is always there (service.md "Chat completion"); some servers leave it out, or null. */
+function annotationsOf(reader: JsonReader): Edit[] {
+  const start = reader.position + 1;
+  const nulls: Edit[] = [];
+  let members = 0;
+  let given = false;
+  reader.object((key) => {
+    members += 1;
+    if (key !== "annotations") return;
+    given = true;
+    if (reader.kind() === "null")
+      nulls.push({ start: reader.position, end: reader.position + 4, text: "[]" });
+  });
+  if (given) return nulls;
+  return [{ start, end: start, text: members === 0 ? '"annotations":[]' : '"annotations":[],' }];
+}

@@ -1,0 +1,88 @@
+/** A whole answer as its client gets it: relayed, with what is replaced in it (design.md §4.2), or converted (design.md §4.3). */
+import type { Carry, CodecContext } from "../../dialects/codecs.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
+import { objectOf, parseJson } from "../../dialects/fields.ts";
+import type { MessagesUsage } from "../../dialects/messages/types.ts";
+import { codecs } from "../../dialects/registry.ts";
+import { corruptAnswer } from "../../dialects/upstream-error.ts";
+import { countedUsage, type UsageContext } from "../../dialects/usage.ts";
+import { type Edit, splice } from "../../lib/json-splice.ts";
+import { holdingIn, type HeldItem } from "./held-items.ts";
+import { inspectWhole, type WholeInspection } from "./inspect-whole.ts";
+import { type AnswerSeal, wholeSealEdits } from "./seal-answer.ts";
+import { asUtf8, readMessage } from "./whole-answer.ts";
+
+export interface PassedOn {
+  /** null: nobody waits for it any more. */
+  readonly body: Buffer | null;
+  readonly usage: MessagesUsage;
+  /** Output items to be kept. */
+  readonly items: readonly HeldItem[];
+}
+
+/** What relaying a whole answer needs to know: plain data. */
+export interface RelayFacts {
+  /** The client's and the upstream's. */
+  readonly dialect: Dialect;
+  /** Public model id. */
+  readonly model: string;
+  /** What is charged where the upstream reports nothing, and the bounds of what it is believed. */
+  readonly usage: UsageContext;
+  /** The output items of a Responses answer are kept. */
+  readonly keepsItems: boolean;
+}
+
+/**
+ * @param isWanted somebody waits for it; else its usage alone is.
+ * @throws ApiError or JsonFault when it is none.
+ */
+export function relayedWhole(
+  received: Buffer,
+  facts: RelayFacts,
+  seal: AnswerSeal | null,
+  isWanted = true,
+): PassedOn {
+  const { dialect, model } = facts;
+  const body = asUtf8(received);
+  const items: HeldItem[] = [];
+  const look = inspectWhole(dialect, body, model, facts.keepsItems ? holdingIn(items) : undefined, seal);
+  if (!look.complete || look.failed) throw corruptAnswer("its mandatory parts are missing, or it failed");
+  const written = () => codecs[dialect].written(objectOf(parseJson(body.toString("utf8"))) ?? {});
+  const usage = countedUsage(look.usage, facts.usage, written, true, look.tier);
+  if (!isWanted) return { body: null, usage, items };
+  return { body: splice(body, relayEdits(body, facts, seal, look)), usage, items };
+}
+
+function relayEdits(
+  body: Buffer,
+  { dialect, model }: RelayFacts,
+  seal: AnswerSeal | null,
+  look: WholeInspection,
+): Edit[] {
+  const edits = seal === null ? [] : wholeSealEdits(dialect, body, seal);
+  if (look.model !== null) edits.push({ ...look.model, text: JSON.stringify(model) });
+  for (const edit of look.annotations) edits.push(edit);
+  return edits;
+}
+
+/**
+ * @param dialect the upstream's.
+ * @param context what this upstream's answer is read with, and the client's written.
+ * @param isWanted somebody waits for it; else its usage alone is.
+ * @throws ApiError when it is none.
+ */
+export function convertedWhole(
+  dialect: Dialect,
+  body: Buffer,
+  carry: Carry,
+  context: CodecContext,
+  isWanted = true,
+): PassedOn {
+  const items: HeldItem[] = [];
+  const message = readMessage(dialect, body, context);
+  const { usage } = message;
+  if (!isWanted) return { body: null, usage, items };
+  const holding = context.keepItem === undefined ? context : { ...context, keepItem: holdingIn(items) };
+  const written = codecs[carry.dialect].writeResponse(message, carry, holding);
+  return { body: Buffer.from(JSON.stringify(written)), usage, items };
+}

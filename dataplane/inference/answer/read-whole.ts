@@ -1,0 +1,110 @@
+/** Reads a whole answer, for relay, conversion and the tool loop alike: here where it is small, else in another thread (rule 7.3). */
+import type { Dialect } from "../../dialects/dialect.ts";
+import type { MessagesUsage } from "../../dialects/messages/types.ts";
+import { withoutOwn } from "../../dialects/upstream-error.ts";
+import type { UsageContext } from "../../dialects/usage.ts";
+import type { ApiError } from "../../lib/api-error.ts";
+import { BrokenAnswer } from "../../loop/model-answer.ts";
+import { metrics } from "../../telemetry/metrics.ts";
+import { failureOfError, type AttemptFailure } from "../../upstream/failure.ts";
+import { MAX_ANSWER_BYTES } from "../../upstream/limits.ts";
+import type { UpstreamAnswer } from "../../upstream/request.ts";
+import { CallError, type CallFault } from "../../upstream/send.ts";
+import { LargeAnswer } from "../large/large-answer.ts";
+import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
+import type { BodyPlace } from "../request/request-body.ts";
+import { brokenWhole, isOwed, unbegunAnswer } from "./broken-answer.ts";
+import { outcomeOf, usageOfBegun, usageOfBytes, type Outcome } from "./whole-answer.ts";
+
+/** What is done with an answer's bytes. */
+export interface WholeWork<Read> {
+  /** Answers up to this are read here. */
+  readonly hereBytes: number;
+  /** @throws ApiError or JsonFault when it is none. */
+  here(body: Buffer): Read;
+  /** The same in another thread; null: it took that down. */
+  elsewhere(large: LargeAnswer): Promise<Outcome<Read> | null>;
+}
+
+/** For whom an answer is read. */
+export interface WholeReader {
+  /** The client's. */
+  readonly dialect: Dialect;
+  readonly place: BodyPlace;
+  /** What is charged where the upstream reports nothing, and the bounds of what it is believed. */
+  readonly usage: UsageContext;
+}
+
+/**
+ * @throws AttemptFailure when it is an error in spite of its status; BrokenAnswer, with what it cost, when it broke off or
+ *   cannot be read (rules 1.6, 4.3); ApiError when nothing came.
+ */
+export async function readWhole<Read>(
+  answer: UpstreamAnswer,
+  reader: WholeReader,
+  work: WholeWork<Read>,
+): Promise<Read> {
+  const { call, upstream, own } = answer;
+  let body: Buffer;
+  try {
+    body = await call.whole(MAX_ANSWER_BYTES);
+  } catch (error) {
+    if (!(error instanceof CallError)) throw error;
+    throw await broken(answer, reader, error.fault, () => costOfBegun(upstream.dialect, reader, error));
+  }
+  const { pool } = reader.place;
+  const received = body.length;
+  const outcome =
+    pool === null || received <= work.hereBytes
+      ? outcomeOf(upstream.dialect, body, reader.usage, () => work.here(body))
+      : ((await work.elsewhere(new LargeAnswer(pool, reader.place, body))) ?? tooMuch(reader, received));
+  switch (outcome.kind) {
+    case "answer":
+      return outcome.read;
+    case "error":
+      throw failureOfError(withoutOwn(outcome.error, own), own);
+    case "none":
+      throw await broken(answer, reader, "garbage", () => outcome.usage);
+    case "unreadable":
+      metrics.streamFaults.inc({ dialect: reader.dialect, kind: "garbage" });
+      answer.broke("garbage", "incomplete");
+      throw new BrokenAnswer(withoutOwn(outcome.error, own), {
+        upstream: upstream.name,
+        usage: outcome.usage,
+        corrupt: true,
+      });
+  }
+}
+
+/** Of what takes a thread down nothing can be read. */
+const tooMuch = ({ usage }: WholeReader, received: number): Outcome<never> => ({
+  kind: "none",
+  usage: usageOfBytes(usage, received),
+});
+
+/** One that broke off, or is no JSON at all: it costs what was sent and received, an empty one nothing. */
+async function broken(
+  answer: UpstreamAnswer,
+  { dialect }: WholeReader,
+  fault: CallFault,
+  cost: () => MessagesUsage | Promise<MessagesUsage>,
+): Promise<ApiError | AttemptFailure | BrokenAnswer> {
+  const { call, upstream } = answer;
+  const error = brokenWhole(dialect, fault);
+  answer.broke(fault);
+  if (!isOwed(call, fault)) return fault === "garbage" ? error : unbegunAnswer(error, fault);
+  const corrupt = fault === "garbage" || fault === "too_large";
+  return new BrokenAnswer(error, { upstream: upstream.name, usage: await cost(), corrupt });
+}
+
+async function costOfBegun(
+  dialect: Dialect,
+  { place, usage: context }: WholeReader,
+  { received, begun }: Pick<CallError, "received" | "begun">,
+): Promise<MessagesUsage> {
+  const { pool } = place;
+  if (pool === null || begun.length <= CONVERT_HERE_BYTES)
+    return usageOfBegun(dialect, context, received, begun);
+  const cost = await new LargeAnswer(pool, place, begun).usageOfBegun({ dialect, context, received });
+  return cost ?? usageOfBytes(context, received);
+}

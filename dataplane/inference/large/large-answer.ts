@@ -1,0 +1,89 @@
+/**
+ * A whole answer that is worked on in another thread (docs/decisions/large-bodies.md). Its upstream charges for it: so it comes
+ * to its turn however many wait, and where its client has left by then what it cost is still read.
+ */
+import type { MessagesUsage } from "../../dialects/messages/types.ts";
+import { WorkNotDone, type WorkerPool } from "../../lib/worker-pool.ts";
+import { unpackItems } from "../answer/held-items.ts";
+import type { PassedOn } from "../answer/passed-on.ts";
+import type { Outcome } from "../answer/whole-answer.ts";
+import type { BodyPlace } from "../request/request-body.ts";
+import type { WholeEvents } from "../with-tools/whole-events.ts";
+import type { Answer, JobInput, JobName, Told } from "./jobs.ts";
+import { bufferOf, handedOver } from "./large-body.ts";
+import { errorOf } from "./told-error.ts";
+import type { JobMessage, JobResult } from "./worker.ts";
+
+/** Nobody leaves what is owed. */
+const { signal: never } = new AbortController();
+
+export class LargeAnswer {
+  readonly #pool: WorkerPool;
+  readonly #place: BodyPlace;
+  readonly #bytes: Buffer;
+
+  constructor(pool: WorkerPool, place: BodyPlace, bytes: Buffer) {
+    this.#pool = pool;
+    this.#place = place;
+    this.#bytes = bytes;
+  }
+
+  /** What its client gets, or why that is nothing; null: it took its thread down. */
+  async passedOn<Name extends "relayAnswer" | "convertAnswer">(
+    name: Name,
+    told: Omit<JobInput<Name>, "isWanted">,
+  ): Promise<Outcome<PassedOn> | null> {
+    let isWanted = true;
+    const done = await this.#do(name, () => {
+      isWanted = !this.#place.closed.aborted;
+      return { ...told, isWanted } as JobInput<Name>;
+    });
+    if (done === null) return null;
+    const { outcome, body, items } = done.answer;
+    if (outcome.kind !== "answer") return outcomeTold<never>(outcome);
+    const came = isWanted ? done.bytes : null;
+    return {
+      kind: "answer",
+      read: {
+        usage: outcome.read.usage,
+        body: body === null ? came : bufferOf(body),
+        items: items === null ? [] : unpackItems({ ...items, json: bufferOf(items.json) }),
+      },
+    };
+  }
+
+  /** What the tool loop reads, or why that is nothing; null: it took its thread down. */
+  async events(told: JobInput<"loopAnswer">): Promise<Outcome<WholeEvents> | null> {
+    const done = await this.#do("loopAnswer", () => told);
+    return done === null ? null : outcomeTold(done.answer);
+  }
+
+  /** What an answer cost that broke off; null: it took its thread down. */
+  async usageOfBegun(told: JobInput<"begunAnswer">): Promise<MessagesUsage | null> {
+    return (await this.#do("begunAnswer", () => told))?.answer ?? null;
+  }
+
+  async #do<Name extends JobName>(
+    name: Name,
+    told: () => JobInput<Name>,
+  ): Promise<{ readonly answer: Answer<Name>; readonly bytes: Buffer } | null> {
+    const { organizationId } = this.#place;
+    const message = () => {
+      const body = handedOver(this.#bytes);
+      const sent: JobMessage = { name, told: told(), organizationId, body };
+      return { message: sent, transfer: [body] };
+    };
+    let result: JobResult;
+    try {
+      result = (await this.#pool.run(organizationId, message, never, true)) as JobResult;
+    } catch (error) {
+      if (error instanceof WorkNotDone && error.reason === "broken") return null;
+      throw error;
+    }
+    if (result.error !== null) throw errorOf(result.error);
+    return { answer: result.answer as Answer<Name>, bytes: Buffer.from(result.body) };
+  }
+}
+
+const outcomeTold = <Read>(told: Told<Outcome<Read>>): Outcome<Read> =>
+  ("error" in told ? { ...told, error: errorOf(told.error) } : told) as Outcome<Read>;

@@ -1,0 +1,309 @@
+/** What another thread makes of a large whole answer is what would be made of it here, to the byte, and costs the same (rule 7.3). */
+import { readFileSync, readdirSync } from "node:fs";
+import { join } from "node:path";
+import { afterAll, beforeEach, describe, expect, test, vi } from "vitest";
+import {
+  callOf,
+  declaredSearch,
+  routeTo,
+  snapshotOf,
+  toolPolicy,
+  upstreamOf,
+  type TestCall,
+} from "../../../test/fakes/inference.ts";
+import { noTools } from "../../../test/fakes/no-tools.ts";
+import { bodyOf } from "../../../test/fakes/one-upstream.ts";
+import { answerOf } from "../../../test/fakes/large/answers.ts";
+import { startUpstream } from "../../../test/fakes/upstream/server.ts";
+import type { JsonObject } from "../../dialects/messages/types.ts";
+import { dialects, type Dialect } from "../../dialects/dialect.ts";
+import { refusalOf } from "../../dialects/upstream-error.ts";
+import { ApiError } from "../../lib/api-error.ts";
+import { sealing } from "../../lib/seal.ts";
+import { WorkNotDone, type WorkerPool } from "../../lib/worker-pool.ts";
+import { metrics } from "../../telemetry/metrics.ts";
+import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
+import { Upstreams } from "../../upstream/upstreams.ts";
+import { createServe } from "../serve.ts";
+import type { Serve } from "../call.ts";
+import { newLargePool } from "./large-body.ts";
+
+const keys = [{ id: "test", key: Buffer.alloc(32, 7) }];
+const sealerOf = sealing(keys);
+const pool = newLargePool(keys, { jobMs: 60_000 });
+const dispatcher = newUpstreamDispatcher();
+const fake = await startUpstream();
+const [here, elsewhere] = [null, pool].map((where: WorkerPool | null) =>
+  createServe(new Upstreams(dispatcher), sealerOf, noTools, where),
+) as [Serve, Serve];
+beforeEach(() => fake.reset());
+afterAll(async () => {
+  await dispatcher.destroy();
+  await Promise.all([pool.close(), fake.close()]);
+});
+
+/** A field that nobody knows makes an answer large. */
+const filler = `"filler":"${"All work and no play makes Jack a dull boy. ".repeat(4_000)}"`;
+const padded = (answer: object | string): string => {
+  const text = typeof answer === "string" ? answer : JSON.stringify(answer);
+  return text.startsWith("{") ? `{${filler}${text === "{}" ? "" : ","}${text.slice(1)}` : `${text}${filler}`;
+};
+
+/** Ids, seals and the second of the answer's end are others each time. */
+const told = (text: string): string =>
+  text
+    .replaceAll(/AQR0ZXN0[\w-]+/g, (sealed) => `<${sealerOf("org_a").open(sealed)}>`)
+    .replaceAll(/\b(msg|chatcmpl|resp|rs|cmp|fc|ws|xs|call|toolu)([-_])[0-9A-Za-z]{24}\b/g, "$1$2ID")
+    .replaceAll(/"completed_at":\d+/g, '"completed_at":0');
+
+interface Way {
+  readonly from: Dialect;
+  readonly to: Dialect;
+  readonly request?: object;
+  readonly tools?: boolean;
+}
+
+function callFor({ from, to, request = {}, tools = false }: Way): { call: TestCall; items: unknown[] } {
+  const routes = [
+    routeTo([upstreamOf(fake.url, to, { model: "upstream-model" })], { toolPolicy: tools ? "p" : null }),
+  ];
+  const snapshot = snapshotOf(routes, ["*"], { "test/key": "upstream-secret" }, { p: toolPolicy });
+  const body = bodyOf(from, { ...request, ...(tools && declaredSearch[from]) });
+  const items: unknown[] = [];
+  const keep = (id: string, json: Buffer | string) => void items.push([told(id), told(json.toString())]);
+  const call = { ...callOf(from, snapshot, body), items: { keep, find: async () => {} } };
+  return { call, items };
+}
+
+/** Everything that one answer leads to. */
+async function outcome(serve: Serve, answer: string, way: Way) {
+  fake.reset();
+  fake.next({ raw: { body: answer } });
+  const before = JSON.stringify(await metrics.streamFaults.get());
+  const { call, items } = callFor(way);
+  const error = await serve(call).then(
+    () => null,
+    (thrown: unknown) => thrown,
+  );
+  const after = JSON.stringify(await metrics.streamFaults.get());
+  const { status, headers, text } = call.sink;
+  return {
+    answer: { status, headers: { ...headers, "content-length": "" }, text: told(text) },
+    length: Number(headers["content-length"] ?? 0) - Buffer.byteLength(text),
+    error:
+      error instanceof ApiError
+        ? Object.assign({}, error, { message: error.message, cause: error.cause })
+        : error,
+    refusal: refusalOf(error),
+    meter: { settled: call.meter.settled, released: call.meter.released },
+    calls: call.summary.calls.map((one) => ({ ...one, ms: 0 })),
+    items,
+    isCounted: before !== after,
+  };
+}
+
+/** What it leads to where another thread makes it, and here. */
+async function both(answer: string, way: Way) {
+  const jobs = vi.spyOn(pool, "run");
+  const expected = await outcome(here, answer, way);
+  expect(jobs).not.toHaveBeenCalled();
+  const seen = await outcome(elsewhere, answer, way);
+  expect(jobs).toHaveBeenCalled();
+  jobs.mockRestore();
+  return [seen, expected] as const;
+}
+
+const folder = join(import.meta.dirname, "../../../test/golden/dialects/answers");
+const goldens = readdirSync(folder)
+  .filter((file) => /^[^.]+\.json$/.test(file))
+  .map((file) => ({ name: file, ...JSON.parse(readFileSync(join(folder, file), "utf8")) }))
+  .filter(({ whole }) => whole !== undefined) as {
+  name: string;
+  from: Dialect;
+  request?: JsonObject;
+  whole: JsonObject;
+}[];
+/** What of a golden's request a whole request of the client's dialect may have. */
+const shaping: Record<Dialect, readonly string[]> = {
+  messages: [],
+  chat: ["logprobs", "top_logprobs", "stop", "user"],
+  responses: ["include", "top_logprobs", "metadata", "text", "user"],
+};
+const wishes = (client: Dialect, { request = {} }: { readonly request?: JsonObject }): object =>
+  Object.fromEntries(Object.entries(request).filter(([name]) => shaping[client].includes(name)));
+
+describe.each(goldens)("$name", (golden) => {
+  test.each(dialects)("for a %s client", async (client) => {
+    const way = { from: client, to: golden.from, request: wishes(client, golden) };
+    const [seen, expected] = await both(padded(golden.whole), way);
+    expect(seen).toEqual(expected);
+  });
+
+  test("for the tool loop", async () => {
+    const way = { from: "messages", to: golden.from, tools: true } as const;
+    const [seen, expected] = await both(padded(golden.whole), way);
+    expect(seen).toEqual(expected);
+  });
+});
+
+const usages = {
+  messages: { input_tokens: 3, output_tokens: 4 },
+  chat: { prompt_tokens: 3, completion_tokens: 4 },
+  responses: { input_tokens: 3, output_tokens: 4 },
+};
+const refused = {
+  type: "invalid_request_error",
+  code: "bad_tool",
+  param: "tools[0].type",
+  message: "no such tool: upstream-model with sk-proj-abcdefgh at http://127.0.0.1:1/v1",
+};
+/** What is no answer, by what is wrong with it. */
+const faults = (upstream: Dialect): Record<string, string> => ({
+  "a page": `<!doctype html><p>${filler}`,
+  "JSON that ends early": padded({ content: [], choices: [], output: [], a: 1 }).slice(0, -1),
+  "no object": `[${JSON.stringify(filler)}]`,
+  "one that ends in the middle of a text": padded(answerOf(upstream, "a short text").toString()).slice(
+    0,
+    -200,
+  ),
+  "an error": padded({ error: refused }),
+  "an error in a word": padded({ error: "overloaded" }),
+  "an error that is a number": padded({ error: 5, usage: usages[upstream] }),
+  "an error of our account": padded({ error: { type: "authentication_error", message: "no" } }),
+  "a context that is too long": padded({
+    error: { ...refused, code: "context_length_exceeded", message: "maximum context length is 1 tokens" },
+  }),
+  "an error beside usage": padded({ error: refused, usage: usages[upstream] }),
+  "an error beside an answer": padded({
+    error: refused,
+    content: [{ type: "text", text: "Half an ans" }],
+    choices: [{ message: { content: "Half an ans" } }],
+    output: [{ type: "message", content: [{ type: "output_text", text: "Half an ans" }] }],
+    usage: usages[upstream],
+  }),
+  "a response that failed": padded({
+    object: "response",
+    status: "failed",
+    error: refused,
+    output: [{ type: "message", content: [{ type: "output_text", text: "Half an ans" }] }],
+  }),
+  "a response without a word that failed": padded({
+    object: "response",
+    status: "failed",
+    error: refused,
+    output: [],
+  }),
+  "a response that goes on": padded({
+    object: "response",
+    status: "in_progress",
+    output: [],
+    usage: usages[upstream],
+  }),
+  "without its parts": padded({ usage: usages[upstream], service_tier: "flex" }),
+  "with parts that are none": padded({ content: [5], choices: [5], output: [5] }),
+  "nested too deep": padded(`{"content":[${"[".repeat(200)}${"]".repeat(200)}],"choices":[],"output":[]}`),
+});
+
+describe.each(dialects)("what is no answer of a %s upstream", (upstream) => {
+  test.each(Object.entries(faults(upstream)))("%s", async (_what, answer) => {
+    const ways: Way[] = dialects.map((from) => ({ from, to: upstream }));
+    for (const way of [...ways, { from: "messages", to: upstream, tools: true } as const]) {
+      const [seen, expected] = await both(answer, way);
+      expect(seen).toEqual(expected);
+    }
+  });
+});
+
+test("reasoning is sealed and items are kept there as well", async () => {
+  const reasoning = { type: "reasoning", id: "rs_1", summary: [], encrypted_content: "blob" };
+  const item = { type: "message", id: "msg_1", content: [{ type: "output_text", text: "ok" }] };
+  const answer = padded({ model: "upstream-model", output: [reasoning, item], usage: usages.responses });
+  const [seen, expected] = await both(answer, { from: "responses", to: "responses" });
+  expect(seen).toEqual(expected);
+  const { answer: relayed, items } = seen;
+  expect(relayed.text).toContain('"model":"public-model"');
+  expect(relayed.text).toMatch(/gapura_r1_<\{.*blob.*\}>/);
+  expect(items).toMatchObject([
+    ["rs_1", expect.stringMatching(/gapura_r1_<.*blob/)],
+    ["msg_1", expect.any(String)],
+  ]);
+});
+
+const large = padded(answerOf("chat", "a short text").toString());
+const ways: Way[] = [
+  { from: "chat", to: "chat" },
+  { from: "messages", to: "chat" },
+];
+
+describe.each(ways)("$from to $to", (way) => {
+  test("whose client leaves while it waits is read for what it cost, and written for nobody", async () => {
+    fake.next({ raw: { body: large } });
+    const { call } = callFor(way);
+    const run = pool.run.bind(pool);
+    const jobs = vi.spyOn(pool, "run").mockImplementationOnce((...given) => {
+      call.sink.leave();
+      return run(...given);
+    });
+    await elsewhere(call);
+    jobs.mockRestore();
+    expect(call.meter.settled).toMatchObject([
+      { status: "cancelled", estimated: false, tokens: { input: 3, output: 4 } },
+    ]);
+    expect(call.sink.status).toBe(0);
+  });
+
+  test("that takes its thread down cannot be read, and costs what was received", async () => {
+    fake.next({ raw: { body: large } });
+    const { call } = callFor(way);
+    const jobs = vi.spyOn(pool, "run").mockRejectedValueOnce(new WorkNotDone("broken"));
+    await expect(elsewhere(call)).rejects.toMatchObject({ code: "upstream_error" });
+    jobs.mockRestore();
+    expect(call.meter.settled).toMatchObject([
+      { status: "error", estimated: true, tokens: { output: Math.ceil(large.length / 4) } },
+    ]);
+    expect(call.summary.calls).toMatchObject([{ fault: "garbage", reason: "not_json" }]);
+  });
+});
+
+test("answers come to their turn however many wait: they were paid for", async () => {
+  const narrow = newLargePool(keys, { workers: 1, waiting: 1, waitingOfOne: 1, waitMs: 1 });
+  const serve = createServe(new Upstreams(dispatcher), sealerOf, noTools, narrow);
+  const calls = Array.from({ length: 8 }, () => callFor({ from: "chat", to: "chat" }).call);
+  for (const _ of calls) fake.next({ raw: { body: large } });
+  await Promise.all(calls.map((call) => serve(call)));
+  expect(calls.map(({ sink }) => sink.status)).toEqual(calls.map(() => 200));
+  await narrow.close();
+});
+
+test(
+  "one with more in it than any answer has is none, wherever it is read",
+  { timeout: 60_000 },
+  async () => {
+    const answer = `{"usage":{},"content":[],"choices":[{"message":{}}],"output":[],"more":[${"{},".repeat(2_000_000)}{}]}`;
+    for (const [from, to] of [
+      ["chat", "chat"],
+      ["responses", "chat"],
+    ] as const) {
+      const [seen, expected] = await both(answer, { from, to });
+      expect(seen).toEqual(expected);
+      const { error, meter } = seen;
+      expect(error).toMatchObject({ code: "upstream_error" });
+      expect(meter.settled).toMatchObject([{ tokens: { output: Math.ceil(answer.length / 4) } }]);
+    }
+  },
+);
+
+test("what came of one that broke off is read there for what it cost", async () => {
+  const jobs = vi.spyOn(pool, "run");
+  const costs = [];
+  for (const serve of [here, elsewhere]) {
+    fake.next({ raw: { body: large }, faults: { cutAtByte: large.length - 10 } });
+    const { call } = callFor({ from: "chat", to: "chat" });
+    await expect(serve(call)).rejects.toMatchObject({ code: "upstream_error" });
+    costs.push(call.meter.settled);
+  }
+  expect(jobs).toHaveBeenCalledTimes(1);
+  jobs.mockRestore();
+  expect(costs[1]).toEqual(costs[0]);
+  expect(costs[0]).toMatchObject([{ status: "error", estimated: true }]);
+});

@@ -1,0 +1,40 @@
+/** A whole answer as the stream that says the same, which is how the tool loop reads it. Pure, so that a large one is read in another thread. */
+import type { CodecContext } from "../../dialects/codecs.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
+import { messageEnd, messageStart, wholeBlock } from "../../dialects/messages/events.ts";
+import type { MessagesEvent, MessagesResponse, MessagesUsage } from "../../dialects/messages/types.ts";
+import { corruptAnswer } from "../../dialects/upstream-error.ts";
+import { readMessage } from "../answer/whole-answer.ts";
+
+/** Plain data. */
+export interface WholeEvents {
+  readonly events: readonly MessagesEvent[];
+  readonly usage: MessagesUsage;
+}
+
+/** Objects and arrays that the loop takes of one answer: ten thousand content blocks, as many as a message may have, are fewer. */
+const MOST_CONTAINERS = 100_000;
+
+/** @param dialect the upstream's. @throws ApiError when it is none. */
+export function wholeEvents(dialect: Dialect, body: Buffer, context: CodecContext): WholeEvents {
+  const message = readMessage(dialect, body, context);
+  const events = eventsOf(message);
+  if (countContainers(events, 0) > MOST_CONTAINERS) throw corruptAnswer("more in it than in any message");
+  return { events, usage: message.usage };
+}
+
+function eventsOf(message: MessagesResponse): MessagesEvent[] {
+  const { id, model, content, stop_reason, stop_sequence, stop_details, usage } = message;
+  const details = stop_details === undefined ? {} : { stop_details };
+  return [
+    messageStart(id, model, usage),
+    ...content.flatMap(wholeBlock),
+    ...messageEnd({ stop_reason, stop_sequence, ...details }, usage),
+  ];
+}
+
+/** Adds those of a value to `count`, as far as it matters. */
+function countContainers(value: unknown, count: number): number {
+  if (typeof value !== "object" || value === null || count > MOST_CONTAINERS) return count;
+  return Object.values(value).reduce<number>((sum, inner) => countContainers(inner, sum), count + 1);
+}
