@@ -4,17 +4,13 @@ import type { IncomingMessage } from "node:http";
 import { ApiError } from "../lib/api-error.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import { readJsonObject, type JsonObjectRead } from "../lib/json-read.ts";
-import { Slices } from "../lib/slices.ts";
-import { GatheredPieces } from "../lib/small-pieces.ts";
+import { GatheredPieces, joinedInSlices } from "../lib/small-pieces.ts";
 import { bodyTimeout, clientGone, bodyTooLarge } from "./body-errors.ts";
 import { encodingOf, streamBody } from "./body-stream.ts";
 import { inviteBody } from "./continue.ts";
 import { limits } from "./limits.ts";
 import { dropRest } from "./linger.ts";
 import { largeBodyReads, slowReads } from "./read-turns.ts";
-
-/** A piece of 64 KiB takes some 20 µs. */
-const JOIN_SLICE_MS = 1;
 
 /** A request as far as its body is concerned. */
 export type BodyRequest = Pick<FastifyRequest, "raw" | "bodyLease">;
@@ -178,16 +174,4 @@ class Pieces {
     this.#parts.take();
     this.#whole = null;
   }
-}
-
-/** As `Buffer.concat`, which takes 10 ms for 32 MiB: memory is had page by page. */
-async function joinedInSlices(parts: readonly Buffer[], length: number): Promise<Buffer> {
-  const whole = Buffer.allocUnsafeSlow(length);
-  const slices = new Slices(JOIN_SLICE_MS);
-  let at = 0;
-  for (const part of parts) {
-    if (slices.usedUp) await slices.pause();
-    at += part.copy(whole, at);
-  }
-  return whole;
 }

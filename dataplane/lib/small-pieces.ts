@@ -1,4 +1,5 @@
 /** A body's pieces may be as small as a byte each, and a Buffer of one byte takes some 500 bytes of memory. */
+import { Slices } from "./slices.ts";
 
 /** A larger piece is worth a Buffer of its own. */
 export const SMALL_PIECE_BYTES = 1024;
@@ -58,4 +59,19 @@ export class GatheredPieces {
   #push(part: Buffer | null): void {
     if (part !== null) this.#parts.push(part);
   }
+}
+
+/** A piece of 64 KiB takes some 20 µs. */
+const JOIN_SLICE_MS = 1;
+
+/** As `Buffer.concat`, which takes 10 ms for 32 MiB: memory is had page by page. */
+export async function joinedInSlices(parts: readonly Buffer[], length: number): Promise<Buffer> {
+  const whole = Buffer.allocUnsafeSlow(length);
+  const slices = new Slices(JOIN_SLICE_MS);
+  let at = 0;
+  for (const part of parts) {
+    if (slices.usedUp) await slices.pause();
+    at += part.copy(whole, at);
+  }
+  return whole;
 }

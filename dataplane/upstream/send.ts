@@ -7,7 +7,7 @@ import { errors, type Dispatcher } from "undici";
 import type { Readable, Transform } from "node:stream";
 import { withoutMark } from "../lib/byte-order-mark.ts";
 import { answerDecoder } from "../lib/content-coding.ts";
-import { GatheredPieces } from "../lib/small-pieces.ts";
+import { GatheredPieces, joinedInSlices } from "../lib/small-pieces.ts";
 import { isStaleConnectionError } from "./dispatcher.ts";
 import {
   LINGER_MS,
@@ -222,8 +222,11 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
       },
       // JSON may not begin with it, and its readers may leave it out (RFC 8259 §8.1).
       end: () => {
+        const { length } = pieces;
         const chunks = pieces.take();
-        resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks)));
+        if (length > MOST_BEGUN_BYTES)
+          joinedInSlices(chunks, length).then((joined) => resolve(withoutMark(joined)), reject);
+        else resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks)));
       },
       fail: (fault) => {
         const begun = this.#received > MOST_BEGUN_BYTES ? undefined : Buffer.concat(pieces.take());
