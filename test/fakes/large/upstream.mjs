@@ -1,6 +1,8 @@
-// An upstream in a thread of its own, which reads nothing of what it gets but how much it is.
+// An upstream in a thread of its own, which reads nothing of what it gets but how much it is. Below /large/SHAPE/DIALECT it answers
+// largely (answers.ts).
 import { createServer } from "node:http";
 import { parentPort } from "node:worker_threads";
+import { answerOf } from "./answers.ts";
 
 const usage = { input_tokens: 1, output_tokens: 1, total_tokens: 2 };
 const answers = {
@@ -40,11 +42,24 @@ const answers = {
     usage,
   },
 };
+/** The large answer that was asked for last, as it takes long to make. */
+let made = { shape: "", dialect: "", answer: Buffer.alloc(0) };
+function largeAnswer(shape, dialect) {
+  if (made.shape !== shape || made.dialect !== dialect)
+    made = { shape, dialect, answer: answerOf(dialect, shape) };
+  return made.answer;
+}
+
 const server = createServer((request, response) => {
   request.on("data", () => undefined);
   request.on("end", () => {
     response.setHeader("content-type", "application/json");
-    response.end(JSON.stringify(answers[request.url.split("/").at(-1)]));
+    const [, large, shape, dialect] = decodeURIComponent(request.url).split("/");
+    response.end(
+      large === "large"
+        ? largeAnswer(shape, dialect)
+        : JSON.stringify(answers[request.url.split("/").at(-1)]),
+    );
   });
 });
 server.listen(0, "127.0.0.1", () => parentPort.postMessage(server.address().port));
