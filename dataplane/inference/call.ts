@@ -53,6 +53,10 @@ export interface OutputItems {
 /** What is counted of a body beside its own bytes. @throws ApiError 429 or 503 without room; that of a batch's item may wait for it. */
 export interface BodyLease {
   take(bytes: number): Promise<void> | void;
+  /** Counts so many more that are there already, whatever room there is. */
+  count(bytes: number): void;
+  /** Gives so many back. */
+  giveBack(bytes: number): void;
 }
 
 export interface InferenceCall {

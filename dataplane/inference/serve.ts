@@ -338,6 +338,7 @@ class Serving {
       bill,
       sink: job.sink,
       place: job.place,
+      lease: job.lease,
       headers: job.headers,
       log: job.log,
       failed: job.failed,

@@ -1,6 +1,6 @@
 /**
- * Counts the bytes that this process holds for request bodies, opened pages and answers waiting to be stored, in total and
- * by organization (rule 7.2). While more than half of the budget is in use, an organization that has a quarter of it gets no
+ * Counts the bytes that this process holds for request bodies, opened pages, large answers that are worked on and answers
+ * waiting to be stored, in total and by organization (rule 7.2). While more than half of the budget is in use, an organization that has a quarter of it gets no
  * more, so that one organization cannot crowd out the others. Without room, live requests are refused at once and pages are
  * not opened; batch items wait.
  */
@@ -34,6 +34,8 @@ export interface ByteLease {
   hold(bytes: number): void;
   /** Checks that there is room for announced bytes (content-length) without taking them. @throws ApiError as `take` */
   expect(bytes: number): void;
+  /** Returns some of the bytes to the budget. */
+  giveBack(bytes: number): void;
   /** Returns all bytes to the budget. */
   release(): void;
 }
@@ -182,7 +184,7 @@ class Lease implements ByteLease {
 
   hold(bytes: number): void {
     if (bytes > this.#bytes) this.take(bytes - this.#bytes);
-    else this.#giveBack(this.#bytes - bytes);
+    else this.giveBack(this.#bytes - bytes);
   }
 
   expect(bytes: number): void {
@@ -190,7 +192,7 @@ class Lease implements ByteLease {
   }
 
   release(): void {
-    this.#giveBack(this.#bytes);
+    this.giveBack(this.#bytes);
   }
 
   /** Looked up each time, because the budget drops the shares of organizations that hold nothing. */
@@ -216,7 +218,9 @@ class Lease implements ByteLease {
     this.#budget.change(share, bytes);
   }
 
-  #giveBack(bytes: number): void {
+  giveBack(given: number): void {
+    // What was released meanwhile is given back already.
+    const bytes = Math.min(given, this.#bytes);
     if (bytes === 0) return;
     this.#bytes -= bytes;
     if (this.#kind === "patient" && this.#bytes === 0) this.#budget.patient(-1);

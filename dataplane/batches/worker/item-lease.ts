@@ -37,6 +37,14 @@ export class ItemLease implements BodyLease {
       throw new ApiError("unavailable", "The batch runs nothing more.", { cause: NOT_BEGUN });
   }
 
+  count(bytes: number): void {
+    this.#lease?.count(bytes);
+  }
+
+  giveBack(bytes: number): void {
+    this.#lease?.giveBack(bytes);
+  }
+
   release(): void {
     this.#lease?.release();
   }

@@ -18,6 +18,8 @@ import type { ClaimedItem } from "./claim.ts";
 import { runItem, type RunServices } from "./run.ts";
 import { ToolRoom } from "./tool-room.ts";
 
+const uncounted = { take: () => {}, count: () => {}, giveBack: () => {} };
+
 const item: ClaimedItem = {
   batchId: "msgbatch_1",
   number: 0,
@@ -73,7 +75,7 @@ function run(upstream: Dialect, dialect: "messages" | "chat", request: object, e
   };
   const form = dialect === "messages" ? "messages" : "openai";
   const its = { ...item, model: "public-model", dialect, form, body, expiresAt } as const;
-  return runItem(services, its, body, { take: () => {} });
+  return runItem(services, its, body, uncounted);
 }
 
 /** The line of one that ended. */
@@ -167,11 +169,11 @@ const unserved: RunServices = {
 };
 
 test("rule 4.5: an item whose organization has just left the snapshot, or is not back in it yet, waits", async () => {
-  const end = await runItem(unserved, item, Buffer.from("{}"), { take: () => {} });
+  const end = await runItem(unserved, item, Buffer.from("{}"), uncounted);
   expect(end).toEqual({ kind: "again", waitMs: 1_000, because: "stores" });
 });
 
 test("headers that cannot be read are a fault of the run, which throws nothing", async () => {
-  const end = await runItem(unserved, { ...item, headers: "{" }, Buffer.from("{}"), { take: () => {} });
+  const end = await runItem(unserved, { ...item, headers: "{" }, Buffer.from("{}"), uncounted);
   expect(end).toMatchObject({ kind: "fault" });
 });

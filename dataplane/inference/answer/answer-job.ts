@@ -10,7 +10,7 @@ import type { ToldPlaces } from "../../dialects/told-places.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import { countImplausible } from "../../telemetry/counts.ts";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
-import { sendWhole, type AnswerSink, type InferenceCall } from "../call.ts";
+import { sendWhole, type AnswerSink, type BodyLease, type InferenceCall } from "../call.ts";
 import type { Reading } from "../request/conversion.ts";
 import type { BodyPlace } from "../request/request-body.ts";
 import type { PassedOn } from "./passed-on.ts";
@@ -26,6 +26,8 @@ export interface AnswerJob {
   readonly sink: AnswerSink;
   /** Where a large answer is worked on. */
   readonly place: BodyPlace;
+  /** Counts its bytes meanwhile. */
+  readonly lease: BodyLease;
   /** Headers of the answer beside content type and length. */
   readonly headers: Readonly<Record<string, string>>;
   readonly log: Logger;
@@ -35,7 +37,7 @@ export interface AnswerJob {
 
 /** @param dropped the value of `x-gapura-dropped`; null: nothing was. */
 export const answerJob = (
-  { dialect, id, sink, log, summary }: InferenceCall,
+  { dialect, id, sink, bodyLease, log, summary }: InferenceCall,
   place: BodyPlace,
   model: string,
   bill: Bill,
@@ -47,6 +49,7 @@ export const answerJob = (
   bill,
   sink,
   place,
+  lease: bodyLease,
   headers: dropped === null ? bill.headers : { ...bill.headers, "x-gapura-dropped": dropped },
   log,
   failed: (error) => {

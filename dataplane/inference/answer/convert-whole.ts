@@ -8,13 +8,13 @@ import { readWhole } from "./read-whole.ts";
 
 /** Converts a whole answer. @throws as `readWhole` does. */
 export async function convertWhole(job: ConvertJob, answer: UpstreamAnswer): Promise<void> {
-  const { dialect: client, place, conversion } = job;
+  const { dialect: client, place, lease, conversion } = job;
   const { carry } = conversion;
   const { dialect } = answer.upstream;
   const context = conversion.reading(answer.upstream);
   const passed = await readWhole(
     answer,
-    { dialect: client, place, usage: context },
+    { dialect: client, place, lease, usage: context },
     {
       hereBytes: CONVERT_HERE_BYTES,
       here: (body) => convertedWhole(dialect, body, carry, context),

@@ -12,6 +12,7 @@ import type { UpstreamAnswer } from "../../upstream/request.ts";
 import { CallError, type CallFault } from "../../upstream/send.ts";
 import { LargeAnswer } from "../large/large-answer.ts";
 import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
+import type { BodyLease } from "../call.ts";
 import type { BodyPlace } from "../request/request-body.ts";
 import { brokenWhole, isOwed, unbegunAnswer } from "./broken-answer.ts";
 import { outcomeOf, usageOfBegun, usageOfBytes, type Outcome } from "./whole-answer.ts";
@@ -31,6 +32,8 @@ export interface WholeReader {
   /** The client's. */
   readonly dialect: Dialect;
   readonly place: BodyPlace;
+  /** Counts the bytes of a large answer while it is worked on. */
+  readonly lease: BodyLease;
   /** What is charged where the upstream reports nothing, and the bounds of what it is believed. */
   readonly usage: UsageContext;
 }
@@ -57,7 +60,7 @@ export async function readWhole<Read>(
   const outcome =
     pool === null || received <= work.hereBytes
       ? outcomeOf(upstream.dialect, body, reader.usage, () => work.here(body))
-      : ((await work.elsewhere(new LargeAnswer(pool, reader.place, body))) ?? tooMuch(reader, received));
+      : await outcomeElsewhere(new LargeAnswer(pool, reader.place, body), reader, work, received);
   switch (outcome.kind) {
     case "answer":
       return outcome.read;
@@ -76,11 +79,20 @@ export async function readWhole<Read>(
   }
 }
 
-/** Of what takes a thread down nothing can be read. */
-const tooMuch = ({ usage }: WholeReader, received: number): Outcome<never> => ({
-  kind: "none",
-  usage: usageOfBytes(usage, received),
-});
+async function outcomeElsewhere<Read>(
+  large: LargeAnswer,
+  { lease, usage }: WholeReader,
+  work: WholeWork<Read>,
+  received: number,
+): Promise<Outcome<Read>> {
+  lease.count(received);
+  try {
+    // Of what takes a thread down nothing can be read.
+    return (await work.elsewhere(large)) ?? { kind: "none", usage: usageOfBytes(usage, received) };
+  } finally {
+    lease.giveBack(received);
+  }
+}
 
 /** One that broke off, or is no JSON at all: it costs what was sent and received, an empty one nothing. */
 async function broken(

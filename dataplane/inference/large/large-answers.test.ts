@@ -19,6 +19,7 @@ import type { JsonObject } from "../../dialects/messages/types.ts";
 import { dialects, type Dialect } from "../../dialects/dialect.ts";
 import { refusalOf } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
+import { ByteBudget } from "../../lib/byte-budget.ts";
 import { sealing } from "../../lib/seal.ts";
 import { WorkNotDone, type WorkerPool } from "../../lib/worker-pool.ts";
 import { metrics } from "../../telemetry/metrics.ts";
@@ -263,6 +264,21 @@ describe.each(ways)("$from to $to", (way) => {
     ]);
     expect(call.summary.calls).toMatchObject([{ fault: "garbage", reason: "not_json" }]);
   });
+});
+
+test("its bytes are counted while it is worked on", async () => {
+  fake.next({ raw: { body: large } });
+  const { call } = callFor({ from: "chat", to: "chat" });
+  const lease = new ByteBudget(1024 ** 3).lease("org_a");
+  const counted: number[] = [];
+  const run = pool.run.bind(pool);
+  const jobs = vi.spyOn(pool, "run").mockImplementationOnce((...given) => {
+    counted.push(lease.bytes);
+    return run(...given);
+  });
+  await elsewhere({ ...call, bodyLease: lease });
+  jobs.mockRestore();
+  expect([...counted, lease.bytes]).toEqual([large.length, 0]);
 });
 
 test("answers come to their turn however many wait: they were paid for", async () => {

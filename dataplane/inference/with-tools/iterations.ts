@@ -127,7 +127,8 @@ export class Iterations {
         const answer = await attempts.send({ body, headers: headers(upstream) });
         const reading = withAdded(work.reading(upstream, asked.maxTokens), asked);
         const asking = { stream: look.stream, later: asked.added.length > 0, places };
-        const read = answerEvents(answer, call.dialect, place, reading, asking);
+        const reader = { dialect: call.dialect, place, lease: call.bodyLease };
+        const read = answerEvents(answer, reader, reading, asking);
         const first = await read.events.next();
         answer.accepted();
         servedWithout(this.#services.tiers, upstream);

@@ -19,7 +19,6 @@ import { readWhole, type WholeReader } from "../answer/read-whole.ts";
 import { usageOfNoStream } from "../answer/whole-answer.ts";
 import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
 import { remoteContext } from "../large/remote-reading.ts";
-import type { BodyPlace } from "../request/request-body.ts";
 import { wholeEvents } from "./whole-events.ts";
 
 /** Batches of events that wait for their reader before the upstream is told to pause. */
@@ -39,20 +38,18 @@ interface Asking {
 }
 
 /**
- * @param client the client's dialect.
- * @param place where a large answer is read.
+ * @param reader for whom it is read.
  * @param context what this upstream's answer is read with.
  */
 export function answerEvents(
   answer: UpstreamAnswer,
-  client: Dialect,
-  place: BodyPlace,
+  reader: Omit<WholeReader, "usage">,
   context: CodecContext,
   asking: Asking,
 ): AnswerEvents {
   return asking.stream
-    ? streamedEvents(answer, client, context, asking)
-    : readEvents(answer, { dialect: client, place, usage: context }, context);
+    ? streamedEvents(answer, reader.dialect, context, asking)
+    : readEvents(answer, { ...reader, usage: context }, context);
 }
 
 /** Those of a whole answer. @throws AttemptFailure when it is an error, BrokenAnswer when it costs nevertheless. */
