@@ -334,6 +334,7 @@ class Serving {
     const relayJob: RelayJob = {
       dialect,
       requestId: job.requestId,
+      organizationId: job.organizationId,
       model: job.model,
       bill,
       sink: job.sink,

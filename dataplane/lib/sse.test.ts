@@ -75,6 +75,29 @@ describe("framing", () => {
     );
   });
 
+  test("a few frames at a time are those of all at once", () => {
+    fc.assert(
+      fc.property(stream, places, fc.integer({ min: 1, max: 5 }), (text, at, most) => {
+        const chunks = cut(Buffer.from(text), at);
+        const seen: string[] = [];
+        const scanner = new SseScanner((frame) => {
+          seen.push(frame.bytes.toString("utf8", frame.start, frame.end));
+        });
+        scanner.add(chunks.slice(0, 2));
+        scanner.readChunk(most);
+        scanner.add(chunks.slice(2));
+        while (scanner.hasUnread) {
+          const before = seen.length;
+          const read = scanner.readChunk(most);
+          expect([read, read <= most]).toEqual([seen.length - before, true]);
+        }
+        scanner.end();
+        expect(seen).toEqual(frames(chunks).map(({ raw }) => raw));
+      }),
+      { numRuns: runs(500) },
+    );
+  });
+
   test("agrees with eventsource-parser", () => {
     fc.assert(
       fc.property(stream, (text) => {

@@ -41,7 +41,7 @@ export interface SseFrame {
   closed: boolean;
 }
 
-/** Finds frames. `visit` is called for each, in order, during `push` and `end`. */
+/** Finds frames. `visit` is called for each, in order, while chunks are read and at the `end`. */
 export class SseScanner {
   readonly #visit: (frame: SseFrame) => void;
   readonly #frame: SseFrame = {
@@ -64,13 +64,46 @@ export class SseScanner {
   /** The byte before was a CR that ended a line: an LF now belongs to it. */
   #afterCr = false;
   #atStart = true;
+  /** Chunks that came; those before `#at` are read, and of the one there `#rest` is left where it is not null. */
+  #chunks: readonly Buffer[] = [];
+  #at = 0;
+  #rest: Buffer | null = null;
+  /** Frames that may still be visited before the reading of a chunk is broken off. */
+  #left = 0;
 
   constructor(visit: (frame: SseFrame) => void) {
     this.#visit = visit;
   }
 
-  /** @throws SseOverflow */
+  /** Takes chunks that are to be read behind those before. */
+  add(chunks: readonly Buffer[]): void {
+    this.#chunks = this.hasUnread ? [...this.#chunks.slice(this.#at), ...chunks] : chunks;
+    this.#at = 0;
+  }
+
+  /** Whether any of what was added is still to be read. */
+  get hasUnread(): boolean {
+    return this.#at < this.#chunks.length;
+  }
+
+  /** Reads one chunk of those that were added, as far as its first `most` frames. @returns how many these were. @throws SseOverflow */
+  readChunk(most: number): number {
+    const chunk = this.#rest ?? this.#chunks[this.#at];
+    if (chunk === undefined) return 0;
+    this.#rest = null;
+    this.#left = most;
+    this.#read(chunk);
+    if (this.#rest === null) this.#at += 1;
+    return most - this.#left;
+  }
+
+  /** Reads a chunk to its end. @throws SseOverflow */
   push(chunk: Buffer): void {
+    this.add([chunk]);
+    while (this.hasUnread) this.readChunk(Number.MAX_SAFE_INTEGER);
+  }
+
+  #read(chunk: Buffer): void {
     if (chunk.length === 0) return;
     const bytes = this.#carried === 0 ? chunk : this.#append(chunk);
     const rest = this.#scan(bytes);
@@ -125,7 +158,7 @@ export class SseScanner {
     this.#searched -= by;
   }
 
-  /** @returns where the unfinished frame begins. */
+  /** @returns where the unfinished frame begins; the end of the bytes where the reading was broken off between two frames. */
   #scan(bytes: Buffer): number {
     const frame = this.#frame;
     if (frame.bytes !== bytes) frame.bytes = bytes;
@@ -149,8 +182,14 @@ export class SseScanner {
         return frame.start;
       }
       const next = this.#afterLineEnd(bytes, lineEnd);
-      if (lineEnd === this.#lineStart) this.#emit(next, true);
-      else this.#line(this.#lineStart, lineEnd);
+      if (lineEnd === this.#lineStart) {
+        this.#emit(next, true);
+        this.#left -= 1;
+        if (this.#left === 0 && next < bytes.length) {
+          this.#rest = bytes.subarray(next);
+          return bytes.length;
+        }
+      } else this.#line(this.#lineStart, lineEnd);
       this.#lineStart = next;
       this.#searched = next;
     }
@@ -276,19 +315,33 @@ export class SseReader {
       this.#events.push({ event: frameName(frame), data: frameData(frame).toString("utf8") });
   });
 
-  /** @throws SseOverflow */
+  /** As those of `SseScanner`. */
+  add(chunks: readonly Buffer[]): void {
+    this.#scanner.add(chunks);
+  }
+
+  get hasUnread(): boolean {
+    return this.#scanner.hasUnread;
+  }
+
+  readChunk(most: number): number {
+    return this.#scanner.readChunk(most);
+  }
+
+  /** Reads a chunk to its end. @throws SseOverflow */
   push(chunk: Buffer): readonly ReadEvent[] {
     this.#scanner.push(chunk);
-    return this.#take();
+    return this.take();
   }
 
   /** What was left when the stream ended without its last blank line. */
   end(): readonly ReadEvent[] {
     this.#scanner.end();
-    return this.#take();
+    return this.take();
   }
 
-  #take(): readonly ReadEvent[] {
+  /** The events that were read since the last time. */
+  take(): readonly ReadEvent[] {
     if (this.#events.length === 0) return this.#events;
     const events = this.#events;
     this.#events = [];

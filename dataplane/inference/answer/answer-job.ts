@@ -20,6 +20,7 @@ export interface AnswerJob {
   /** The client's. */
   readonly dialect: Dialect;
   readonly requestId: string;
+  readonly organizationId: string;
   /** Public model id. */
   readonly model: string;
   readonly bill: Bill;
@@ -37,7 +38,7 @@ export interface AnswerJob {
 
 /** @param dropped the value of `x-gapura-dropped`; null: nothing was. */
 export const answerJob = (
-  { dialect, id, sink, bodyLease, log, summary }: InferenceCall,
+  { dialect, id, sink, bodyLease, log, summary, principal }: InferenceCall,
   place: BodyPlace,
   model: string,
   bill: Bill,
@@ -45,6 +46,7 @@ export const answerJob = (
 ): AnswerJob => ({
   dialect,
   requestId: id,
+  organizationId: principal.organizationId,
   model,
   bill,
   sink,

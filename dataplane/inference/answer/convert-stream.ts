@@ -7,6 +7,7 @@ import type { ConvertJob } from "./answer-job.ts";
 import { ClientStream } from "./client-stream.ts";
 import { EventTranslator } from "./event-translator.ts";
 import { ResponseStream } from "./response-stream.ts";
+import { streamTurns } from "./stream-turns.ts";
 
 /**
  * Converts a stream. Resolves when it is over, however it ended.
@@ -22,6 +23,7 @@ export function convertStream(job: ConvertJob, answer: UpstreamAnswer): Promise<
   return new ResponseStream(
     answer,
     client,
+    streamTurns.owner(job.organizationId),
     (stream) =>
       new EventTranslator(stream, upstream.dialect, job.conversion.reading(upstream), (events) => {
         const { bytes, terminal } = writeEvents(writer, events);

@@ -8,7 +8,7 @@ import { StopCutter } from "../../dialects/cut-at-stops.ts";
 import { corruptAnswer, cutAnswer } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { SseReader } from "../../lib/sse.ts";
-import type { ResponseStream, StreamTranslator } from "./response-stream.ts";
+import { EVENTS_AT_ONCE, type ResponseStream, type StreamTranslator } from "./response-stream.ts";
 
 /** Reads an upstream's stream as Messages events, for conversion and for the tool loop. */
 export class EventTranslator<Out> implements StreamTranslator<Out> {
@@ -43,13 +43,24 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     return this.#reader.isFree === true;
   }
 
-  push(chunks: readonly Buffer[]): void {
-    let at = 0;
+  add(chunks: readonly Buffer[]): void {
+    this.#sse.add(chunks);
+  }
+
+  get hasUnread(): boolean {
+    return this.#sse.hasUnread;
+  }
+
+  read(): void {
+    let left = EVENTS_AT_ONCE;
     // Somebody waits for the first event: it is passed on before the chunks behind its own are read.
-    for (; this.#stream.isOpening && at < chunks.length; at += 1)
-      this.#read(this.#sse.push(chunks[at] as Buffer));
+    while (this.#stream.isOpening && left > 0 && this.#sse.hasUnread) {
+      left -= this.#sse.readChunk(left);
+      this.#read(this.#sse.take());
+    }
     if (this.#stream.isOver) return;
-    this.#read(chunks.slice(at).flatMap((chunk) => this.#sse.push(chunk)));
+    while (left > 0 && this.#sse.hasUnread) left -= this.#sse.readChunk(left);
+    this.#read(this.#sse.take());
   }
 
   end(): ApiError | null {

@@ -17,9 +17,10 @@ import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { AnswerBytes } from "./answer-bytes.ts";
 import type { RelayJob } from "./answer-job.ts";
 import { ClientStream } from "./client-stream.ts";
-import { ResponseStream, type StreamTranslator } from "./response-stream.ts";
+import { EVENTS_AT_ONCE, ResponseStream, type StreamTranslator } from "./response-stream.ts";
 import { editedFrame } from "./seal-answer.ts";
 import { streamTap } from "./stream-taps.ts";
+import { streamTurns } from "./stream-turns.ts";
 import { PASS, type FrameAction, type StreamTap } from "./usage-tap.ts";
 
 /** What may gather behind the terminal event, or before the first one. */
@@ -35,6 +36,7 @@ export function relayStream(job: RelayJob, answer: UpstreamAnswer): Promise<void
   return new ResponseStream<AnswerBytes>(
     answer,
     client,
+    streamTurns.owner(job.organizationId),
     (stream) => new RelayTranslator(job, stream, tap),
   ).run();
 }
@@ -83,8 +85,17 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     return this.#tap.isFree;
   }
 
-  push(chunks: readonly Buffer[]): void {
-    for (const chunk of chunks) this.#scanner.push(chunk);
+  add(chunks: readonly Buffer[]): void {
+    this.#scanner.add(chunks);
+  }
+
+  get hasUnread(): boolean {
+    return this.#scanner.hasUnread;
+  }
+
+  read(): void {
+    for (let left = EVENTS_AT_ONCE; left > 0 && this.#scanner.hasUnread;)
+      left -= this.#scanner.readChunk(left);
     if (!this.#stream.isOver) this.#flush();
   }
 

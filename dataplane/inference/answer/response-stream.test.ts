@@ -1,9 +1,11 @@
 /** What reads an answer and fails is a bug of ours: it costs that answer, says nothing of its upstream, and hangs nobody. */
 import { setImmediate as nextTurn } from "node:timers/promises";
-import { expect, test, vi } from "vitest";
+import { expect, onTestFinished, test, vi } from "vitest";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { CallFault, UpstreamCall } from "../../upstream/send.ts";
+import { WorkTurns } from "../../lib/work-turns.ts";
 import { ResponseStream, type StreamConsumer, type StreamTranslator } from "./response-stream.ts";
+import { streamTurns } from "./stream-turns.ts";
 
 const usage = { input_tokens: 3, output_tokens: 4 };
 const bug = new TypeError("undefined is not a function");
@@ -13,13 +15,20 @@ function stream(
   fails: (what: "push" | "end" | "endEarly" | "usage", chunks: number) => boolean,
   work: () => void = () => {},
   to: Partial<StreamConsumer<string>> = {},
+  owner = streamTurns.owner("org_a"),
 ) {
   let chunks = 0;
+  let unread = 0;
   const check = (what: Parameters<typeof fails>[0]) => {
     if (fails(what, chunks)) throw bug;
   };
   const translator = (of: ResponseStream<string>): StreamTranslator<string> => ({
-    push: () => {
+    add: (more) => void (unread += more.length),
+    get hasUnread() {
+      return unread > 0;
+    },
+    read: () => {
+      unread -= 1;
       chunks += 1;
       work();
       check("push");
@@ -60,6 +69,7 @@ function stream(
       misread: async (cause, owed) => void told.push(cause, owed),
       ...to,
     },
+    owner,
     translator,
   );
   return { reading, told, abort, broke, flow, over: reading.run() };
@@ -146,4 +156,107 @@ test("and the reader has caught up, where it falls behind before that turn", asy
   caughtUp.resolve();
   await nextTurn();
   expect(flow.resume).toHaveBeenCalledOnce();
+});
+
+/** A stream of which each chunk takes 6 ms, on a loop that turns when it is told to. */
+function slow(to: Partial<StreamConsumer<string>> = {}) {
+  let now = 0;
+  let due: (() => void)[] = [];
+  const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+  onTestFinished(() => clock.mockRestore());
+  const turns = new WorkTurns({ clock: { now: () => now }, afterTurn: (call) => void due.push(call) });
+  const turn = () => {
+    const calls = due;
+    due = [];
+    for (const call of calls) call();
+  };
+  const owner = turns.owner("org_a");
+  return {
+    turn,
+    owner,
+    ...stream(
+      () => false,
+      () => void (now += 6),
+      to,
+      owner,
+    ),
+  };
+}
+const three = [Buffer.from("a"), Buffer.from("b"), Buffer.from("c")];
+
+test("of a packet so much is read that others have their turn, and the rest in turns of its own", async () => {
+  const { reading, told, flow, turn, over } = slow();
+  reading.data(three);
+  expect(told).toEqual(["begun"]);
+  expect(flow.pause).toHaveBeenCalledOnce();
+  turn();
+  expect(told).toEqual(["begun", "begun"]);
+  expect(flow.resume).not.toHaveBeenCalled();
+  turn();
+  await over;
+  expect(told).toEqual(["begun", "begun", "last"]);
+});
+
+test("what comes while it waits is kept, and read behind what came before", () => {
+  const { reading, told, flow, turn } = slow();
+  reading.data(a);
+  reading.data(a);
+  expect(told).toEqual(["begun"]);
+  for (let turns = 0; turns < 4; turns += 1) turn();
+  expect(told).toEqual(["begun", "begun"]);
+  expect(flow.resume).toHaveBeenCalledOnce();
+});
+
+test.each<[string, (reading: ResponseStream<string>) => void]>([
+  ["ends", (reading) => reading.end()],
+  ["breaks off", (reading) => reading.fail("cut")],
+  ["stands still", (reading) => reading.fail("idle")],
+])("what came before its upstream %s is read before that is told", async (_how, ends) => {
+  const { reading, told, turn, over } = slow();
+  reading.data(three);
+  ends(reading);
+  expect(told).toEqual(["begun"]);
+  for (let turns = 0; turns < 6; turns += 1) turn();
+  await over;
+  expect(told).toEqual(["begun", "begun", "last"]);
+});
+
+test("one whose client left while it waits comes to its end before others, and waits for no reader", async () => {
+  const never = new Promise<void>(() => {});
+  const { reading, told, turn, over, owner } = slow({
+    take: (out) => {
+      told.push(out);
+      return false;
+    },
+    drained: () => never,
+  });
+  let others = 0;
+  reading.data(three.slice(0, 2));
+  owner.wait({ turn: () => void (others += 1) });
+  reading.fail("cancelled");
+  for (let turns = 0; !reading.isOver && turns < 3; turns += 1) turn();
+  await over;
+  expect(others).toBe(0);
+  expect(told).toEqual(["begun", "begun", "upstream_error", usage]);
+});
+
+test("one that waits with nothing to read ends at once", async () => {
+  const { reading, told, turn, over } = slow();
+  reading.data(a);
+  reading.fail("cancelled");
+  await over;
+  expect(told).toEqual(["begun", "upstream_error", usage]);
+  for (let turns = 0; turns < 3; turns += 1) turn();
+});
+
+test.each([
+  ["more than is kept", (reading: ResponseStream<string>) => reading.overflow()],
+  ["what nobody wants", (reading: ResponseStream<string>) => reading.discard()],
+])("%s is not read to the end of the answer", async (_what, ends) => {
+  const { reading, told, over } = slow();
+  reading.data(three);
+  ends(reading);
+  await over;
+  expect(told.filter((one) => one === "begun")).toHaveLength(1);
+  expect(told).not.toContain("last");
 });

@@ -6,7 +6,6 @@
  *   opening ──first event──> running ──its end──> over
  *      └──an error, garbage or nothing: another upstream may be asked ──^
  */
-import { setImmediate as nextTurn } from "node:timers/promises";
 import { isCorrupt, withoutOwn } from "../../dialects/upstream-error.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
@@ -15,6 +14,7 @@ import type { ApiError } from "../../lib/api-error.ts";
 import { isJsonSpace, OPEN_OBJECT } from "../../lib/json-bytes.ts";
 import { GatheredPieces } from "../../lib/small-pieces.ts";
 import { SseOverflow } from "../../lib/sse.ts";
+import { TURN_MS, type Waiting, type WorkOwner } from "../../lib/work-turns.ts";
 import { metrics } from "../../telemetry/metrics.ts";
 import { AttemptFailure, failureOfError, failureOfErrorBody, inBandReason } from "../../upstream/failure.ts";
 import { MAX_ERROR_BYTES } from "../../upstream/limits.ts";
@@ -25,18 +25,22 @@ import { isErrorBody } from "./whole-answer.ts";
 
 /** Time between two observations of a running stream; after a crash of this process the last one is charged. */
 const OBSERVE_MS = 1_000;
-/**
- * So long one answer is worked at before others have a turn. One that comes as fast as the network brings it would have two
- * megabytes of the socket's in each, and of tiny events these are a hundred milliseconds.
- */
-const TURN_MS = 5;
+/** What undici and this process' calls took for an HTTP chunk that came, before it is read here. */
+const CHUNK_MS = 0.001;
+
+/** So many events are read at once before it is looked how long that took, and what they bring is passed on together. */
+export const EVENTS_AT_ONCE = 256;
 
 const NOTHING: MessagesUsage = { input_tokens: 0, output_tokens: 0 };
 
 /** Turns an upstream's bytes into what the consumer gets, and reports to its stream: `open`, `pass`, `finish`, `refuse`. */
 export interface StreamTranslator<Out> {
-  /** Reads what came at once, in order. @throws SseOverflow */
-  push(chunks: readonly Buffer[]): void;
+  /** Takes what came at once, behind what came before. */
+  add(chunks: readonly Buffer[]): void;
+  /** Whether any of it is still to be read. */
+  readonly hasUnread: boolean;
+  /** Reads on, a few milliseconds at the most, and passes on what that brought. @throws SseOverflow */
+  read(): void;
   /** Reads what is left of a body that ended in an orderly way. @returns why that was too early, where it can say so. */
   end(): ApiError | null;
   /**
@@ -68,16 +72,26 @@ export interface StreamConsumer<Out> {
   misread(cause: unknown, usage: MessagesUsage | null): Promise<void>;
 }
 
-export class ResponseStream<Out> implements BodyReader {
+export class ResponseStream<Out> implements BodyReader, Waiting {
   #phase: "opening" | "running" | "over" = "opening";
   readonly #answer: UpstreamAnswer;
   readonly #to: StreamConsumer<Out>;
   readonly #translator: StreamTranslator<Out>;
+  /** The organization whose work this is: others have their turns between its own (`stream-turns.ts`). */
+  readonly #owner: WorkOwner;
   readonly #ended = Promise.withResolvers<void>();
   /** Nothing is read from the upstream before: others have had a turn, the reader has caught up. */
   readonly #waitsFor = new Set<"turn" | "reader">();
+  /** Waits for its turn in line, perhaps with something to read. */
+  #isInLine = false;
   /** Milliseconds of work since it last waited for a turn. */
   #workedMs = 0;
+  /** Chunks that came since it last worked. */
+  #newChunks = 0;
+  /** The call is over, but what came before is still to be read. `fault` is null: it ended as it should. */
+  #left: { readonly fault: CallFault | null } | null = null;
+  /** Nobody wants what is still to be read. */
+  #isUnwanted = false;
   #observedAt = Number.NEGATIVE_INFINITY;
   /** What was used when that could be read last. */
   #lastUsage: MessagesUsage = NOTHING;
@@ -89,10 +103,12 @@ export class ResponseStream<Out> implements BodyReader {
   constructor(
     answer: UpstreamAnswer,
     to: StreamConsumer<Out>,
+    owner: WorkOwner,
     translator: (stream: ResponseStream<Out>) => StreamTranslator<Out>,
   ) {
     this.#answer = answer;
     this.#to = to;
+    this.#owner = owner;
     this.#translator = translator(this);
   }
 
@@ -133,43 +149,88 @@ export class ResponseStream<Out> implements BodyReader {
   data(chunks: readonly Buffer[]): void {
     if (this.isOver) return;
     if (this.isOpening) this.#gather(chunks);
-    const began = performance.now();
+    this.#translator.add(chunks);
+    this.#newChunks += chunks.length;
+    if (this.#isInLine) return;
+    const now = performance.now();
+    if (this.#owner.mayWork(now)) this.#work(now, now + TURN_MS);
+    else this.#waitInLine();
+  }
+
+  end(): void {
+    if (!this.#readsFirst(null)) this.#close(null);
+  }
+
+  fail(fault: CallFault): void {
+    if (!this.#readsFirst(fault)) this.#close(fault);
+  }
+
+  /** What came before the end is read before it, in its turn. */
+  #readsFirst(fault: CallFault | null): boolean {
+    if (this.isOver || this.#isUnwanted || !this.#translator.hasUnread) return false;
+    this.#left = { fault };
+    this.#owner.waitToEnd(this);
+    return true;
+  }
+
+  turn(now: number, endsAt: number): void {
+    this.#isInLine = false;
+    this.#workedMs = 0;
+    if (this.isOver) return;
+    if (this.#translator.hasUnread) this.#work(now, endsAt);
+    if (!this.#isInLine) this.#goOn("turn");
+  }
+
+  /** Reads what there is, as long as it has the time. */
+  #work(began: number, endsAt: number): void {
     try {
-      this.#translator.push(chunks);
-      const now = performance.now();
+      let now: number;
+      do {
+        this.#translator.read();
+        now = performance.now();
+      } while (this.#translator.hasUnread && now < endsAt && !this.isOver);
+      const ms = now - began + this.#newChunks * CHUNK_MS;
+      this.#newChunks = 0;
+      this.#workedMs += ms;
+      this.#owner.spend(ms, now);
       if (this.#phase === "running") this.#observe(now);
-      this.#workedMs += now - began;
-      if (this.#workedMs >= TURN_MS) this.#waitFor("turn", nextTurn);
+      if (this.isOver) return;
+      if (this.#translator.hasUnread) this.#waitInLine();
+      else if (this.#left !== null) this.#close(this.#left.fault);
+      else if (this.#workedMs >= TURN_MS) this.#waitInLine();
     } catch (error) {
       if (error instanceof SseOverflow) this.overflow();
       else this.#misread(error);
     }
   }
 
-  end(): void {
+  #waitInLine(): void {
+    this.#isInLine = true;
+    this.#halt("turn");
+    if (this.#left === null) this.#owner.wait(this);
+    else this.#owner.waitToEnd(this);
+  }
+
+  /** The call is over, and what came was read. */
+  #close(fault: CallFault | null): void {
     if (this.isOver) return;
     try {
-      const early = this.#translator.end();
-      if (this.isOver) return;
-      if (this.#completed()) return;
-      const failure = this.isOpening ? this.#toldFailure() : null;
-      if (failure !== null) return this.#reject(failure);
-      const fault = faultOfEnd(!this.isOpening, this.#answer.call);
-      this.#broke(early ?? brokenStream(fault), fault);
+      if (fault === null) this.#endedWell();
+      // The answer is complete already; only closing the connection failed (rule 2.13).
+      else if (fault === "cancelled" || !this.#completed()) this.#broke(brokenStream(fault), fault);
     } catch (error) {
       this.#misread(error);
     }
   }
 
-  fail(fault: CallFault): void {
+  #endedWell(): void {
+    const early = this.#translator.end();
     if (this.isOver) return;
-    try {
-      // The answer is complete already; only closing the connection failed (rule 2.13).
-      if (fault !== "cancelled" && this.#completed()) return;
-      this.#broke(brokenStream(fault), fault);
-    } catch (error) {
-      this.#misread(error);
-    }
+    if (this.#completed()) return;
+    const failure = this.isOpening ? this.#toldFailure() : null;
+    if (failure !== null) return this.#reject(failure);
+    const fault = faultOfEnd(!this.isOpening, this.#answer.call);
+    this.#broke(early ?? brokenStream(fault), fault);
   }
 
   // What the translator tells.
@@ -183,7 +244,7 @@ export class ResponseStream<Out> implements BodyReader {
 
   pass(out: Out): void {
     // A client that takes nothing at all is cut by its sink.
-    if (!this.#to.take(out)) this.#waitFor("reader", () => this.#to.drained());
+    if (!this.#to.take(out)) this.#waitForReader();
   }
 
   /** The answer is complete with `last`. */
@@ -197,6 +258,7 @@ export class ResponseStream<Out> implements BodyReader {
 
   /** The upstream goes on, but nobody wants more of it. */
   discard(): void {
+    this.#isUnwanted = true;
     this.#answer.call.abort("cancelled");
   }
 
@@ -221,21 +283,27 @@ export class ResponseStream<Out> implements BodyReader {
 
   /** More came than is kept. */
   overflow(): void {
+    this.#isUnwanted = true;
     this.#answer.call.abort("too_large");
   }
 
-  /** What the packet at hand still brings may give another cause to wait: nothing is read before the last is over. */
-  #waitFor(what: "turn" | "reader", until: () => Promise<void>): void {
-    if (this.#waitsFor.has(what) || this.isOver) return;
-    const { call } = this.#answer;
-    if (this.#waitsFor.size === 0) call.pause();
-    this.#waitsFor.add(what);
-    const waited = until().then(() => {
-      this.#waitsFor.delete(what);
-      if (what === "turn") this.#workedMs = 0;
-      if (this.#waitsFor.size === 0) call.resume();
-    });
-    waited.catch((error: unknown) => this.#ended.reject(error));
+  #waitForReader(): void {
+    if (this.#waitsFor.has("reader") || this.isOver) return;
+    this.#halt("reader");
+    this.#to.drained().then(
+      () => this.#goOn("reader"),
+      (error: unknown) => this.#ended.reject(error),
+    );
+  }
+
+  /** What the packet at hand still brings may give another cause to wait: nothing more is asked for before the last is over. */
+  #halt(waitsFor: "turn" | "reader"): void {
+    if (this.#waitsFor.size === 0) this.#answer.call.pause();
+    this.#waitsFor.add(waitsFor);
+  }
+
+  #goOn(waitsFor: "turn" | "reader"): void {
+    if (this.#waitsFor.delete(waitsFor) && this.#waitsFor.size === 0) this.#answer.call.resume();
   }
 
   #gather(chunks: readonly Buffer[]): void {

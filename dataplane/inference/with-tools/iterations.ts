@@ -126,7 +126,8 @@ export class Iterations {
         this.#places = places;
         const answer = await attempts.send({ body, headers: headers(upstream) });
         const reading = withAdded(work.reading(upstream, asked.maxTokens), asked);
-        const asking = { stream: look.stream, later: asked.added.length > 0, places };
+        const { organizationId } = call.principal;
+        const asking = { stream: look.stream, organizationId, later: asked.added.length > 0, places };
         const reader = { dialect: call.dialect, place, lease: call.bodyLease };
         const read = answerEvents(answer, reader, reading, asking);
         const first = await read.events.next();

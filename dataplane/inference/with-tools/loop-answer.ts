@@ -16,6 +16,7 @@ import type { CallFault } from "../../upstream/send.ts";
 import { EventTranslator } from "../answer/event-translator.ts";
 import { ResponseStream, type StreamConsumer } from "../answer/response-stream.ts";
 import { readWhole, type WholeReader } from "../answer/read-whole.ts";
+import { streamTurns } from "../answer/stream-turns.ts";
 import { usageOfNoStream } from "../answer/whole-answer.ts";
 import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
 import { remoteContext } from "../large/remote-reading.ts";
@@ -31,6 +32,7 @@ export type AnswerEvents = Pick<ModelAnswer, "usage"> & {
 /** How an iteration was asked for. */
 interface Asking {
   readonly stream: boolean;
+  readonly organizationId: string;
   /** It goes on: what tools found has come to what the client sent. */
   readonly later: boolean;
   /** Which of its places an error may name to the client. */
@@ -73,13 +75,14 @@ function streamedEvents(
   answer: UpstreamAnswer,
   client: Dialect,
   context: CodecContext,
-  { later, places }: Asking,
+  { later, places, organizationId }: Asking,
 ): AnswerEvents {
   const { upstream, call } = answer;
   const queue = new EventQueue(client, upstream.name, places);
   const stream = new IterationStream(
     answer,
     queue,
+    streamTurns.owner(organizationId),
     (around) =>
       new EventTranslator(around, upstream.dialect, context, (events) => {
         if (events.some(({ type }) => type === "message_stop")) around.finish(events);
