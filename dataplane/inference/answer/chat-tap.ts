@@ -96,7 +96,7 @@ export class ChatTap extends Tap {
       this.weight += weight;
       // A template weighs text alone: frames with audio or images are read each.
       const isText = this.#audioLength + this.#images === media;
-      if (isText && frame.dataLines === 1 && this.learns())
+      if (isText && frame.dataLines === 1 && this.learns(frame))
         this.#template = DeltaTemplate.of(frame, model, weight);
     }
     return model === null ? PASS : { kind: "patch", model };

@@ -1,9 +1,10 @@
 import fc from "fast-check";
 import { tokensOf } from "../../billing/token-usage.ts";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { typedFrame } from "../../../test/fakes/upstream/render.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { SseScanner } from "../../lib/sse.ts";
+import { DeltaTemplate } from "./delta-template.ts";
 import { streamTap } from "./stream-taps.ts";
 import type { TapOptions } from "./usage-tap.ts";
 import { runs } from "../../../test/fakes/runs.ts";
@@ -54,6 +55,16 @@ const usage = {
 const usageChunk = `data: ${JSON.stringify({ id: "c", model: "theirs", choices: [], usage })}\n\n`;
 const done = "data: [DONE]\n\n";
 const tokens = { input: 13, cacheRead: 5, cacheWrite5m: 2, cacheWrite1h: 0, output: 9, reasoning: 3 };
+
+test("of an event that is longer than any delta nothing is kept to know its like by", () => {
+  const of = vi.spyOn(DeltaTemplate, "of");
+  onTestFinished(() => of.mockRestore());
+  const long = chunk({ content: "abcd" }, { padding: "x".repeat(1_000_000) });
+  expect(tapped("chat", long + long)).toMatchObject({ estimated: 2, faults: 0 });
+  expect(of).not.toHaveBeenCalled();
+  expect(tapped("chat", chunk({ content: "abcd" }) + long)).toMatchObject({ estimated: 2, faults: 0 });
+  expect(of).toHaveBeenCalledOnce();
+});
 
 describe("chat", () => {
   const words = [

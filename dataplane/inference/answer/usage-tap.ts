@@ -16,6 +16,8 @@ import { TextPlace } from "./text-place.ts";
 
 /** A stream whose deltas keep changing their shape is read one by one after so many changes. */
 const MAX_LESSONS = 256;
+/** No delta of a model's is as long; what was learned of a longer event would hold a copy of it, and take as long as reading it. */
+const MOST_LEARNED_BYTES = 16 * 1024;
 
 /** What relay does with a frame. */
 export type FrameAction =
@@ -115,7 +117,8 @@ export abstract class Tap implements StreamTap {
     let weight = this.#place === null ? -1 : this.#place.weigh(frame);
     if (weight < 0) {
       weight = this.weighRead(frame);
-      if (frame.dataLines === 1 && weight > 0 && this.learns()) this.#place = TextPlace.of(frame, weight);
+      if (frame.dataLines === 1 && weight > 0 && this.learns(frame))
+        this.#place = TextPlace.of(frame, weight);
     }
     this.weight += weight;
     return weight;
@@ -130,7 +133,8 @@ export abstract class Tap implements StreamTap {
   }
 
   /** Whether what was read may be learned from: that costs time, and a stream may change its shape for ever. */
-  protected learns(): boolean {
+  protected learns({ start, end }: SseFrame): boolean {
+    if (end - start > MOST_LEARNED_BYTES) return false;
     this.#lessons += 1;
     return this.#lessons <= MAX_LESSONS;
   }
