@@ -12,6 +12,7 @@ export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
 const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
+const LOWER_D = 0x64;
 
 /** An upstream sent an event beyond MAX_EVENT_BYTES. */
 export class SseOverflow extends Error {
@@ -242,7 +243,7 @@ export class SseScanner {
   #line(start: number, end: number): void {
     const { bytes } = this.#frame;
     const first = bytes[start];
-    if (first === 0x64 && startsWith(bytes, start, end, "data")) {
+    if (first === LOWER_D && startsWith(bytes, start, end, "data")) {
       this.#frame.dataLines += 1;
       if (this.#frame.dataLines > 1) return;
       this.#frame.dataStart = valueStart(bytes, start + 4, end);
@@ -293,12 +294,23 @@ export function frameName(frame: SseFrame): string {
 /** The data of a frame: a view where it is one line, else its lines joined by LF. */
 export function frameData(frame: SseFrame): Buffer {
   if (frame.dataLines <= 1) return frame.bytes.subarray(frame.dataStart, frame.dataEnd);
-  const lines = frame.bytes.toString("utf8", frame.start, frame.end).split(/\r\n|\n|\r/);
-  const values = lines.flatMap((line) => {
-    if (line === "data") return [""];
-    return line.startsWith("data:") ? [line.slice(line[5] === " " ? 6 : 5)] : [];
-  });
-  return Buffer.from(values.join("\n"));
+  const { bytes, start, end } = frame;
+  const data = Buffer.allocUnsafe(end - start);
+  let length = 0;
+  let isFirst = true;
+  for (let at = start; at < end;) {
+    const next = nextLineEnd(bytes, at);
+    const lineEnd = next === -1 ? end : next;
+    if (bytes[at] === LOWER_D && startsWith(bytes, at, lineEnd, "data")) {
+      if (!isFirst) data[length++] = LF;
+      isFirst = false;
+      // There may be millions, of a byte each.
+      for (let from = valueStart(bytes, at + 4, lineEnd); from < lineEnd; from += 1)
+        data[length++] = bytes[from] as number;
+    }
+    at = bytes[lineEnd] === CR && bytes[lineEnd + 1] === LF ? lineEnd + 2 : lineEnd + 1;
+  }
+  return data.subarray(0, length);
 }
 
 /** One decoded event. */
