@@ -68,6 +68,27 @@ export function send({ port }: Target, { method = "POST", path, headers = {}, bo
   return promise;
 }
 
+/** Sends a request and reads its streamed answer for so long; then its client leaves. */
+export function sendStream({ port }: Target, { path, headers = {}, body = "" }: Sent, ms: number) {
+  const { promise, resolve } = Promise.withResolvers<Outcome>();
+  const all = { "content-type": "application/json", "content-length": Buffer.byteLength(body), ...headers };
+  const call = request({ agent, host: "127.0.0.1", port, method: "POST", path, headers: all });
+  call.setTimeout(ANSWER_TIMEOUT_MS, () => call.destroy(new Error("time-out")));
+  call.on("error", () => resolve("closed"));
+  call.on("response", (response) => {
+    const end = () => {
+      resolve(response.statusCode ?? 0);
+      call.destroy();
+    };
+    response.on("end", end);
+    response.on("error", end);
+    response.resume();
+    setTimeout(end, ms);
+  });
+  call.end(body);
+  return promise;
+}
+
 /** Writes raw bytes and reads the status of the first answer, for what no HTTP client would send. */
 export function sendRaw({ port }: Target, write: (write: (bytes: string) => boolean) => Promise<void>) {
   const { promise, resolve } = Promise.withResolvers<Outcome>();

@@ -5,6 +5,7 @@ import { connections } from "./corpus/connections.ts";
 import { counted } from "./corpus/counted.ts";
 import { long } from "./corpus/long.ts";
 import { requests } from "./corpus/requests.ts";
+import { streams } from "./corpus/streams.ts";
 import { wide } from "./corpus/wide.ts";
 
 /** Every attack, those of the short form among them. */
@@ -15,4 +16,5 @@ export const attacks: readonly Attack[] = [
   ...counted,
   ...requests,
   ...connections,
+  ...streams,
 ];

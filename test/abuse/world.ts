@@ -8,7 +8,7 @@ import { once } from "node:events";
 import { mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { dialectPath, dialects } from "../../dataplane/dialects/dialect.ts";
+import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { DataPlane, type Stores } from "../fakes/data-plane.ts";
 import {
@@ -68,7 +68,11 @@ export class AbuseWorld implements AsyncDisposable {
       stops.push(() => stopProcess(neighbour, "SIGTERM", 5_000));
       // The neighbour brings an upstream of its own, which no attack can keep busy.
       const [own] = (await once(neighbour, "message")) as [string];
-      await writeFiles(join(folder, "snapshot"), slotFiles("a", routing(sink.url, own)));
+      // So has who streams without end: what his writing costs is no cost of the gateway's.
+      const flood = fork(join(import.meta.dirname, "../fakes/large/flood.ts"));
+      stops.push(() => stopProcess(flood, "SIGTERM", 5_000));
+      const [flooding] = (await once(flood, "message")) as [string];
+      await writeFiles(join(folder, "snapshot"), slotFiles("a", routing(sink.url, own, flooding)));
       const plane = await DataPlane.spawn({
         stores,
         snapshot: join(folder, "snapshot"),
@@ -112,8 +116,12 @@ export class AbuseWorld implements AsyncDisposable {
   }
 }
 
+/** What the flooding upstream sends without end (`flood.ts`). */
+const floods = ["deltas", "line-feeds", "tiny-chunks", "large-events", "wide-events"];
+export const floodModel = (kind: string, dialect: Dialect) => `m-${kind}-${dialect}`;
+
 /** A model for each dialect of upstreams: what clients of another dialect send is converted. */
-function routing(upstream: string, ofNeighbour: string) {
+function routing(upstream: string, ofNeighbour: string, flood: string) {
   const declared = (value: string) => ({
     name: "ci",
     sha256: sha256(value),
@@ -131,6 +139,14 @@ function routing(upstream: string, ofNeighbour: string) {
       sampleRoute("m-neighbour", {
         upstreams: [sampleUpstream({ url: ofNeighbour + dialectPath.messages })],
       }),
+      ...floods.flatMap((kind) =>
+        dialects.map((dialect) =>
+          sampleRoute(floodModel(kind, dialect), {
+            upstreams: [sampleUpstream({ dialect, url: `${flood}/${kind}${dialectPath[dialect]}` })],
+            toolPolicy: "tools",
+          }),
+        ),
+      ),
       sampleRoute("m-tools", {
         upstreams: [sampleUpstream({ url: upstream + dialectPath.messages })],
         toolPolicy: "tools",
