@@ -12,19 +12,19 @@ export interface Access {
   readonly url: string;
   /** An HTTP proxy on the way. */
   readonly proxy: string | null;
-  /** Of the same name's header; null: there is none, a client certificate may tell who we are. */
+  /** Value of the `authorization` header; null: none is sent, a client certificate may identify us. */
   readonly authorization: string | null;
-  /** Authority, certificate and key as PEM texts, and what else is asked of TLS. */
+  /** Authority, certificate and key as PEM texts, and the other TLS options. */
   readonly tls: Pick<RequestOptions, "ca" | "cert" | "key" | "servername" | "rejectUnauthorized">;
-  /** So long it counts; what is renewed is read again afterwards. */
+  /** How long this may be used before it is read again, because credentials are renewed. */
   readonly freshForMs: number;
 }
 
-/** Files are renewed well before what stands in them ends. */
+/** Credential files are renewed well before their content expires. */
 const FRESH_MS = 60_000;
 
 /**
- * From a kubeconfig file; an empty name stands for the pod's own account.
+ * Reads the access from a kubeconfig file; an empty name stands for the pod's own account.
  * @throws when the file or one that it names cannot be read, or its plugin fails.
  */
 export async function readAccess(kubeconfig: string): Promise<Access> {
@@ -38,14 +38,14 @@ function loadFile(config: KubeConfig, file: string): void {
   try {
     config.loadFromFile(file);
   } catch (error) {
-    // The lines after the first show the place in the file, and quotes a word of it: secrets may stand there.
+    // The first line only, and none of its quotes: the others show the place in the file, where secrets may stand.
     const [line = ""] = (error instanceof Error ? error.message : String(error)).split("\n");
     const reason = line.replaceAll(/(["'`]).*\1/g, "…");
     throw new Error(`the kubeconfig ${file} cannot be read: ${reason}`, { cause: error });
   }
 }
 
-/** What such a configuration says at this moment. */
+/** Reads the access from a configuration as it is at this moment. */
 export async function accessOf(config: KubeConfig): Promise<Access> {
   const cluster = config.getCurrentCluster();
   if (cluster === null) throw new Error("the kubeconfig has no current cluster");

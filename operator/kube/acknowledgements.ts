@@ -1,6 +1,6 @@
 /**
- * Asks every pod what it holds, each in its own time, so that one that hangs holds up nothing else (rule 6.1). Pods
- * that are not ready are asked too: what they can read decides what is written, or they would never be.
+ * Asks every pod what it holds, each on its own, so that one that hangs holds up nothing else (rule 6.1). Pods that are
+ * not ready are asked too: the schema version has to be one that they can read, or they would never become ready.
  */
 import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -13,34 +13,34 @@ import type { Pod } from "./pods.ts";
 const TIMEOUT_MS = 3000;
 /** 10,000 objects need about 2 MiB. */
 const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
-/** While a snapshot is on its way the pods are asked often, later only to see that it is still there. */
+/** While a snapshot is on its way the pods are asked often, later only to see that they still hold it. */
 const ASK_PENDING_MS = 300;
 const ASK_SETTLED_MS = 5000;
-/** Of one that serves nobody, or gives no answer to use. */
+/** Interval for a pod that is not ready, or gives no usable answer. */
 const ASK_IDLE_MS = 2000;
-/** A pod that became worth asking waits no longer. */
+/** How often it is checked whether a pod has to be asked before its interval is over. */
 const STEP_MS = 300;
-/** One lost answer is no news: the last one counts for so long. */
+/** How long the last answer counts when later ones are lost. */
 const TRUST_MS = 12_000;
-/** A ready pod that does not acknowledge for so long is named. */
+/** A ready pod that has not acknowledged for this long is reported as silent. */
 const SILENT_MS = 30_000;
 
 interface Asked {
   pod: Pod;
   readonly stop: AbortController;
-  /** An attempt is over since it became ready, whatever it gave. */
+  /** Whether an attempt has ended since the pod became ready, with an answer or without. */
   answered: boolean;
-  /** It became ready since the last attempt began. */
+  /** Whether the pod became ready since the last attempt began. */
   isDue: boolean;
   status: ConfigStatus | null;
-  /** Why there is no answer to use; null: there is one. */
+  /** Why there is no usable answer; null: there is one. */
   silence: string | null;
   digest: string;
   /** Monotonic milliseconds. */
   heardAt: number;
-  /** What was told last of why there is no answer to use. */
+  /** The `silence` that was reported last. */
   told: string | null;
-  /** Since when it is ready without holding the newest serial, or taking a newer one; null: it does. */
+  /** Since when the pod is ready and neither holds the newest serial nor takes newer ones; null: it is not. */
   behindSince: number | null;
   isSilent: boolean;
 }
@@ -51,17 +51,17 @@ type Answer = { readonly body: Buffer } | { readonly silence: string };
 type Held = ConfigStatus["objects"][number];
 
 export interface AcknowledgementsOptions {
-  /** Those that live, ready or not. */
+  /** Running pods, ready or not. */
   readonly pods: () => readonly Pod[];
   /** Whether a snapshot is on its way. */
   readonly pending: () => boolean;
-  /** Told when the reports are others than before. */
+  /** Called when the reports differ from those before. */
   readonly changed: () => void;
   /** The newest published serial; null: none. */
   readonly serial: () => number | null;
-  /** Told once when a ready pod gives no answer, or another reason than before. */
+  /** Called once when a ready pod gives no usable answer, and again when the reason changes. */
   readonly unheard: (pod: string, reason: string) => void;
-  /** Told once when a ready pod has not acknowledged for 30 s. */
+  /** Called once when a ready pod has not acknowledged for 30 s. */
   readonly silent: (pod: string, reason: string) => void;
   /** Default: 30 s. */
   readonly silentMs?: number;
@@ -70,7 +70,7 @@ export interface AcknowledgementsOptions {
 export class Acknowledgements {
   readonly #options: AcknowledgementsOptions;
   readonly #asked = new Map<string, Asked>();
-  /** What the last answer named, by uid: what others say alike is held once. */
+  /** Objects of the last answer, by uid: equal ones of other answers are held once. */
   #known: ReadonlyMap<string, Held> = new Map();
   readonly #agent = new Agent({ connect: { timeout: TIMEOUT_MS }, connections: 1, pipelining: 1 });
 
@@ -123,8 +123,8 @@ export class Acknowledgements {
   }
 
   /**
-   * What every pod said last. null: one that has just become ready was not heard yet; it is waited for, a few
-   * seconds at most, so that a rollout does not look like a pod without configuration (rule 6.2).
+   * Returns every pod's last answer. null: a pod that has just become ready has not been asked yet; it is waited for,
+   * a few seconds at most, so that a rollout does not look like a pod without configuration (rule 6.2).
    */
   reports(): readonly PodReport[] | null {
     const all = [...this.#asked.values()];
@@ -155,7 +155,7 @@ export class Acknowledgements {
       asked.isDue = false;
       const answer = await this.#read(asked.pod, signal);
       if (signal.aborted) return;
-      // What it said before it was ready is not what is waited for.
+      // An answer from before the pod became ready does not count.
       if (!asked.isDue) this.#note(asked, answer);
       const isWell = () => asked.pod.isReady && asked.silence === null;
       const wait = !isWell() ? ASK_IDLE_MS : pending() ? ASK_PENDING_MS : ASK_SETTLED_MS;
@@ -206,7 +206,7 @@ export class Acknowledgements {
     if (first || asked.status !== before || asked.isSilent !== wasSilent) this.#options.changed();
   }
 
-  /** Whether it is ready and has held back its acknowledgement for too long. */
+  /** Notes whether the pod is ready and has not acknowledged for too long. */
   #noteSilence(asked: Asked, before: ConfigStatus | null, now: number): void {
     const newest = this.#options.serial();
     const { pod, status } = asked;
@@ -214,7 +214,7 @@ export class Acknowledgements {
       Object.assign(asked, { behindSince: null, isSilent: false });
       return;
     }
-    // One that follows, edit after edit, is behind and not silent.
+    // A pod that takes newer serials, edit after edit, is behind and not silent.
     if (asked.behindSince === null || (status?.serial ?? -1) > (before?.serial ?? Infinity)) {
       Object.assign(asked, { behindSince: now, isSilent: false });
       return;
@@ -224,7 +224,7 @@ export class Acknowledgements {
     this.#options.silent(pod.name, asked.silence ?? whyBehind(status, newest));
   }
 
-  /** null: it is malformed. */
+  /** Returns null when the answer is malformed. */
   #parse(body: Buffer): ConfigStatus | null {
     const status = parseStatus(body);
     if (status === null) return null;
@@ -259,7 +259,7 @@ export class Acknowledgements {
   }
 }
 
-/** What a pod that answers says of a serial that it does not serve. */
+/** Says why a pod that answers does not serve the newest serial. */
 function whyBehind(status: ConfigStatus | null, newest: number): string {
   if (status?.rejected?.error !== undefined) return `it rejects the snapshot: ${status.rejected.error}`;
   return `it serves serial ${status?.serial ?? "none"}, and ${newest} is published; its volume may not be refreshed`;

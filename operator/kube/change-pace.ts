@@ -1,26 +1,26 @@
 /**
- * How soon a change leads to a round. What a round finds is published for everybody: every pod reads it, and one that was
- * not done with the last one begins anew. So of a namespace that is not trusted a number of changes count at once, and then
- * one every other second. What comes meanwhile is in the round that this one leads to, or in an earlier one of somebody else.
+ * Decides how soon a change leads to a round. A round publishes for everybody: every pod reads its snapshot, and a pod that was
+ * not done with the last one begins anew. So a namespace that is not trusted has `AT_ONCE` changes at once, and then one every
+ * other second. Changes in between are published by that round, or by an earlier one for another namespace.
  */
 const AT_ONCE = 10;
 const PAUSE_MS = 2000;
-/** Namespaces that are remembered before those that were quiet are forgotten. */
+/** Number of remembered namespaces from which on the quiet ones are forgotten. */
 const MANY_NAMESPACES = 1000;
 
 export class ChangePace {
   readonly #due: () => void;
-  /** Of each namespace when the last of its changes would have been due, had none been allowed at once. Monotonic milliseconds. */
+  /** By namespace, when its last change would have been due if none were allowed at once. Monotonic milliseconds. */
   readonly #spentUntil = new Map<string, number>();
   /** Namespaces whose change waits. */
   readonly #waiting = new Map<string, NodeJS.Timeout>();
 
-  /** @param due told when it is time for a round; of several changes in a row more than once */
+  /** @param due called when it is time for a round; several changes in a row may call it more than once */
   constructor(due: () => void) {
     this.#due = due;
   }
 
-  /** To be told of the first change after a round began; of further ones it need not be. */
+  /** Notes a change. It must be called for the first one after a round began; for further ones it need not be. */
   changed(namespace: string): void {
     if (this.#waiting.has(namespace)) return;
     const now = performance.now();
@@ -39,7 +39,7 @@ export class ChangePace {
     this.#waiting.set(namespace, timer);
   }
 
-  /** A round begins, which finds whatever has changed until now. */
+  /** Drops the waiting changes, because the round that begins finds them all. */
   roundBegins(): void {
     for (const timer of this.#waiting.values()) clearTimeout(timer);
     this.#waiting.clear();

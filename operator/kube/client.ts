@@ -9,15 +9,15 @@ import type { Access } from "./access.ts";
 
 const CALL_TIMEOUT_MS = 15_000;
 const CONNECT_TIMEOUT_MS = 5000;
-/** Several times as much is held while it is parsed. Of a list that is larger fewer objects are asked for. */
+/** Longest answer; parsing holds several times as much. A list that is longer is asked for in smaller pages. */
 const MAX_ANSWER_BYTES = 32 * 1024 * 1024;
-/** etcd takes objects of 1.5 MiB; JSON of a watch event may escape every byte of one. */
+/** Longest watch event: etcd takes objects of 1.5 MiB, and JSON may escape every byte of one. */
 const MAX_EVENT_BYTES = 16 * 1024 * 1024;
-/** When a client certificate was renewed: how long the connections that were made with the old one may go on. */
+/** How long connections made with an old client certificate may go on after it was renewed. */
 const RETIRE_MS = 60_000;
-/** Refused credentials are read anew, but not at each of many refusals. */
+/** Shortest time between two readings of the credentials, however many refusals there are. */
 const READ_PAUSE_MS = 1000;
-/** Longer than the API server asks for when it is well. */
+/** Longest `Retry-After` that is obeyed; the API server asks for less when it is well. */
 const LONGEST_RETRY_AFTER_MS = 30_000;
 
 export type Verb = "GET" | "POST" | "PUT" | "PATCH";
@@ -27,11 +27,11 @@ export interface Call {
   readonly path: string;
   readonly query?: Readonly<Record<string, string>>;
   readonly body?: unknown;
-  /** Of a PATCH. */
+  /** Form of a PATCH. */
   readonly patch?: "apply" | "merge";
   readonly accept?: string;
   readonly signal?: AbortSignal;
-  /** Asked when the request is written to its connection, however long it waited for one; its error is the call's. */
+  /** Called when the request is written to its connection, however long it waited for one; its error fails the call. */
   readonly permit?: () => void;
 }
 
@@ -69,7 +69,7 @@ export class AnswerTooLarge extends Error {
   }
 }
 
-/** How long the API server wants to be left alone after this failure, in milliseconds. */
+/** Returns how long the API server wants to be left alone after this failure, in milliseconds. */
 export const retryAfterMs = (error: unknown): number => (error instanceof KubeError ? error.retryAfterMs : 0);
 
 export const isStatus = (error: unknown, ...statuses: readonly number[]): boolean =>
@@ -97,15 +97,15 @@ export class KubeApi {
   #reading: Promise<void> | null = null;
   /** Monotonic milliseconds. */
   #readAt = -Infinity;
-  /** The server refused what was read, or could not be spoken to with it. */
+  /** Whether the credentials have to be read again: the server refused them, or a call or the last reading failed. */
   #isDoubted = false;
   #dispatcher: { readonly key: string; readonly value: Dispatcher } | null = null;
   #closed = false;
   readonly #last = new AbortController();
 
   /**
-   * `load` reads the credentials, again once they are stale or refused. `count` is told of each answer; a status of
-   * 0 is none. `readTimeoutMs`: 15 s unless a test is in a hurry.
+   * `load` reads the credentials, again once they are stale or refused. `count` is called for each answer, with status
+   * 0 when there is none. `readTimeoutMs`: 15 s unless a test is in a hurry.
    */
   constructor(
     load: () => Promise<Access>,
@@ -146,7 +146,7 @@ export class KubeApi {
     } catch (error) {
       if (!(error instanceof KubeError || error instanceof AnswerTooLarge)) {
         this.#count(method, 0);
-        // A certificate that is no good ends the connection, by one of many errors.
+        // A refused certificate shows only as a connection error, one of many.
         this.#isDoubted = true;
       }
       throw error;
@@ -172,7 +172,7 @@ export class KubeApi {
     yield* jsonLines(answer.body);
   }
 
-  /** Calls that are not answered by then fail: a server that hangs must not keep a process that ends past its grace. */
+  /** Fails the calls that are not answered within `ms`: a server that hangs must not hold the process beyond its grace. */
   endWithin(ms: number): void {
     setTimeout(() => this.#last.abort(), ms).unref();
   }
@@ -198,7 +198,7 @@ export class KubeApi {
     };
   }
 
-  /** @throws when it was never read and cannot be now. */
+  /** @throws when the credentials were never read and cannot be read now. */
   async #currentAccess(): Promise<Access> {
     const ageMs = performance.now() - this.#readAt;
     const isStale = this.#access === null || ageMs > this.#access.freshForMs || this.#isDoubted;
@@ -222,7 +222,7 @@ export class KubeApi {
       });
       this.#access = await Promise.race([this.#load(), late]);
     } catch (error) {
-      // Of a file that is being replaced the old content counts on.
+      // While a file is being replaced, what was read before stays in use.
       if (this.#access === null) throw error;
       this.#isDoubted = true;
     } finally {

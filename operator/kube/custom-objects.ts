@@ -11,9 +11,9 @@ import { OldestKept } from "./oldest-kept.ts";
 export interface CustomObject {
   readonly declared: Declared;
   readonly status: unknown;
-  /** What its spec names of Secrets. */
+  /** References of its spec to Secrets. */
   readonly secretRefs: readonly SecretKeyRef[];
-  /** Its spec was not kept, as its namespace has more than its share. */
+  /** Whether its spec is not kept, because its namespace has more than its share. */
   readonly isLeftOut: boolean;
 }
 
@@ -31,9 +31,9 @@ export interface CustomObjectsOptions {
   readonly namespaces: readonly string[];
   /** Bytes of specs, as JSON, that are kept of a namespace; null: all. */
   readonly mostBytes: (namespace: string) => number | null;
-  /** Something of the namespace was added, deleted, or has another generation. */
+  /** Called when an object of the namespace is added or deleted, or its generation or what is kept of its spec changes. */
   readonly specChanged: (namespace: string) => void;
-  /** Only its status, or what means nothing to us. */
+  /** Called when only its status changes, or nothing that we read. */
   readonly statusChanged: (kind: Kind, key: string) => void;
   readonly failed: (error: unknown) => void;
 }
@@ -82,19 +82,19 @@ export class CustomObjects {
     return this.#informerOf(kind, key)?.get(key);
   }
 
-  /** The one that has the object. */
+  /** Returns the informer that has the object. */
   #informerOf(kind: Kind, key: string): Informer<CustomObject> | undefined {
     for (const { kind: own, informer } of this.#informers)
       if (own === kind && informer.get(key) !== undefined) return informer;
     return undefined;
   }
 
-  /** Takes an object that a write gave back. */
+  /** Takes an object that a write returned. */
   accept(kind: Kind, object: unknown): void {
     for (const { kind: own, informer } of this.#informers) if (own === kind) informer.accept(object);
   }
 
-  /** What is kept of the object; the specs of younger ones of its namespace are not kept any more where there is no room. */
+  /** Returns what is kept of the object. When room is short, the specs of younger objects of its namespace are dropped. */
   #read(kind: Kind, object: RawObject, before: CustomObject | undefined): CustomObject {
     // The same generation is the same spec: one copy of it is enough.
     const same = before?.declared.generation === object.metadata.generation ? before : undefined;
@@ -143,7 +143,7 @@ function readObject(kind: Kind, { metadata, ...object }: RawObject): CustomObjec
   };
 }
 
-/** The same without its spec. @param most bytes that are kept of its namespace */
+/** Returns the object without its spec. @param most bytes that are kept of its namespace */
 const leftOut = ({ declared, status }: CustomObject, most: number): CustomObject => ({
   declared: { ...declared, spec: {}, faults: [overDeclared(declared.namespace, most)] },
   status,

@@ -4,13 +4,13 @@ import { API_VERSION } from "../api/fields.ts";
 import type { Declared } from "../plan/objects.ts";
 import type { KubeApi } from "./client.ts";
 
-/** Bytes in UTF-8; the API server takes 1024. */
+/** Longest note in bytes of UTF-8; the API server takes 1024. */
 const MAX_NOTE = 1000;
-/** A burst of faults is told by statuses; events of so many at most wait to be written. */
+/** Events that may wait to be written; the rest of a burst is dropped, statuses show it. */
 const MAX_WAITING = 200;
 
 export interface EventFacts {
-  /** Whom it is about; without an API version it is one of ours. */
+  /** The object that the Event is about; without an API version it is of one of our kinds. */
   readonly object: Pick<Declared, "namespace" | "name"> & {
     readonly apiVersion?: string;
     readonly kind: string;
@@ -78,9 +78,9 @@ export class Events {
   }
 }
 
-/** As much of the text as an Event takes, in whole characters. */
+/** Cuts a text to what an Event takes, in whole characters. */
 function cut(text: string): string {
   const bytes = Buffer.alloc(MAX_NOTE);
-  // Writes no character in part.
+  // `write` never writes a part of a character.
   return bytes.toString("utf8", 0, bytes.write(text));
 }

@@ -1,4 +1,4 @@
-/** In what order, how many at a time, and waited for how long calls of the API server are made. */
+/** Order, concurrency and waiting time of calls of the API server. */
 
 /** Acts on all in their order, at most `width` at a time; the first failure is thrown. */
 export async function inParallel<Item>(
@@ -13,7 +13,7 @@ export async function inParallel<Item>(
   await Promise.all(Array.from({ length: Math.min(width, items.length) }, worker));
 }
 
-/** One of each owner, then the next of each, and so on. */
+/** Orders items: one of each owner, then the next of each, and so on. */
 export function inTurns<Item>(items: readonly Item[], ownerOf: (item: Item) => unknown): Item[] {
   const ordered: Item[] = [];
   let queues = [...Map.groupBy(items, ownerOf).values()];
@@ -24,7 +24,7 @@ export function inTurns<Item>(items: readonly Item[], ownerOf: (item: Item) => u
   return ordered;
 }
 
-/** Whether the work ends within so many milliseconds; what does not goes on. @throws what it throws in that time. */
+/** Whether the work ends within `ms`; slower work goes on. @throws what the work throws in that time. */
 export async function isDoneWithin(ms: number, work: Promise<unknown>): Promise<boolean> {
   const { promise: late, resolve } = Promise.withResolvers<boolean>();
   const timer = setTimeout(resolve, ms, false);

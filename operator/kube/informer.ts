@@ -1,22 +1,22 @@
 /**
- * Keeps a copy of one kind of object up to date: list, then watch, again and again until it is told to stop. What
- * breaks (reset, 410, 429, 5xx, silence) is waited out with back-off and taken up where it was left, or listed anew.
+ * Keeps a copy of one kind of object up to date: list, then watch, again and again until it is stopped. After a failure
+ * (reset, 410, 429, 5xx, silence) it waits with back-off, then watches from where it was or lists anew.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { AnswerTooLarge, isStatus, type KubeApi, KubeError, retryAfterMs } from "./client.ts";
 
-/** Objects of a page; of large ones a fourth, and so on. */
+/** Objects of a page. One that is too large is asked for again with a fourth of the objects, and so on. */
 const PAGE = 500;
 const SMALLER = 4;
 /** The whole is listed anew after this time, against watches that lose events. */
 const RELIST_MS = 10 * 60_000;
-/** Bookmarks come every minute: so long a silence is a dead connection. */
+/** Bookmarks come every minute: a silence this long means a dead connection. */
 const IDLE_MS = 90_000;
 const WATCH_SECONDS = 240;
 const FIRST_WAIT_MS = 200;
 const LONGEST_WAIT_MS = 5000;
-/** A list that was refused for so long is not waited for: at an install rights may come a moment after the pod. */
+/** How long a refused list is waited for: at an install the rights may come a moment after the pod. */
 const REFUSED_MS = 10_000;
 /** A watch that ends sooner than this counts as a failure, so that it cannot spin. */
 const SHORT_WATCH_MS = 1000;
@@ -59,13 +59,13 @@ export interface InformerOptions<Item> {
   readonly query?: Readonly<Record<string, string>>;
   /** Asks for metadata only. */
   readonly metadataOnly?: boolean;
-  /** What is kept of an object; null: it does not count. `before`: what was kept of it until now. */
+  /** Returns what is kept of an object; null: nothing. `before`: what was kept of it until now. */
   readonly read: (object: RawObject, before: Item | undefined) => Item | null;
   /** Whether an item has to be read again at the next list, though the object has not changed. Default: none has. */
   readonly isPassing?: (item: Item) => boolean;
-  /** Must only take a note: it is called in the middle of reading events. */
+  /** Must only take a note: it is called while events are being read. */
   readonly changed: (key: string, before: Item | undefined, after: Item | undefined) => void;
-  /** Told of every failure, which is then waited out. */
+  /** Called with every failure, before it is waited out. */
   readonly failed: (error: unknown) => void;
 }
 
@@ -78,7 +78,7 @@ export class Informer<Item> {
   readonly #options: InformerOptions<Item>;
   readonly #kept = new Map<string, Kept<Item>>();
   #version: string | null = null;
-  /** The newest version that lists and watches told of. */
+  /** The newest resource version that lists and watches have shown. */
   #newest = 0n;
   #listedAt = -Infinity;
   #synced = false;
@@ -90,12 +90,12 @@ export class Informer<Item> {
     this.#options = options;
   }
 
-  /** True from the first whole list on: before, what is missing here may well exist. */
+  /** True from the first whole list on. Before that, an object that is missing here may well exist. */
   get synced(): boolean {
     return this.#synced;
   }
 
-  /** True while the first list is refused, and has been for a while: what is there will not be known so soon. */
+  /** True when the first list has been refused for a while: what is there will not be known soon. */
   get refused(): boolean {
     return this.#refusedAt !== null && performance.now() - this.#refusedAt > REFUSED_MS;
   }
@@ -108,13 +108,13 @@ export class Informer<Item> {
     return [...this.#kept.values()].map(({ item }) => item);
   }
 
-  /** Takes an object that a write gave back, ahead of the watch; one that the watch has told the end of is gone. */
+  /** Takes an object that a write returned, ahead of the watch; not when the watch has already shown its deletion. */
   accept(object: unknown): void {
     const parsed = objectSchema.safeParse(object);
     if (parsed.success && this.#kept.has(keyOf(parsed.data))) this.#keep(parsed.data);
   }
 
-  /** Keeps something else of an object. */
+  /** Replaces what is kept of an object. */
   replace(key: string, item: Item): void {
     const before = this.#kept.get(key);
     if (before === undefined) return;
@@ -171,7 +171,7 @@ export class Informer<Item> {
     this.#refusedAt = null;
   }
 
-  /** A page of at most `limit` objects from where `next` says, and how many it was asked for in the end. */
+  /** Reads a page from `next` on, of `limit` objects or, if they are too large, fewer; returns the limit that worked. */
   async #page(
     next: string | undefined,
     limit: number,
@@ -193,7 +193,7 @@ export class Informer<Item> {
     }
   }
 
-  /** A store that was restored from a backup counts on from there: what was newer is no more. */
+  /** Forgets the kept versions when an older one is listed: etcd was restored from a backup, and counts on from there. */
   #noticeRestore(version: string): void {
     const listed = BigInt(version);
     const isRestored = listed < this.#newest;
@@ -210,7 +210,7 @@ export class Informer<Item> {
         ...query,
         resourceVersion: this.#version ?? "",
         allowWatchBookmarks: "true",
-        // Not all at the same moment.
+        // Spread, so that watches do not all end at the same moment.
         timeoutSeconds: String(WATCH_SECONDS + Math.floor(Math.random() * WATCH_SECONDS)),
       },
       accept: metadataOnly === true ? accepts.watch : undefined,
@@ -262,17 +262,17 @@ export class Informer<Item> {
   }
 }
 
-/** What is observed of one namespace; null: of all. */
+/** The informer of one namespace; null: of all. */
 export interface Scoped<Item> {
   readonly namespace: string | null;
   readonly informer: Informer<Item>;
 }
 
-/** Whether all that can be listed was. One namespace of several that is closed to us holds up no other. */
+/** Whether all that can be listed was. A namespace whose list is refused holds up no other. */
 export const areListed = <Item>(observed: readonly Scoped<Item>[]): boolean =>
   observed.every(({ namespace, informer }) => informer.synced || (namespace !== null && informer.refused));
 
-/** Namespaces of which it is not known what is there. */
+/** Returns the namespaces that were not listed: what is in them is not known. */
 export const unseenOf = <Item>(observed: readonly Scoped<Item>[]): string[] =>
   observed.flatMap(({ namespace, informer }) => (namespace === null || informer.synced ? [] : [namespace]));
 

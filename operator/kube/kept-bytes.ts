@@ -1,11 +1,11 @@
 /**
- * How much is kept of what each namespace declares: who could create objects without end would otherwise fill the memory of
- * this process, which serves everybody.
+ * Limits how many bytes are kept of what each namespace declares: objects without end would otherwise fill the memory of this
+ * process, which serves everybody.
  */
 export class KeptBytes {
-  /** null: all. */
+  /** Bytes that are kept of a namespace at most; null: all. */
   readonly mostOf: (namespace: string) => number | null;
-  /** Bytes that are kept of each thing. */
+  /** Kept bytes by id. */
   readonly #byId = new Map<string, number>();
   readonly #byNamespace = new Map<string, number>();
 
@@ -13,12 +13,12 @@ export class KeptBytes {
     this.mostOf = mostOf;
   }
 
-  /** How many are kept of a namespace whose share is limited. */
+  /** Returns how many bytes are kept of a namespace whose share is limited. */
   of(namespace: string): number {
     return this.#byNamespace.get(namespace) ?? 0;
   }
 
-  /** Instead of what was kept of it before. @returns whether there is room for so many bytes of it; else nothing is kept. */
+  /** Keeps `bytes` for the id, instead of those kept before. @returns false when there is no room: then none are kept for it. */
   take(namespace: string, id: string, bytes: number): boolean {
     const most = this.mostOf(namespace);
     if (most === null) return true;

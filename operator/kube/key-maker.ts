@@ -1,4 +1,4 @@
-/** Makes the keys that objects ask for, each into the Secret that is named for it. */
+/** Makes the keys that Organizations ask for, each in the Secret that they name for it. */
 import { newKey } from "../new-key.ts";
 import type { WantedKey } from "../plan/objects.ts";
 import { type Call, isStatus, type KubeApi, KubeError } from "./client.ts";
@@ -9,16 +9,16 @@ import { NamespaceTurns } from "./namespace-turns.ts";
 import type { ReferencedSecrets } from "./referenced-secrets.ts";
 import { readSecret, secretPath, secretSchema } from "./secret.ts";
 
-/** Of Secrets that were made for a key, so that people find those that nobody needs any more. */
+/** Label of Secrets that were made for a key, so that people find those that nobody needs any more. */
 const LABEL = "gapura.dev/generated-key";
-/** Of the same: whose key it is. */
+/** Annotation of Secrets in which a key was made: the Organization whose key it is. */
 const ORGANIZATION = "gapura.dev/organization";
 const WRITES_AT_ONCE = 8;
-/** Everybody's changes wait while keys are made: what is not begun by then is left to the next round. */
+/** Time in which keys are begun. Others are left to the next round: everybody's changes wait while keys are made. */
 const MAKING_MS = 1000;
-/** What was begun by then is waited for so much longer, unless a webhook, say, makes its namespace's Secrets take longer still. */
+/** How much longer a round waits for keys that were begun; a webhook of their namespace, say, may make them take longer still. */
 const LATE_MS = 500;
-/** Secrets in which keys are still being made while other rounds go on, and those in namespaces that took long before. */
+/** Secrets in which keys are being made: from so many on no others are begun, and none in namespaces that took long before. */
 const MOST_LATE = 32;
 const MOST_SLOW = 16;
 /** A key that was refused is tried again after this time, then after twice as long, and so on. */
@@ -27,19 +27,19 @@ const LONGEST_REFUSED_MS = 5 * 60_000;
 
 /** Why a key could not be made, and when it is worth another try. Moments are monotonic milliseconds. */
 interface Refused {
-  /** The API server's. */
+  /** The API server's message. */
   readonly words: string;
-  /** Of the Secret; undefined: there was none. */
+  /** Resource version of the Secret; undefined: there was none. */
   readonly version: string | undefined;
   readonly pauseMs: number;
   readonly notBefore: number;
 }
 
-/** Whoever is told what becomes of keys that are being made. */
+/** Callbacks for what becomes of keys that are being made. */
 export interface MakingListener {
   readonly made: (key: WantedKey) => void;
   readonly failed: (error: unknown) => void;
-  /** Some took so long that nobody waited for them; now they are done. */
+  /** Called when keys that took too long to be waited for are done. */
   readonly late: () => void;
 }
 
@@ -54,11 +54,11 @@ export class KeyMaker {
   readonly #secrets: ReferencedSecrets;
   /** Keys that the API server does not let us make, by `namespace/name/key`. */
   readonly #refused = new Map<string, Refused>();
-  /** How many Secrets of each namespace keys are being made in. */
+  /** Number of Secrets in which keys are being made, by namespace. */
   readonly #making = new Map<string, number>();
   readonly #turns = new NamespaceTurns();
 
-  /** @param secrets knows the versions of Secrets, and is told of what is made */
+  /** @param secrets knows the versions of Secrets, and takes note of keys that are made */
   constructor(api: KubeApi, secrets: ReferencedSecrets) {
     this.#api = api;
     this.#secrets = secrets;
@@ -70,11 +70,11 @@ export class KeyMaker {
   }
 
   /**
-   * Makes keys for about a second, those of one Secret one after another, namespaces in turns. One that cannot be made keeps
-   * no other from being made, and is not tried again for a while unless its Secret changes. What takes longer is not waited
-   * for, nor is what is made later in its namespace, and `late` is told when it is over; until then no further key of its
-   * namespace is begun.
-   * @param wanted all that have to be made now: why others were refused is forgotten.
+   * Makes keys for about a second, those of one Secret one after another, namespaces in turns. A key that cannot be made holds
+   * up no other, and is not tried again for a while unless its Secret changes. A key that takes longer is not waited for, and
+   * neither are later ones of its namespace: `late` is called when it is done, and until then no further key of the namespace
+   * is begun.
+   * @param wanted all keys that have to be made now: the refusals of others are forgotten.
    * @returns false when some have not had their turn.
    * @throws NotLeading
    */
@@ -95,7 +95,7 @@ export class KeyMaker {
     return this.#underWay >= MOST_LATE || (await this.#makeQuick(quick, permit, listener));
   }
 
-  /** Waits for what is done in time. @returns as `make` does. @throws NotLeading */
+  /** Makes keys and waits for those that are done in time. @returns as `make` does. @throws NotLeading */
   async #makeQuick(groups: readonly Group[], permit: () => void, listener: MakingListener): Promise<boolean> {
     const deadline = performance.now() + MAKING_MS;
     let hadTheirTurn = true;
@@ -108,7 +108,7 @@ export class KeyMaker {
     return false;
   }
 
-  /** Begins as many as may be under way. */
+  /** Begins as many groups as may be under way, and waits for none. */
   #makeSlow(groups: readonly Group[], permit: () => void, listener: MakingListener): void {
     for (const group of groups.slice(0, Math.max(0, MOST_SLOW - this.#underWay))) {
       const startedAt = performance.now();
@@ -128,7 +128,7 @@ export class KeyMaker {
     }
   }
 
-  /** Secrets in which keys are being made. */
+  /** Number of Secrets in which keys are being made. */
   get #underWay(): number {
     return [...this.#making.values()].reduce((sum, count) => sum + count, 0);
   }
@@ -172,7 +172,7 @@ export class KeyMaker {
     }
   }
 
-  /** After a quota, an admission webhook or policy, a right that was taken away a person has to act. The rest passes. */
+  /** Remembers a refusal (quota, admission webhook or policy, missing right): a person has to act. Other failures pass. */
   #noteFailure(wanted: WantedKey, error: unknown): void {
     const id = idOf(wanted);
     const before = this.#refused.get(id);
@@ -199,8 +199,8 @@ export class KeyMaker {
   }
 
   /**
-   * Makes a key and stores it, never over a value. A Secret that was made has no owner: it would be deleted with the
-   * Organization, and the same id has to restore its keys (rule 1.16).
+   * Makes a key and stores it, never over a value. A Secret that it creates has no owner: it would be deleted with the
+   * Organization, which has to get its keys back when it is declared again with the same id (rule 1.16).
    * @returns false when there is a value already.
    */
   async #createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
@@ -233,7 +233,7 @@ export class KeyMaker {
             method: "PATCH",
             path: secretPath(namespace, name),
             patch: "merge",
-            // Refused when somebody wrote it since.
+            // The version: the write is refused when somebody else wrote since.
             body: {
               metadata: {
                 resourceVersion: existing.metadata.resourceVersion,

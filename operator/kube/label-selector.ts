@@ -1,7 +1,7 @@
-/** The form of a label selector, so that one that no API server takes is refused where it is set. */
+/** The form of a label selector: one that no API server accepts is refused where it is set. */
 import { z } from "zod";
 
-/** Of a label's value, and of its key without the prefix. */
+/** Longest value of a label, and longest key without its prefix. */
 export const LABEL_MAX_LENGTH = 63;
 
 const name = "[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?";
@@ -11,7 +11,7 @@ const requirement = new RegExp(
   `^(?:!\\s*${key}|${key}|${key}\\s*(?:==?|!=)\\s*${value}|${key}\\s+(?:not)?in\\s*\\(\\s*${value}\\s*(?:,\\s*${value}\\s*)*\\))$`,
 );
 
-/** A selector selects by something: an empty one would take every pod for ours. */
+/** Returns the schema of a label selector. An empty one, which would take every pod for ours, is refused. */
 export const labelSelector = () =>
   z
     .string()
@@ -20,5 +20,5 @@ export const labelSelector = () =>
       error: 'must be a label selector, such as "app.kubernetes.io/name=gapura,tier in (a, b)"',
     });
 
-/** Commas stand between requirements, and within the brackets of one. */
+/** Splits at the commas between requirements, not at those within the brackets of one. */
 const requirementsOf = (text: string): string[] => text.split(/,(?![^(]*\))/).map((one) => one.trim());

@@ -1,6 +1,6 @@
 /**
  * Leader election by a Lease (rule 6.10). Clocks of other machines are never compared: whether a holder lives is
- * judged by when we saw its record change. Whoever holds the lease may write only while the last renewal is younger
+ * judged by when we saw its record change. The holder of the lease may write only while its last renewal is younger
  * than the lease, by our own monotonic clock, so that a process that was frozen and woken does not.
  */
 import { setTimeout as sleep } from "node:timers/promises";
@@ -8,7 +8,7 @@ import { z } from "zod";
 import { isStatus, type KubeApi } from "./client.ts";
 
 const DURATION_MS = 15_000;
-/** Shorter than the lease by what a request may take on its way. */
+/** How long a renewal permits writes: shorter than the lease by the time that a request may take on its way. */
 const PERMIT_MS = 10_000;
 const RENEW_MS = 2000;
 /** A released lease is taken over within this time. */
@@ -32,7 +32,7 @@ export interface LeaseOptions {
   readonly api: KubeApi;
   readonly namespace: string;
   readonly name: string;
-  /** Of this process; must differ between two of them. */
+  /** Identity of this process; no two processes may have the same. */
   readonly identity: string;
   /** Unix milliseconds. */
   readonly now: () => number;
@@ -49,7 +49,7 @@ export class NotLeading extends Error {
 export class LeaseHolder {
   readonly #options: LeaseOptions;
   readonly #path: string;
-  /** Monotonic milliseconds at which the renewal was sent that succeeded last; null: not held. */
+  /** When the last successful renewal was sent, in monotonic milliseconds; null: not held. */
   #renewedAt: number | null = null;
   #acquiredAt = "";
   /** The lease's record as it was when it last changed, and when that was seen. */
@@ -103,7 +103,7 @@ export class LeaseHolder {
     }
   }
 
-  /** Gives the lease back, so that another one need not wait for its end. Never fails. */
+  /** Gives the lease back, so that another replica need not wait until it expires. Never fails. */
   async release(): Promise<void> {
     if (this.#renewedAt === null) return;
     this.#renewedAt = null;
@@ -116,7 +116,7 @@ export class LeaseHolder {
     }
   }
 
-  /** One look, and a write when the lease is ours or free. @returns whether it is ours now. */
+  /** Reads the lease once, and writes it when it is ours or free. @returns whether it is ours now. */
   async #tryOnce(signal: AbortSignal): Promise<boolean> {
     const sentAt = performance.now();
     const lease = await this.#read(signal);
@@ -126,7 +126,7 @@ export class LeaseHolder {
     try {
       await (lease === null ? this.#create(signal) : this.#renew(lease, signal));
     } catch (error) {
-      // Somebody was faster. Of our own it need not be taken, only annotated: the next look tells.
+      // Somebody else wrote first. If the lease was ours, it may only have been annotated: the next attempt shows.
       if (isStatus(error, 409) && holder !== identity) return false;
       throw error;
     }
@@ -135,7 +135,7 @@ export class LeaseHolder {
   }
 
   #isStale(lease: Lease): boolean {
-    // Not the version: an annotation is no sign of life.
+    // The spec, not the resource version: an annotation is no sign of life.
     const record = JSON.stringify(lease.spec);
     const now = performance.now();
     if (this.#seen?.record !== record) this.#seen = { record, at: now };

@@ -1,6 +1,6 @@
 /**
- * Which of a namespace's objects are kept where not all may be: oldest first, each that fits beside those that are older, in whatever
- * order they are read. What is left out is offered again when it is read again.
+ * Decides which objects of a namespace are kept when there is no room for all: oldest first, each that still fits with the older
+ * ones, whatever order they are read in. An object that is left out is offered again when it is read again.
  */
 import { type Aged, byAge, compareText, type Declared } from "../plan/objects.ts";
 import { KeptBytes } from "./kept-bytes.ts";
@@ -12,7 +12,7 @@ interface Kept {
   readonly bytes: number;
 }
 
-/** Two kinds may have the same name. */
+/** Compares by age, then by kind: objects of two kinds may have the same name. */
 const inOrder = (one: AgedObject, other: AgedObject): number =>
   byAge(one, other) || compareText(one.kind, other.kind);
 const idOf = ({ kind, name }: AgedObject): string => `${kind} ${name}`;
@@ -27,14 +27,14 @@ export class OldestKept {
     this.#bytes = new KeptBytes(mostOf);
   }
 
-  /** Bytes that are kept of the namespace at most; null: all. */
+  /** Returns how many bytes are kept of the namespace at most; null: all. */
   mostOf(namespace: string): number | null {
     return this.#bytes.mostOf(namespace);
   }
 
   /**
-   * Instead of what was kept of it before, and of younger ones where there is no room.
-   * @returns those that are not kept any more, or the object itself.
+   * Keeps the object instead of its earlier version, and instead of younger ones where there is no room.
+   * @returns the younger ones that are not kept any more; the object itself when it is not kept.
    */
   offer(object: AgedObject, bytes: number): readonly AgedObject[] {
     const { namespace } = object;
@@ -78,7 +78,7 @@ export class OldestKept {
   }
 }
 
-/** Where it stands among them, or would. @param kept oldest first */
+/** Returns the index of the object in `kept`, or the one where it belongs. @param kept oldest first */
 function placeOf(object: AgedObject, kept: readonly Kept[]): number {
   let [low, high] = [0, kept.length];
   while (low < high) {

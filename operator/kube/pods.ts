@@ -110,7 +110,7 @@ export async function findDeployment(api: KubeApi, namespace: string, selector: 
     : { apiVersion: "apps/v1", kind: "Deployment", namespace, ...first.metadata };
 }
 
-/** null: it runs no more, or will not for long. */
+/** Reads a pod; null: it has ended or is being deleted. */
 function readPod(object: RawObject): Pod | null {
   const pod = podSchema.safeParse(object).data;
   const phase = pod?.status?.phase;

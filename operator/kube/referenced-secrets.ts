@@ -11,21 +11,21 @@ import { KeptBytes } from "./kept-bytes.ts";
 import { readSecret, type Secret, secretPath } from "./secret.ts";
 
 const READS_AT_ONCE = 8;
-/** Everybody's changes wait while Secrets are read: a namespace that is not trusted is left to later rounds then. */
+/** After this time Secrets of untrusted namespaces are left to later rounds: everybody's changes wait for the reading. */
 const READING_MS = 1000;
-/** What we wrote ourselves counts for so long before the watch has told of it. */
+/** How long a version that the watch has not shown yet counts as the newest. */
 const AHEAD_MS = 10_000;
-/** A resource version before any other: what is there has to be read. */
+/** A resource version older than any other: the Secret has to be read again. */
 const OUTDATED = "0";
 
-/** Data keys that are named, by Secret (`namespace/name`). */
+/** Referenced data keys, by Secret (`namespace/name`). */
 type Referenced = ReadonlyMap<string, ReadonlySet<string>>;
 
 interface Value {
   readonly version: string;
   /** Monotonic milliseconds. */
   readonly readAt: number;
-  /** What was asked for, there or not: the rest is not kept. */
+  /** The data keys that were looked for, present or not; no others are kept. */
   readonly keys: ReadonlySet<string>;
   readonly data: Readonly<Record<string, string>>;
   readonly immutable: boolean;
@@ -37,11 +37,11 @@ export interface ReferencedSecretsOptions {
   readonly namespaces: readonly string[];
   /** Whether the Secrets of the namespace may be left to later rounds when there are many to be read. */
   readonly mayWait: (namespace: string) => boolean;
-  /** Characters of values that are kept of a namespace; null: all. What is beyond counts as too long for a credential. */
+  /** Characters of values that are kept of a namespace; null: all. A value beyond counts as too long for a credential. */
   readonly mostBytes: (namespace: string) => number | null;
-  /** A Secret of the namespace that is referenced changed, appeared or went. */
+  /** Called when a referenced Secret of the namespace changed, appeared or went. */
   readonly changed: (namespace: string) => void;
-  /** Any Secret did; its resource version, null: it is gone. Must only take a note. */
+  /** Called when any Secret did, with its resource version; null: it is gone. Must only take a note. */
   readonly seen: (key: string, version: string | null) => void;
   readonly failed: (error: unknown) => void;
 }
@@ -54,7 +54,7 @@ export class ReferencedSecrets {
   readonly #informers: readonly Scoped<string>[];
   #values = new Map<string, Value>();
   readonly #kept: KeptBytes;
-  /** Those of each namespace whose values were not kept. */
+  /** Secrets whose values were not kept, by namespace. */
   readonly #leftOut = new Map<string, Set<string>>();
   #referenced: Referenced = new Map();
   readonly #behind = new Set<string>();
@@ -98,9 +98,9 @@ export class ReferencedSecrets {
   }
 
   /**
-   * What is named of the Secrets that exist; reads those that changed, namespaces in turns. A Secret that cannot be read now,
-   * or is left to a later round, keeps the value that was read before.
-   * @throws when the API server does not answer for one that was never read.
+   * Returns the named values of the Secrets that exist. Reads those that changed, namespaces in turns; a Secret that cannot be
+   * read now, or is left to a later round, keeps the value that was read before.
+   * @throws when the API server does not answer for a Secret that was never read.
    */
   async read(named: Referenced): Promise<Secrets> {
     this.#referenced = named;
@@ -128,22 +128,22 @@ export class ReferencedSecrets {
     return secrets;
   }
 
-  /** Namespaces of whose Secrets some were left to a later round when they were last read, or may have room since. */
+  /** Namespaces with Secrets that the last `read` left to a later round, or for which there may be room since. */
   get behind(): ReadonlySet<string> {
     return this.#behind;
   }
 
-  /** Those of them of which something was never read: what is there is not known. */
+  /** Namespaces with a referenced value that was never read: what is there is not known. */
   get unread(): ReadonlySet<string> {
     return this.#unread;
   }
 
-  /** Those of them (`namespace/name`) that take no further data key. */
+  /** Referenced Secrets (`namespace/name`) that take no further data key. */
   get immutable(): ReadonlySet<string> {
     return new Set([...this.#values].flatMap(([key, value]) => (value.immutable ? [key] : [])));
   }
 
-  /** The resource version that a Secret (`namespace/name`) was last seen with; undefined: there is none. */
+  /** Returns the resource version that a Secret (`namespace/name`) was last seen with; undefined: there is none. */
   versionOf(key: string): string | undefined {
     for (const { informer } of this.#informers) {
       const version = informer.get(key);
@@ -180,12 +180,12 @@ export class ReferencedSecrets {
       else this.#keep(key, valueOf(secret, keys));
     } catch (error) {
       this.#failed(error);
-      // What is forbidden is as good as missing; a silent server is not: its Secrets may be there.
+      // A forbidden Secret counts as missing. One that the server does not answer for may exist.
       if (!isStatus(error, 403) && !this.#values.has(key)) throw error;
     }
   }
 
-  /** Takes note of a Secret in which a key was made, or found: the watch tells of it only later. */
+  /** Takes note of a Secret in which a key was made, or found: the watch shows it only later. */
   remember(id: string, secret: Secret, key: string): void {
     this.#keep(id, valueOf(secret, new Set([...(this.#referenced.get(id) ?? []), key])));
   }
@@ -215,7 +215,7 @@ export class ReferencedSecrets {
     if (this.#kept.of(namespace) < before) this.#readLeftOutAgain(namespace);
   }
 
-  /** There may be room for their values now. Until they are read they stand for what they were: they are not missing. */
+  /** Marks left-out Secrets to be read again, as there may be room now. Until then they count as too long, not as missing. */
   #readLeftOutAgain(namespace: string): void {
     const ids = this.#leftOut.get(namespace) ?? [];
     this.#leftOut.delete(namespace);
@@ -239,9 +239,9 @@ const valueOf = (secret: Secret, keys: ReadonlySet<string>): Value => ({
 const isAhead = (own: string, watched: string | undefined): boolean =>
   watched === undefined || BigInt(own) > BigInt(watched);
 
-/** Of base64: a longer text is no credential, whatever line breaks stand at its end. */
+/** Longest base64 text that is decoded: a longer one is no credential, whatever line breaks stand at its end. */
 const MAX_TEXT = 4 * MAX_CREDENTIAL;
-/** Stands for every value that is longer than any that can be used: a namespace has thousands of Secrets of 1 MiB. */
+/** Stands for every value that is too long to be used: a namespace may have thousands of Secrets of 1 MiB. */
 const TOO_LONG = "?".repeat(MAX_CREDENTIAL + 1);
 
 function decodeValues(

@@ -24,7 +24,7 @@ import { actionNeeded, isToldBy, StatusWriter } from "./status-writer.ts";
 import { serveOps, Telemetry } from "./telemetry.ts";
 
 export interface ClusterOptions {
-  /** Reads how the API server is reached; called again, as credentials are replaced. */
+  /** Reads the address and credentials of the API server; called again, because credentials are replaced. */
   readonly readAccess: () => Promise<Access>;
   /** Where snapshot Secrets, lease and data-plane pods live. */
   readonly namespace: string;
@@ -42,21 +42,21 @@ export interface ClusterOptions {
   readonly now: () => number;
 }
 
-/** Changes that come together make one round. */
+/** How long changes are gathered before a round, at least and at most. */
 const GATHER_MS = 100;
 const LONGEST_GATHER_MS = 2000;
-/** A pod that does not take what was published last holds up nobody for longer. */
+/** Longest time that tenants' changes wait for pods that have not taken the last snapshot. */
 const LONGEST_TAKING_MS = 5000;
-/** What was tampered with is put right within 60 s (rule 6.6) where no watch tells of it. */
+/** How often what is published is read again: tampering that no watch shows is put right within 60 s (rule 6.6). */
 const VERIFY_MS = 30_000;
-/** Where one does, what is published is still not read again more often: two operators may write the same. */
+/** The same after a watch showed tampering; not more often, because two operators may write the same Secrets. */
 const SUSPICION_MS = 5000;
 const FIRST_RETRY_MS = 500;
 const LONGEST_RETRY_MS = 20_000;
-/** Pods are asked before the first round; one that hangs does not hold it up for longer. */
+/** Longest time that the first round waits for the answers of the pods. */
 const FIRST_ANSWERS_MS = 4000;
 const POLL_MS = 50;
-/** For the calls that are under way at the end, and to give the lease back; a pod gets longer before it is killed. */
+/** At the end, time for calls under way and for giving the lease back; a pod gets longer before it is killed. */
 const LAST_CALLS_MS = 10_000;
 
 /** Runs until the signal aborts; then the lease is given back. @throws when the ops port is taken. */
@@ -83,7 +83,7 @@ class Cluster {
   readonly #lease: LeaseHolder;
   readonly #pace: ChangePace;
   readonly #wakeSignal = new WakeSignal();
-  /** What the informers have seen since it was last looked at. */
+  /** What has changed since the rounds last dealt with it. */
   readonly #news = { specs: true, tenants: true, pods: true, answers: true };
   /** When the newest snapshot was published, monotonic milliseconds. */
   #publishedAt = -Infinity;
@@ -105,7 +105,7 @@ class Cluster {
     this.#pace = new ChangePace(() => this.#note("tenants"));
     const changed = (home: string) => {
       if (!isPaced(home)) this.#note("specs");
-      // Else the round that is due already finds it.
+      // A round that is already due finds the change anyway.
       else if (!this.#news.specs && !this.#news.tenants) this.#pace.changed(home);
     };
     this.#objects = new CustomObjects({
@@ -146,12 +146,12 @@ class Cluster {
     });
   }
 
-  /** Before, an object that is not known may well exist: nothing may be published. */
+  /** True once all is listed. Before that nothing may be published: an object that is not known may well exist. */
   get isSynced(): boolean {
     return this.#objects.synced && this.#secrets.synced && this.#pods.synced;
   }
 
-  /** Namespaces whose lists are refused: what was published of them stays. */
+  /** Namespaces whose lists are refused: their published entries stay. */
   get #unseen(): ReadonlySet<string> {
     return new Set([...this.#objects.unseen, ...this.#secrets.unseen]);
   }
@@ -173,7 +173,7 @@ class Cluster {
     }
   }
 
-  /** One term: until the lease is lost or everything stops. */
+  /** Leads for one term, until the lease is lost or the operator stops. */
   async #lead(): Promise<void> {
     const { log } = this.#options;
     const term = new AbortController();
@@ -235,7 +235,7 @@ class Cluster {
       snapshots,
       tenancy: this.#options.tenancy,
       asksPods: true,
-      // What was not read of a namespace says nothing of its objects.
+      // Where a referenced Secret has never been read, the statuses of the namespace are not known yet.
       writeStatuses: async (statuses) =>
         writer.want(statuses.filter(({ object }) => !this.#secrets.unread.has(object.namespace))),
       now,
@@ -296,8 +296,8 @@ class Cluster {
     while (!ended.aborted) {
       const isTampered = this.#snapshots?.isTampered === true;
       const verifyMs = isTampered ? SUSPICION_MS : VERIFY_MS;
-      // Tenants' changes wait until the pods have what was published last: who reads it while it is written over has neither.
-      // So does a round for nothing but a look at what is published, for it publishes them too.
+      // Tenants' changes wait until the pods have taken the last snapshot: a pod that reads one while it is overwritten gets
+      // neither the old nor the new. A round that only verifies waits too, for it would publish those changes.
       const untilTaken = reconciler.pending ? this.#publishedAt + LONGEST_TAKING_MS - performance.now() : 0;
       const untilVerify = verifiedAt + verifyMs - performance.now();
       const verify = untilVerify <= 0;
@@ -309,7 +309,7 @@ class Cluster {
       try {
         if (!sealed) sealed = await this.#seal(permit);
         if (isDue) {
-          // A single change is published at once; of many that come in a row each pass takes what came during two.
+          // A single change is published at once. In a run of changes a pass first waits as long as the last one took.
           const restMs = Math.min(LONGEST_GATHER_MS, passMs) - (performance.now() - passEndedAt);
           await pause(Math.max(GATHER_MS, restMs), ended);
           if (ended.aborted) return;
@@ -345,7 +345,7 @@ class Cluster {
     }
   }
 
-  /** One Event for each pod that falls silent, where people look for what is wrong with all of them. */
+  /** Writes one Event for each pod that falls silent: at the Deployment, where people look first, or else at the pod. */
   async #tellSilence(pod: string, reason: string, events: Events): Promise<void> {
     this.#options.log.warn({ pod, reason }, "a ready pod has not acknowledged for 30 s");
     const { namespace, dataPlaneSelector } = this.#options;
@@ -409,8 +409,8 @@ class Cluster {
   }
 
   /**
-   * What is not made for want of time is made in the round that follows, where others' changes are published too: at once, or
-   * when the pods have what was published last, where all of it is tenants'.
+   * Makes keys. Those for which there is no time are left to the next round, which also publishes others' changes. It is due
+   * at once or, when only tenants want keys, once the pods have taken the last snapshot.
    */
   async #createKeys(wanted: readonly WantedKey[], events: Events, permit: () => void): Promise<void> {
     const isTenants = wanted.every(({ namespace }) => isTenant(this.#options.tenancy, namespace));

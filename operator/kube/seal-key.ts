@@ -3,7 +3,7 @@ import { randomBytes } from "node:crypto";
 import { isStatus, type KubeApi } from "./client.ts";
 import { secretPath } from "./secret.ts";
 
-/** Create-only: what was sealed must open again. @returns whether it was made now. */
+/** Creates the seal key, never over another: what was sealed must open again. @returns whether it was created now. */
 export async function createSealKey(
   api: KubeApi,
   namespace: string,

@@ -13,7 +13,7 @@ export type Secret = z.infer<typeof secretSchema>;
 export const secretPath = (namespace: string, name?: string): string =>
   `/api/v1/namespaces/${namespace}/secrets${name === undefined ? "" : `/${name}`}`;
 
-/** null: there is none. */
+/** Reads a Secret; null: there is none. */
 export async function readSecret(api: KubeApi, namespace: string, name: string): Promise<Secret | null> {
   try {
     return secretSchema.parse(await api.call({ method: "GET", path: secretPath(namespace, name) }));

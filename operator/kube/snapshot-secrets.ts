@@ -1,6 +1,6 @@
 /**
  * The snapshot as Secrets of fixed names (design.md §7): `NAME-a-0` … `NAME-a-7`, `NAME-a-credentials-0`, `-1`, and
- * the same for slot `b`. Secret 0 holds the index beside the first piece and is written last.
+ * the same for slot `b`. Secret 0 holds the index and the first piece, and is written last.
  */
 import { type Slot, slotSchema, CREDENTIAL_SHARDS, ROUTING_SHARDS } from "../../dataplane/config/schema.ts";
 import { indexFileName, type SnapshotFile } from "../plan/shards.ts";
@@ -13,7 +13,7 @@ const READS_AT_ONCE = 8;
 
 interface SecretFile {
   readonly slot: Slot;
-  /** Behind the snapshot's name: `a-0`, `a-credentials-1`. */
+  /** What follows the snapshot's name: `a-0`, `a-credentials-1`. */
   readonly suffix: string;
   /** Data keys that may stand in it. */
   readonly files: readonly string[];
@@ -43,14 +43,14 @@ export class SnapshotSecrets {
   readonly #filled = new Set<string>();
   /** Resource versions as they were last read or written, by name. */
   readonly #known = new Map<string, bigint>();
-  /** What a watch told since then; null: it is gone. */
+  /** Resource versions that a watch has shown since then; null: the Secret is gone. */
   readonly #seen = new Map<string, bigint | null>();
 
   constructor(options: SnapshotSecretsOptions) {
     this.#options = options;
   }
 
-  /** What a watch told of a Secret `namespace/name`; others than ours are passed over. */
+  /** Notes what a watch showed of a Secret `namespace/name`; Secrets other than ours are ignored. */
   note(key: string, version: string | null): void {
     const { namespace, name: snapshot } = this.#options;
     const [place, name = ""] = key.split("/");
@@ -58,7 +58,7 @@ export class SnapshotSecrets {
       this.#seen.set(name, version === null ? null : BigInt(version));
   }
 
-  /** Whether somebody else wrote or deleted one of them. To be asked while nothing is being written. */
+  /** Whether somebody else wrote or deleted one of our Secrets. To be asked while nothing is being written. */
   get isTampered(): boolean {
     return [...this.#seen].some(([name, version]) => {
       const known = this.#known.get(name);
@@ -67,9 +67,9 @@ export class SnapshotSecrets {
   }
 
   /**
-   * Each Secret by its name: the right to list would show every Secret of the namespace, the stores' addresses among
-   * them. A Secret that lost its label is not there: writing puts it back. What somebody else put in is removed: it
-   * would be mounted beside ours.
+   * Reads each Secret by its name: the right to list would show every Secret of the namespace, the stores' addresses
+   * among them. A Secret that lost its label counts as missing: writing restores it. Data keys that somebody else added
+   * are removed: they would be mounted with ours.
    */
   async read(): Promise<ReadonlyMap<string, Uint8Array>> {
     const { api, namespace, name } = this.#options;

@@ -1,4 +1,4 @@
-/** When a status differs in meaning from what stands in the API server, and what is written then. */
+/** Decides whether a status differs in meaning from the one in the API server, and what is written then. */
 import { z } from "zod";
 import type { Condition, ObjectStatus } from "../plan/conditions.ts";
 
@@ -21,21 +21,21 @@ type Actual = z.infer<typeof statusSchema>;
 
 export type Change =
   | { readonly kind: "none" }
-  /** Only the number of pods of what waits for them: worth telling, not worth a write each time. */
+  /** Only the number of pods, in a condition that waits for them: worth showing, not worth a write each time. */
   | { readonly kind: "count"; readonly status: Record<string, unknown> }
-  /** Only the number of pods of what is served: nothing while a rollout is under way (rule 6.2). */
+  /** Only the number of pods, of an object that is served: no write while a rollout is under way (rule 6.2). */
   | { readonly kind: "refresh"; readonly status: Record<string, unknown> }
   | { readonly kind: "meaning"; readonly status: Record<string, unknown> };
 
-/** A Secret that is missing may still be on its way: whatever writes it (External Secrets) has so long (rule 6.4). */
+/** How long a missing Secret may still be on its way from what writes it, such as External Secrets (rule 6.4). */
 const SECRET_GRACE_MS = 60_000;
 
-/** Of each status that waits for a Secret the same without `Stalled`. */
+/** For each status that waits for a Secret, the same status without `Stalled`. */
 const patient = new WeakMap<ObjectStatus, ObjectStatus>();
 
 /**
- * The status that is to be written at `now` (Unix milliseconds), and when it may be another one: an object that only lacks
- * Secrets is not stalled before they have been missing for a minute, which its own status tells, also after a restart.
+ * Returns the status to write at `now` (Unix milliseconds), and in how many milliseconds it may change: an object that only
+ * lacks Secrets is not stalled before they have been missing for a minute. Its own status shows since when, also after a restart.
  */
 export function statusAt(
   wanted: ObjectStatus,
@@ -61,8 +61,8 @@ export function statusAt(
 }
 
 /**
- * The merge patch of `status` that makes `actual` say what is wanted. `lastTransitionTime` stays where a condition's
- * status does. `nowIso`: RFC 3339, whole seconds.
+ * Returns the merge patch that turns the status `actual` into the wanted one. `lastTransitionTime` stays where a
+ * condition's status does. `nowIso`: RFC 3339, whole seconds.
  */
 export function statusChange(wanted: ObjectStatus, actual: unknown, nowIso: string): Change {
   const current = readStatus(actual);
@@ -82,10 +82,10 @@ export function statusChange(wanted: ObjectStatus, actual: unknown, nowIso: stri
   return kind === "none" ? { kind } : { kind, status };
 }
 
-/** Of each wanted status what it was last held against. */
+/** For each wanted status, the last comparison. */
 const compared = new WeakMap<ObjectStatus, { readonly actual: unknown; readonly kind: Change["kind"] }>();
 
-/** 10,000 statuses are looked at several times for each edit: each pair is compared once. */
+/** Compares two statuses. 10,000 are looked at several times for each edit, so each pair is compared only once. */
 export function changeKind(wanted: ObjectStatus, actual: unknown): Change["kind"] {
   const last = compared.get(wanted);
   if (last !== undefined && last.actual === actual) return last.kind;

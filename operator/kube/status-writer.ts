@@ -1,7 +1,7 @@
 /**
- * Writes statuses that changed in meaning, a few at a time and beside everything else: 10,000 writes hold up no edit.
- * Of one object only the newest status waits; a failed write is tried again with back-off. Statuses that only name
- * another number of pods wait until the data plane is at rest, and are then written one by one
+ * Writes statuses that changed in meaning, a few at a time and apart from the rounds: 10,000 writes hold up no edit.
+ * Of each object only the newest status waits; a failed write is tried again with back-off. Statuses that differ only
+ * in a number of pods wait until the data plane is at rest, and are then written one by one
  * (docs/decisions/pods-in-statuses.md).
  */
 import { setTimeout as sleep } from "node:timers/promises";
@@ -19,26 +19,26 @@ import { changeKind, statusAt, statusChange } from "./status-change.ts";
 import { TurnQueue } from "./turn-queue.ts";
 
 const WRITERS = 6;
-/** A writer waits for so long; what takes longer, as a webhook of the object's namespace makes it, goes on beside. */
+/** How long a writer waits for a write. A slower one (a webhook of the namespace may cause it) goes on without it. */
 const LATE_MS = 1000;
 const MOST_LATE = 16;
-/** Writers of statuses in namespaces where that took longer. */
+/** Writers for namespaces where a write took longer than `LATE_MS`. */
 const SLOW_WRITERS = 6;
-/** How far a rollout has come is told this long after the last write, and then not again for a minute. */
+/** The progress of a rollout is written this long after the last write, then at most once a minute. */
 const FIRST_COUNT_MS = 5000;
 const NEXT_COUNT_MS = 60_000;
-/** The number of pods has not changed for so long: no rollout is under way. */
+/** When the number of pods has not changed for this long, no rollout is under way. */
 const REST_MS = 15_000;
-/** Between two statuses that only name another number of pods: 10,000 take eight minutes. */
+/** Pause between two statuses that differ only in a number of pods: 10,000 take eight minutes. */
 const REFRESH_PAUSE_MS = 50;
 /** How often outdated numbers are looked for when there were none. */
 const IDLE_MS = 2000;
 const LONGEST_WAIT_MS = 30_000;
-/** After a status was put right the next time waits for so long, then for twice as long, and so on. */
+/** Pause before a status is put right a second time, then twice as long, and so on. */
 const FIRST_CONTEST_MS = 1000;
-/** What stood for so long is no contest any more. */
+/** A status that stood this long is no longer contested. */
 const PEACE_MS = 60_000;
-/** So often in a row a status is put right before a person is told that somebody else writes it. */
+/** How often in a row a status is put right before `contested` reports that somebody else writes it. */
 const TOLD_CONTESTS = 3;
 
 export interface StatusWriterOptions {
@@ -47,9 +47,9 @@ export interface StatusWriterOptions {
   readonly permit: () => void;
   /** Unix milliseconds. */
   readonly now: () => number;
-  /** Told after a write that changed what a person must know. */
+  /** Called after each write; `before` is the status that it replaced. */
   readonly written: (status: ObjectStatus, before: unknown) => void;
-  /** Told of a status that somebody else writes again and again, once each time that this begins. */
+  /** Called for a status that somebody else overwrites again and again, once each time that this begins. */
   readonly contested: (status: ObjectStatus) => void;
   readonly failed: (error: unknown) => void;
 }
@@ -67,7 +67,7 @@ interface Wanted {
   notBefore: number;
   /** What was written last; null: nothing yet. */
   last: ObjectStatus | null;
-  /** How often in a row the same was written, as somebody else had written over it. */
+  /** How often in a row the same status was written again because somebody else had overwritten it. */
   contests: number;
 }
 
@@ -80,13 +80,13 @@ const nothingWritten = {
   contests: 0,
 } as const;
 
-/** When the next status that only tells how far a rollout has come may be written. */
+/** Returns when the next status that only shows the progress of a rollout may be written. */
 const countDue = ({ writtenAt, counted, notBefore }: Wanted): number =>
   Math.max(notBefore, writtenAt + (counted ? NEXT_COUNT_MS : FIRST_COUNT_MS));
 
 /**
- * When what somebody else wrote over may be put right: the first time at once, then with growing pauses, as two releases
- * that watch one namespace would otherwise put each other right as fast as the API server can write. At most half of the
+ * Returns when an overwritten status may be put right: the first time at once, then with growing pauses, as two releases
+ * that watch one namespace would otherwise overwrite each other as fast as the API server can write. At most half of the
  * minute of rule 6.6.
  */
 const contestDue = ({ writtenAt, contests }: Wanted): number =>
@@ -103,7 +103,7 @@ export class StatusWriter {
   readonly #options: StatusWriterOptions;
   readonly #wanted = new Map<string, Wanted>();
   readonly #queue = new TurnQueue();
-  /** Those in namespaces where writing takes long: they keep nobody else's waiting. */
+  /** Keys in namespaces where writing takes long, so that they delay no others. */
   readonly #slowQueue = new TurnQueue();
   readonly #turns = new NamespaceTurns();
   /** Writes that no writer waits for. */
@@ -121,7 +121,7 @@ export class StatusWriter {
     this.#options = options;
   }
 
-  /** What every object's status shall be from now on. */
+  /** Sets the status that every object shall have from now on. */
   want(statuses: readonly ObjectStatus[]): void {
     for (const status of statuses) {
       const key = keyOf(status.object);
@@ -137,12 +137,12 @@ export class StatusWriter {
     this.#ring();
   }
 
-  /** The number of ready pods is another one: a rollout may be under way. */
+  /** Notes that the number of ready pods changed: a rollout may be under way. */
   podsMoved(): void {
     this.#podsMovedAt = performance.now();
   }
 
-  /** The object's status changed in the API server: it may have been tampered with. */
+  /** Looks at an object whose status changed in the API server: it may have been tampered with. */
   check(kind: Kind, key: string): void {
     const name = `${kind} ${key}`;
     const wanted = this.#wanted.get(name);
@@ -164,7 +164,7 @@ export class StatusWriter {
   }
 
   #enqueue(key: string, status: ObjectStatus): void {
-    // Until its answer is here a write looks as if it were still to be made.
+    // Until a write is answered, the object still shows its old status.
     if (this.#underWay.has(key)) {
       this.#underWay.set(key, true);
       return;
@@ -174,7 +174,7 @@ export class StatusWriter {
     const present = statusAt(status, actual.status, this.#options.now());
     const kind = changeKind(present.status, actual.status);
     if (kind === "refresh") this.#outdated.add(key);
-    // What will be another one in a while has to be looked at then.
+    // A status that changes with time is queued too: `#write` sets the timer for it.
     else if (kind !== "none" || present.inMs !== null) this.#queue.add(namespaceIn(key), key);
   }
 
@@ -219,7 +219,7 @@ export class StatusWriter {
   async #bringUpToDate(key: string, signal: AbortSignal): Promise<boolean> {
     const wanted = this.#wanted.get(key);
     if (wanted === undefined) return false;
-    // Both waiting for its turn and outdated: one write at a time.
+    // A key may be both queued and outdated: one write at a time.
     if (this.#underWay.has(key)) {
       this.#underWay.set(key, true);
       return false;
@@ -237,7 +237,7 @@ export class StatusWriter {
     return wanted.last !== last;
   }
 
-  /** Brings outdated numbers of pods up to date while nothing moves. */
+  /** Brings outdated numbers of pods up to date while the data plane is at rest. */
   async #refresh(signal: AbortSignal): Promise<void> {
     while (!signal.aborted) {
       const [key] = this.#outdated;
@@ -249,7 +249,7 @@ export class StatusWriter {
     }
   }
 
-  /** How long until the data plane is at rest; not above 0: it is. */
+  /** Milliseconds until the data plane is at rest; 0 or less: it is. */
   #restMs(): number {
     return this.#podsMovedAt + REST_MS - performance.now();
   }
@@ -298,7 +298,7 @@ export class StatusWriter {
       written(status, before);
     } catch (error) {
       if (signal.aborted) return;
-      // An object that is gone or was made anew is soon known to be; what is still wanted then is tried again.
+      // 404, 409: the object is gone or was made anew, as the watch soon shows; what is still wanted is tried again.
       if (!(error instanceof NotLeading) && !isStatus(error, 404, 409)) failed(error);
       wanted.failures += 1;
       const wait = Math.max(retryAfterMs(error), Math.min(LONGEST_WAIT_MS, 250 * 2 ** wanted.failures));
@@ -307,13 +307,13 @@ export class StatusWriter {
     }
   }
 
-  /** As the API server has the object; undefined: it is gone, or was made anew since it was compiled. */
+  /** Returns the object as it was last observed; undefined: it is gone, or was made anew since it was compiled. */
   #actual({ object }: ObjectStatus): CustomObject | undefined {
     const actual = this.#options.objects.get(object.kind, reference(object));
     return actual?.declared.uid === object.uid ? actual : undefined;
   }
 
-  /** The earliest of several moments counts: what the later ones are for is found again then. */
+  /** Looks at the key again after `waitMs`. Of several moments the earliest counts: what the later ones are for is found then. */
   #later(key: string, waitMs: number): void {
     const at = performance.now() + waitMs;
     const known = this.#delayed.get(key);
@@ -337,13 +337,13 @@ export class StatusWriter {
 
 const toldSchema = z.object({ conditions: z.array(z.object({ reason: z.string(), message: z.string() })) });
 
-/** Whether a status as it stood in the API server says the same already. */
+/** Whether a condition of this status, as the API server had it, has the same reason and message. */
 export function isToldBy(status: unknown, { reason, message }: { reason: string; message: string }): boolean {
   const conditions = toldSchema.safeParse(status).data?.conditions ?? [];
   return conditions.some((condition) => condition.reason === reason && condition.message === message);
 }
 
-/** What a person has to act on in this status; null: nothing. */
+/** Returns what a person has to act on in this status; null: nothing. */
 export function actionNeeded(
   status: ObjectStatus,
 ): { readonly reason: string; readonly message: string } | null {

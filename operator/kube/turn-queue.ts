@@ -1,14 +1,14 @@
-/** Things that wait, each once; namespaces take turns, so that none keeps others' waiting by how many it has. */
+/** A queue of keys, each once. Namespaces take turns, so that one with many keys does not delay the others. */
 export class TurnQueue {
-  /** By namespace; whoever is next comes first. */
+  /** Waiting keys by namespace; the namespace whose turn is next comes first. */
   readonly #waiting = new Map<string, Set<string>>();
 
-  /** What waits already keeps its place. */
+  /** Adds a key; one that waits already keeps its place. */
   add(namespace: string, key: string): void {
     this.#waiting.set(namespace, (this.#waiting.get(namespace) ?? new Set()).add(key));
   }
 
-  /** Takes the one whose turn it is; undefined: none waits. */
+  /** Takes the key whose turn it is; undefined: none waits. */
   next(): string | undefined {
     const [next] = this.#waiting;
     if (next === undefined) return undefined;
