@@ -1,12 +1,12 @@
 /**
- * Whose tokens of an issuer for an audience are, where namespaces do not trust each other: else a tenant who declares
- * another's issuer and audience would get the other's people, and what they upload (rules 8.2, 13.1).
+ * Decides which namespace may accept an issuer's tokens for an audience, where namespaces do not trust each other: else a
+ * tenant who declares another's issuer and audience would get the other's people, and what they upload (rules 8.2, 13.1).
  */
 import type { OrganizationEntry } from "../../dataplane/config/schema.ts";
 import type { Prior } from "./prior.ts";
 import { isTenant, type Tenancy } from "./tenancy.ts";
 
-/** Of all platform namespaces together: they trust each other. */
+/** Owner of the audiences of all platform namespaces: they trust each other. */
 const PLATFORM = "";
 
 interface Compiled {
@@ -14,8 +14,8 @@ interface Compiled {
 }
 
 /**
- * The audiences that an organization may not accept, by its entry. They belong to the platform if it declares them, else to
- * the namespace that was served under them before, else to the oldest. `outcomes`: oldest first.
+ * Returns the audiences that an organization may not accept, by its entry. An audience belongs to the platform if the platform
+ * declares it, else to the namespace that was served under it before, else to the oldest. `outcomes`: oldest first.
  */
 export function foreignAudiences(
   outcomes: readonly Compiled[],
@@ -50,16 +50,16 @@ export function foreignAudiences(
 const nameOf = ({ identity }: OrganizationEntry, audience: string): string =>
   JSON.stringify([identity?.issuer, audience]);
 
-/** The entry as one of a tenant, or of a namespace that is trusted, whichever it was when it was served last. */
+/** Marks the entry as a tenant's or a trusted namespace's as of now, whichever it was when it was last served. */
 export function withTrust(entry: OrganizationEntry, tenancy: Tenancy): OrganizationEntry {
   const isTenants = isTenant(tenancy, entry.source.namespace);
   if ((entry.isTenants === true) === isTenants) return entry;
   const { source, isTenants: _, ...rest } = entry;
-  // In the schema's order: the text of one that is read again has to be the same.
+  // In the schema's order: an entry that is read back has to have the same text.
   return isTenants ? { source, isTenants, ...rest } : { source, ...rest };
 }
 
-/** The entry without these audiences; without any left it accepts keys alone. */
+/** Returns the entry without the foreign audiences; when none is left it accepts keys only. */
 export function withoutAudiences(entry: OrganizationEntry, foreign: readonly string[]): OrganizationEntry {
   const { identity, ...rest } = entry;
   if (identity === undefined || foreign.length === 0) return entry;

@@ -1,7 +1,7 @@
 /**
- * Who holds which public model id or alias (rule 8.4). What is served belongs to whom it is served from until that
- * route names it no more; between two new claims the older route wins. Under `Namespaced` each tenant's namespace has
- * names of its own.
+ * Decides which route holds a public model id or alias (rule 8.4). A served name belongs to the route that serves it
+ * until that route no longer names it; between two new claims the older route wins. Under `Namespaced` each tenant's
+ * namespace has names of its own.
  */
 import type { ModelRouteSpec } from "../api/model-route.ts";
 import type { Judge } from "./judge.ts";
@@ -14,7 +14,7 @@ export interface ClaimsOptions {
   readonly prior: Prior;
   readonly tenancy: Tenancy;
   readonly judge: Judge;
-  /** Compiles a route, which takes its names by that, unless it is being compiled; false: it is too soon to say. */
+  /** Compiles a route, which then takes its names, unless this is done or under way; false: too many are under way. */
   readonly decide: (route: Declared) => boolean;
 }
 
@@ -37,7 +37,7 @@ export class NameClaims {
     for (const route of routes) this.#noteIncumbent(route);
   }
 
-  /** Whether somebody else holds the name, or is served under it and has not let go. */
+  /** Whether another route holds the name, or is served under it and has not given it up. */
   isTaken(name: string, asker: Declared): boolean {
     const key = this.#key(name, asker.namespace);
     const holder = this.#holders.get(key);
@@ -45,7 +45,7 @@ export class NameClaims {
     const incumbent = this.#incumbents.get(key);
     if (incumbent === undefined || incumbent === asker) return false;
     if (this.#names(incumbent, name)) return true;
-    // It names others now. Whether it gets those decides whether it lets go of this one.
+    // The incumbent names others now. Whether it gets those decides whether it gives this one up.
     return !this.#options.decide(incumbent) || this.#holders.has(key);
   }
 
@@ -53,7 +53,7 @@ export class NameClaims {
     for (const name of names) this.#holders.set(this.#key(name, holder.namespace), holder);
   }
 
-  /** To whom the name belongs, as the asker may know it: nothing of another namespace is told. */
+  /** Says to whom the name belongs; a route of another namespace than the asker's is not named. */
   describeHolder(name: string, asker: Declared): string {
     const key = this.#key(name, asker.namespace);
     const holder = this.#holders.get(key) ?? this.#incumbents.get(key);
@@ -71,14 +71,14 @@ export class NameClaims {
     for (const name of [last.model, ...last.aliases]) {
       const key = this.#key(name, route.namespace);
       const other = this.#incumbents.get(key);
-      // After a switch of the tenancy two may be served under one name: who served the same callers before stays.
+      // After a switch of the tenancy two routes may have one name: the one that served the same callers before stays.
       const otherScope = other === undefined ? null : this.#options.prior.route(other.uid)?.servesNamespace;
       if (other === undefined || (otherScope !== scope && last.servesNamespace === scope))
         this.#incumbents.set(key, route);
     }
   }
 
-  /** Whether the route, as it is declared now, still names it; one that cannot be read goes on as it was. */
+  /** Whether the route, as it is declared now, still has the name; an invalid one has it if its last entry stays. */
   #names(route: Declared, name: string): boolean {
     const judged = this.#options.judge(route);
     if (!judged.ok) return judged.keepsLast;
@@ -88,7 +88,7 @@ export class NameClaims {
 
   #key(name: string, namespace: string): string {
     const scope = scopeOf(this.#options.tenancy, namespace);
-    // No id holds a blank.
+    // No id contains a blank.
     return scope === undefined ? name : `${scope} ${name}`;
   }
 }

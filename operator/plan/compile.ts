@@ -1,11 +1,11 @@
 /**
- * Everything that is declared → everything that is served, with a verdict on each object. Pure and deterministic:
- * the same objects, Secrets and last snapshot give the same bytes.
+ * Compiles everything that is declared into everything that is served, with a verdict on each object. Pure and
+ * deterministic: the same objects, Secrets and last snapshot give the same bytes.
  *
  * The checks of one object run in this order, and the first that fails decides its `Accepted`:
- * what its source found wrong → schema and semantics → immutability → conflicts. References come after; what is
- * missing there is `ResolvedRefs`. An object that fails keeps the entry last published under its uid, and never
- * keeps another object from being served.
+ * faults that its source found → schema and semantics → immutability → conflicts. References come after; a missing
+ * one decides `ResolvedRefs`. An object that fails keeps the entry last published under its uid, and never keeps
+ * another object from being served.
  */
 import { SCHEMA_VERSION } from "../../dataplane/config/schema.ts";
 import { type Kind, KINDS } from "../api/kinds.ts";
@@ -35,15 +35,15 @@ export interface CompileInput {
   readonly published: Published | null;
   /** Default: every namespace is trusted. */
   readonly tenancy?: Tenancy;
-  /** Who owns which organization id, beside those who are served under it. */
+  /** Namespaces that own organization ids, in addition to those that are served under them. */
   readonly owners?: Owners;
-  /** What is left out, and why, because there is no room for it. */
+  /** Objects that are left out because there is no room for them, and why. */
   readonly tooLarge?: Refusals;
 }
 
 /**
- * So often everything is compiled anew because objects were left out, whose names and room go to others of their namespace.
- * What still does not fit then is left out with all that is new there: nobody waits for a namespace to be sorted out.
+ * How often everything is compiled anew because objects were left out, whose names and room go to others of their namespace.
+ * What still does not fit then is left out with all that is new in its namespace: nobody waits until that is sorted out.
  */
 const MAX_ROUNDS = 8;
 
@@ -52,7 +52,7 @@ export function compile(input: CompileInput): Compiled {
   const objects = input.objects.toSorted(byAge);
   const prior = new Prior(published);
   const refusals = new Map([...overObjects(objects, prior, tenancy), ...tooLarge]);
-  // Who is left out leaves names and room to others. Each round leaves out more than the one before.
+  // Objects that are left out leave names and room to others. Each round leaves out more than the one before.
   for (let round = 1; ; round += 1) {
     const compiled = compileOnce({ ...input, objects, tenancy }, prior, refusals);
     const more = overBytes(compiled, prior, tenancy, refusals, round >= MAX_ROUNDS);
@@ -61,7 +61,7 @@ export function compile(input: CompileInput): Compiled {
   }
 }
 
-/** @param input its objects oldest first */
+/** @param input with its objects oldest first */
 function compileOnce(
   {
     objects,
@@ -168,10 +168,10 @@ function compileOnce(
   };
 }
 
-/** So many routes in a row wait for each other's names at most; one beyond that keeps its own. */
+/** Longest chain of routes that wait for each other's names; a route beyond it keeps its own. */
 const MAX_CHAIN = 100;
 
-/** Oldest first; but what a route lets go of is known only when that route is compiled. */
+/** Compiles routes oldest first, but a route earlier when an older one needs to know which names it gives up. */
 function compileRoutes(
   routes: readonly Declared[],
   context: Omit<RouteContext, "claims">,
@@ -201,12 +201,12 @@ const servedName = ({
 }): string => (servesNamespace === undefined ? model : `${servesNamespace} ${model}`);
 
 /**
- * So many owners of ids that nobody wants are remembered in the snapshot, as who makes up many ids would fill it for everybody; of
- * the rest only Postgres knows, and the data plane refuses.
+ * Number of owners in the snapshot whose ids nobody wants: a tenant who makes up many ids would otherwise fill it for everybody.
+ * Only Postgres knows the other owners, and the data plane refuses whoever else declares their ids.
  */
 const MAX_UNWANTED = 1_000;
 
-/** Owners of ids that nobody is served under, as a part of the snapshot. @param wanted ids that an object names */
+/** Returns the owners of ids that are not served, as a part of the snapshot. @param wanted ids that an object names */
 function unserved(
   owners: Owners,
   served: ReadonlySet<string>,

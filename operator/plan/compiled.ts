@@ -1,4 +1,4 @@
-/** What a compilation comes to. */
+/** The result of a compilation. */
 import type { Routing } from "../../dataplane/config/schema.ts";
 import type { Verdict, WantedKey } from "./objects.ts";
 

@@ -1,4 +1,4 @@
-/** From a verdict and what the data-plane pods say to the conditions that a person reads (service.md "Status"). */
+/** Makes the conditions that a person reads, from a verdict and the answers of data-plane pods (service.md "Status"). */
 import type { ConfigStatus, NoteReason } from "../../dataplane/config/schema.ts";
 import type { Declared, Fault, Verdict } from "./objects.ts";
 import { oncePer } from "./once-per.ts";
@@ -24,23 +24,23 @@ export interface ObjectStatus {
 /** What one data-plane pod answered; null: no answer that could be read. */
 export interface PodReport {
   readonly pod: string;
-  /** One that is not ready serves nobody, and says all the same what it can read. */
+  /** Whether the pod is ready. One that is not serves nobody, and still says what it can read. */
   readonly ready: boolean;
   readonly status: ConfigStatus | null;
-  /** It is ready, and has not acknowledged for so long that statuses name it. */
+  /** Whether the pod is ready and has not acknowledged for so long that statuses name it. */
   readonly isSilent?: boolean;
 }
 
 /** What is known of the data plane when statuses are made. */
 export type Delivery =
-  /** Nobody is asked. */
+  /** No pod is asked. */
   | { readonly kind: "unasked" }
   /** The snapshot could not be published. */
   | { readonly kind: "unpublished"; readonly reason: "PublishFailed"; readonly message: string }
   /** `pods`: the ready ones. */
   | { readonly kind: "asked"; readonly serial: number; readonly pods: readonly PodReport[] };
 
-/** Every reason that a condition can carry, with its meaning as the configuration page tells it. */
+/** Every reason that a condition can carry, with its meaning as the configuration page has it. */
 export const REASONS = {
   Accepted: {
     Accepted: "The object is valid and not in conflict.",
@@ -83,7 +83,7 @@ export const REASONS = {
   },
 } as const;
 
-/** Every note of a pod, as the configuration page tells it. */
+/** Every note of a pod, with its meaning as the configuration page has it. */
 export const NOTES: Readonly<Record<NoteReason, string>> = {
   GrantUnchanged:
     "The grant was applied earlier, with another amount: what it says now changes nothing. Give credit under a new name.",
@@ -103,14 +103,14 @@ export const NOTES: Readonly<Record<NoteReason, string>> = {
 
 type Judgement = Pick<Condition, "status" | "reason" | "message">;
 
-/** What a pod holds, by uid. */
+/** Objects that a pod holds, by uid. */
 const heldBy = oncePer(
   (status: ConfigStatus): ReadonlyMap<string, ConfigStatus["objects"][number]> =>
     new Map(status.objects.map((object) => [object.uid, object])),
 );
 const nothing: ReturnType<typeof heldBy> = new Map();
 
-/** What a pod refuses, by uid. */
+/** Objects that a pod refuses, by uid. */
 const refusedBy = oncePer(
   ({ refused = [] }: ConfigStatus): ReadonlyMap<string, NonNullable<ConfigStatus["refused"]>[number]> =>
     new Map(refused.map((object) => [object.uid, object])),
@@ -120,12 +120,12 @@ const refusedBy = oncePer(
 export class Holdings {
   readonly delivery: Delivery;
   readonly #pods: readonly ReturnType<typeof heldBy>[];
-  /** Of pods that refuse any. */
+  /** Refused objects of each pod that refuses any. */
   readonly #refusals: readonly ReturnType<typeof refusedBy>[];
   readonly #rejection: string | null;
-  /** Names of pods that are to be named; null: none of the others. */
+  /** For each pod its name if it is silent, else null. */
   readonly #silent: readonly (string | null)[];
-  /** What is said of objects without notes, by the number of pods that hold them and the names of the others. */
+  /** Judgements of objects without notes, by the number of pods that hold them and the names of silent others. */
   readonly #counted = new Map<string, Judgement>();
 
   constructor(delivery: Delivery) {
@@ -137,7 +137,7 @@ export class Holdings {
       .filter(({ size }) => size > 0);
     this.#silent = reports.map(({ pod, isSilent }) => (isSilent === true ? pod : null));
     const serial = delivery.kind === "asked" ? delivery.serial : null;
-    // A pod that cannot even read the serial speaks of what was published last.
+    // A pod that cannot even read the serial rejects what was published last.
     const isAbout = (rejected: ConfigStatus["rejected"] | undefined) =>
       rejected !== null && rejected !== undefined && (rejected.serial ?? serial) === serial;
     this.#rejection =
@@ -203,10 +203,10 @@ export class Holdings {
   }
 }
 
-/** Of each verdict the last status. */
+/** The last status of each verdict. */
 const lastStatuses = new WeakMap<Verdict, ObjectStatus>();
 
-/** The very same object as before when it says the same of the same verdict: most of 10,000 do. */
+/** Returns the status of a verdict: the very same object as before when it says the same, as most of 10,000 do. */
 export function statusOf(verdict: Verdict, holdings: Holdings): ObjectStatus {
   const judgement = holdings.programmed(verdict);
   const last = lastStatuses.get(verdict);
@@ -269,9 +269,9 @@ function makeStatus(verdict: Verdict, judgement: Judgement): ObjectStatus {
   };
 }
 
-/** The API allows 32 KiB; people read less. */
+/** Longest message; the API allows 32 KiB, people read less. */
 const MAX_MESSAGE = 2000;
-/** Half a character would come back from the API server as another text, and be written anew for ever. */
+/** Cuts a message. Half a character would come back from the API server as another text, and be written for ever. */
 const cut = (message: string) => message.slice(0, MAX_MESSAGE).toWellFormed();
 const MAX_NAMED = 3;
 

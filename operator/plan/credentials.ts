@@ -11,7 +11,7 @@ export interface SecretKeyRef {
 
 type LookUp =
   | { readonly found: true; readonly value: string }
-  /** `isBlank`: something stands there all the same, and is no value. */
+  /** `isBlank`: there is something, but nothing but line breaks. */
   | { readonly found: false; readonly message: string; readonly isBlank: boolean };
 
 /** Looks a value up; a trailing newline is trimmed (rule 6.9), an empty value is a missing one. */
@@ -33,7 +33,7 @@ export function lookUp(secrets: Secrets, namespace: string, ref: SecretKeyRef): 
   return { found: false, message, isBlank };
 }
 
-/** Without the line breaks at its end: not by a regular expression, which looks anew from each line break on. */
+/** Removes the line breaks at the end. A regular expression would search anew from each line break on. */
 function withoutLineBreaks(text: string): string {
   let end = text.length;
   while (text[end - 1] === "\n" || text[end - 1] === "\r") end -= 1;
@@ -52,9 +52,9 @@ export class CredentialCollector {
   }
 
   /**
-   * Resolves one reference and keeps its value. `heldBefore`: the object's last published entry used the same
-   * credential, so that its last value stays when the Secret is gone. `faultOf`: what is wrong with a value. An id of null:
-   * there is no value.
+   * Resolves one reference and keeps its value. `heldBefore`: whether the object's last published entry used the same
+   * credential, so that its last value stays when the Secret is gone. `faultOf`: what is wrong with a value. The id is null
+   * when there is no value.
    */
   resolve(
     namespace: string,
@@ -80,7 +80,7 @@ export class CredentialCollector {
     return { id: heldBefore(id) && this.keep(id, faultOf) ? id : null, fault };
   }
 
-  /** Carries a credential of a last good entry on, its present value, unless that has a fault, before the published one. */
+  /** Keeps a credential of a last good entry: its present value if that has no fault, else the published one, if any. */
   keep(id: string, faultOf: (value: string) => string | null = headerFault): boolean {
     if (Object.hasOwn(this.values, id)) return true;
     const [namespace = "", name = "", ...key] = id.split("/");
@@ -94,19 +94,19 @@ export class CredentialCollector {
 }
 
 /**
- * Characters, each a byte in a header. Servers take 8 to 16 KiB of headers together (Node 16); and a few values of
- * the size of a Secret would fill the snapshot, which holds up everybody's configuration.
+ * Longest credential in characters, each a byte in a header. Servers take 8 to 16 KiB of headers together (Node 16);
+ * and a few values of the size of a Secret would fill the snapshot, which holds up everybody's configuration.
  */
 export const MAX_CREDENTIAL = 8 * 1024;
 
-/** Why a value cannot stand in a header; null: it can. */
+/** Returns why a value cannot stand in a header; null: it can. */
 function headerFault(value: string): string | null {
   if (value.length > MAX_CREDENTIAL)
     return `the value has more than the ${MAX_CREDENTIAL} characters of the longest credential`;
   return /^[\t -~\u0080-\u00ff]*$/.test(value) ? null : "the value holds characters that no header can carry";
 }
 
-/** What signs webhooks: https://www.standardwebhooks.com */
+/** Returns why a value cannot sign webhooks (https://www.standardwebhooks.com); null: it can. */
 export function signingSecretFault(value: string): string | null {
   const [, base64 = ""] = /^(?:whsec_)?([A-Za-z0-9+/]+={0,2})$/.exec(value) ?? [];
   const bytes = Buffer.from(base64, "base64");
@@ -119,12 +119,12 @@ export type KeyForm = keyof typeof keyPrefixes;
 
 export const isKeyOfForm = (value: string, form: KeyForm): boolean => keyForms[form].test(value);
 
-/** Digest and hint of a key: all of it that may leave the operator. */
+/** Returns digest and hint of a key: nothing else of it may leave the operator. */
 export function describeKey(value: string, form: KeyForm): { sha256: string; hint: string } {
   const secret = value.slice(keyPrefixes[form].length);
   return {
     sha256: createHash("sha256").update(value).digest("hex"),
-    // A quarter at most, so that a short key is not told by its hint.
+    // A quarter at most, so that the hint does not give a short key away.
     hint: `${keyPrefixes[form]}${secret.slice(0, Math.min(6, Math.floor(secret.length / 4)))}...`,
   };
 }

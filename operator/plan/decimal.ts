@@ -2,7 +2,7 @@
 
 interface Decimal {
   readonly digits: bigint;
-  /** Digits behind the point. */
+  /** Number of digits after the point. */
   readonly scale: number;
 }
 
@@ -28,7 +28,7 @@ export function multiply(one: string, other: string): string {
   return format({ digits: a.digits * b.digits, scale: a.scale + b.scale });
 }
 
-/** Whole millionths of the number, which must have at most six decimals. */
+/** Returns the number in millionths; it must have at most six decimals. */
 export function micros(text: string): bigint {
   const { digits, scale } = parse(text);
   return digits * 10n ** BigInt(6 - scale);

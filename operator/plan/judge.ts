@@ -9,10 +9,10 @@ export type Judged =
   | { readonly ok: true; readonly spec: unknown }
   | { readonly ok: false; readonly faults: readonly Fault[]; readonly keepsLast: boolean };
 
-/** Why an object as a whole is left out, found when all of them were looked at together: quotas and room. */
+/** Why a whole object is left out, found by looking at all objects together: quotas and room. */
 export interface Refusal {
   readonly fault: Fault;
-  /** Whether what it served before stays. */
+  /** Whether the entry that it served before stays. */
   readonly keepsLast: boolean;
 }
 export type Refusals = ReadonlyMap<Declared, Refusal>;
@@ -32,7 +32,7 @@ export const judgeBy =
 
 const asModel = modelId();
 
-/** Of a route that is called by metadata.name, which may be longer than a model id, so that no price can name it. */
+/** Checks a route that is called by metadata.name: if that is longer than a model id, no price can name it. */
 function withoutModel({ kind, name }: Declared, spec: unknown): readonly Fault[] {
   if (kind !== "ModelRoute" || (spec as ModelRouteSpec).model !== undefined) return [];
   const { error } = asModel.safeParse(name);

@@ -4,7 +4,7 @@ import type { LimitsSpec, OrganizationSpec } from "../api/organization.ts";
 import { micros } from "./decimal.ts";
 
 const periods = { Day: "day", Week: "week", Month: "month", Total: "total" } as const;
-/** More do not fit a column. */
+/** Number of limits that fit a column. */
 const MOST_SHOWN = 3;
 
 export function limitsOf({ credits, models, ...rates }: LimitsSpec): Limits {
@@ -29,7 +29,7 @@ export function projectLimits({ projects = [] }: OrganizationSpec): Pick<Organiz
   return limited.length === 0 ? {} : { projectLimits: Object.fromEntries(limited) };
 }
 
-/** The limits of credit that an Organization declares, such as `each key 50/Month, project lab 5000/Month`. */
+/** Returns the limits of credit that an Organization declares: `each key 50/Month, project lab 5000/Month`. */
 export function limitFacts({ keyDefaults, projects = [], apiKeys = [] }: OrganizationSpec): {
   readonly limits?: string;
 } {

@@ -1,4 +1,4 @@
-/** What the operator observes, and what it says about it. The same words for a folder and for a cluster. */
+/** Types of what the operator observes and of what it says about it, the same for a folder and for a cluster. */
 import type { Kind } from "../api/kinds.ts";
 
 /** One declared object as it was found. */
@@ -13,7 +13,7 @@ export interface Declared {
   /** Unix seconds since when the object is known; shown as the model's age. */
   readonly createdAt: number;
   readonly spec: unknown;
-  /** What the source itself found wrong; such an object is not accepted. */
+  /** Faults that the source itself found; an object with any is not accepted. */
   readonly faults: readonly Fault[];
 }
 
@@ -56,7 +56,7 @@ export interface Verdict {
   readonly facts: Readonly<Record<string, string | number>>;
 }
 
-/** A key that is declared, has no value anywhere and was never published: to be made. */
+/** A key to be made: it is declared, has no value anywhere and was never published. */
 export interface WantedKey {
   readonly namespace: string;
   readonly secret: string;
@@ -79,12 +79,12 @@ export function pathText(path: readonly PropertyKey[]): string {
   }, "");
 }
 
-/** What decides who is older. */
+/** What decides which object is older. */
 export type Aged = Pick<Declared, "namespace" | "name" | "creationTimestamp">;
 
 /**
- * Oldest first: by creation time where there is one, then by namespace and name, so that a folder without times
- * has one order too (rule 1.12). An object without a time is younger than any with one.
+ * Compares by age, oldest first: by creation time where there is one, then by namespace and name, so that a folder
+ * without times has one order too (rule 1.12). An object without a time is younger than any with one.
  */
 export function byAge(one: Aged, other: Aged): number {
   const times = [one.creationTimestamp ?? Infinity, other.creationTimestamp ?? Infinity] as const;

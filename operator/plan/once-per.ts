@@ -1,6 +1,6 @@
 /**
- * `make` once for each object, which must never change: the same object gives the same result, whose identity tells
- * that nothing changed. What is forgotten of the object is forgotten of the result.
+ * Calls `make` once for each object, which must never change: the same object gives the very same result, which shows
+ * that nothing changed. A result is forgotten with its object.
  */
 export function oncePer<Key extends object, Value extends object | string>(
   make: (key: Key) => Value,

@@ -36,7 +36,7 @@ export interface OrganizationContext {
   readonly prior: Prior;
   readonly tenancy: Tenancy;
   readonly judge: Judge;
-  /** Who owns which id. */
+  /** Namespaces that own the ids. */
   readonly owners: Owners;
   readonly secrets: Secrets;
   /** Secrets that take no further data key. */
@@ -56,21 +56,21 @@ interface Outcome {
 /** One declaration that is being resolved. */
 interface Resolving {
   readonly object: Declared;
-  /** What was published of it before. */
+  /** Its entry in the last published snapshot. */
   readonly before: OrganizationEntry | undefined;
   readonly context: OrganizationContext;
-  /** Receives what of it does not resolve. */
+  /** Receives its references that do not resolve. */
   readonly faults: Fault<ResolvedReason>[];
 }
 
-/** All organizations, oldest first. */
+/** Compiles all organizations. @param objects oldest first */
 export function compileOrganizations(objects: readonly Declared[], context: OrganizationContext): Outcome[] {
   const holders = idHolders(objects, context);
   const outcomes = objects.map((object) => compileOrganization(object, holders, context));
   return giveKeys(giveAudiences(outcomes, context), context.prior);
 }
 
-/** An audience that belongs to another namespace costs only the audience. */
+/** Removes audiences that belong to another namespace; the rest of an entry is served. */
 function giveAudiences(outcomes: readonly Outcome[], { prior, tenancy }: OrganizationContext): Outcome[] {
   const foreignOf = foreignAudiences(outcomes, prior, tenancy);
   return outcomes.map(({ entry: compiled, verdict }) => {
@@ -88,7 +88,7 @@ function giveAudiences(outcomes: readonly Outcome[], { prior, tenancy }: Organiz
   });
 }
 
-/** What it served before, as far as that may go on. */
+/** Returns the entry that the object served before, if that may stay. */
 function lastGood(object: Declared, { judge, prior, tenancy }: OrganizationContext) {
   const judged = judge(object);
   const last = judged.ok || judged.keepsLast ? prior.organization(object.uid) : undefined;
@@ -96,8 +96,8 @@ function lastGood(object: Declared, { judge, prior, tenancy }: OrganizationConte
 }
 
 /**
- * Whose each id is. An id belongs to one namespace for ever (rule 8.3); there, and where it is new, who is served under
- * it keeps it, and else the oldest has it.
+ * Decides which object holds each id. An id belongs to one namespace for ever (rule 8.3). Within that, or among all when
+ * the id is new, the object that is served under it keeps it; else the oldest has it.
  */
 function idHolders(
   objects: readonly Declared[],
@@ -110,12 +110,12 @@ function idHolders(
   };
   for (const object of objects) note(lastGood(object, context)?.id, object);
   for (const object of objects)
-    // One that has an id keeps it: another one is refused below.
+    // An object that has an id keeps it: `compileOrganization` refuses another one.
     if (lastGood(object, context) === undefined) note(declaredId(object, context.judge), object);
   return holders;
 }
 
-/** The id that it asks for; undefined: its spec cannot be read. */
+/** Returns the id that the object asks for; undefined: its spec is not valid. */
 export function declaredId(object: Declared, judge: Judge): string | undefined {
   const judged = judge(object);
   return judged.ok ? idOf(object, judged.spec as OrganizationSpec) : undefined;
@@ -152,7 +152,7 @@ function compileOrganization(
     ]);
 
   const resolved: Fault<ResolvedReason>[] = [];
-  // Its keys are the same keys, also where the rest of what it served may not go on.
+  // Not `last`: its keys stay the same keys, also where the rest of its entry may not stay.
   const before = context.prior.organization(object.uid);
   const resolving: Resolving = { object, before, context, faults: resolved };
   const entry: OrganizationEntry = {
@@ -291,7 +291,7 @@ const lists = Object.keys(forms) as KeyList[];
 const slotOf = (object: { readonly uid: string }, list: KeyList, name: string): string =>
   `${object.uid} ${list} ${name}`;
 
-/** A value that several entries declare opens one: whom it serves already, else the oldest (rule 8.3). */
+/** Gives a value that several keys have to one of them: the one that it serves already, else the oldest (rule 8.3). */
 function giveKeys(outcomes: readonly Outcome[], prior: Prior): Outcome[] {
   const holders = new Map<string, string>();
   const note = ({ sha256 }: Described, slot: string) => {
@@ -331,7 +331,7 @@ function withoutForeignKeys(outcome: Outcome, holders: ReadonlyMap<string, strin
 }
 
 function keyTaken({ object, accepted }: Verdict, list: KeyList, name: string): Fault<ResolvedReason> {
-  // A last good entry is not of the spec that stands there now.
+  // A last good entry was not made of the present spec.
   const declared = accepted.length === 0 ? ((object.spec as OrganizationSpec)[list] ?? []) : [];
   const index = declared.findIndex((key) => key.name === name);
   const ref = declared[index]?.secretKeyRef;
@@ -344,8 +344,8 @@ function keyTaken({ object, accepted }: Verdict, list: KeyList, name: string): F
 }
 
 /**
- * Digest and hint of one declared key. A value that disappeared or lost its form leaves the last good digest;
- * one that was never there is wanted from whoever makes keys.
+ * Returns digest and hint of one declared key. When its value disappeared or lost its form, the last good digest stays;
+ * a value that was never there goes to `context.wanted`, to be made.
  */
 function resolveKey(
   { object, before: published, context, faults }: Resolving,
@@ -375,7 +375,7 @@ function resolveKey(
         ? ""
         : `; the key cannot be made there: ${refusal}`;
     faults.push({ reason: "SecretNotFound", path, message: current.message + advice });
-    // Line breaks would not be written over.
+    // A value of line breaks would not be overwritten.
     if (before === undefined && !isImmutable && !current.isBlank)
       context.wanted.push({
         namespace: object.namespace,

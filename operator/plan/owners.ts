@@ -1,6 +1,6 @@
 /**
  * Which namespace an organization id belongs to (rule 8.3): the one that had it first, for ever, until the platform
- * releases it. Postgres keeps it and the pods tell some of it; the snapshot carries what they told, for the time without pods.
+ * releases it. Postgres keeps the owners, and the pods report some of them. The snapshot carries those, for times without pods.
  */
 import type { ConfigStatus } from "../../dataplane/config/schema.ts";
 import type { Published } from "./prior.ts";
@@ -9,9 +9,9 @@ import type { Published } from "./prior.ts";
 export type Owners = ReadonlyMap<string, string>;
 
 /**
- * What is known of the owners of ids that nobody is served under. A pod that holds the newest snapshot names those that the
- * snapshot remembers, unless they were released or are declared again. Others may lag behind, so that only what they do name
- * counts.
+ * Returns the known owners of ids that are not served. A pod that holds the newest snapshot names all that the snapshot
+ * remembers, except those that were released or are declared again. Other pods may lag behind: what they do not name counts
+ * for nothing.
  */
 export function knownOwners(
   published: Published | null,
@@ -25,6 +25,6 @@ export function knownOwners(
   return owners;
 }
 
-/** The same ids with the same namespaces. */
+/** Whether both have the same ids with the same namespaces. */
 export const sameOwners = (one: Owners, other: Owners): boolean =>
   one.size === other.size && [...one].every(([id, namespace]) => other.get(id) === namespace);

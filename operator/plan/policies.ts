@@ -18,11 +18,11 @@ export interface PolicyContext {
   readonly isServed: (model: string, namespace: string) => boolean;
 }
 
-/** A policy whose spec has been read; routes have to know before it is compiled whether it will be there. */
+/** A policy whose spec has been read: before it is compiled, routes have to know whether it will be served. */
 export interface ReadPolicy {
   readonly object: Declared;
   readonly read: Judged;
-  /** The last good entry, as far as it may go on. */
+  /** The last good entry, if it may stay. */
   readonly last: Policy | undefined;
 }
 
@@ -139,7 +139,7 @@ function searchEngine(
   };
 }
 
-/** What answered last, while what the spec names now is missing (rule 6.5); null: the tool is not active. */
+/** Returns the last engine, for use while a reference of the spec's is missing (rule 6.5); null: the tool is not active. */
 function lastSearchEngine(object: Declared, context: PolicyContext): SearchEngine | null {
   const last = context.prior.policy(object.uid)?.webSearch?.engine ?? null;
   if (last === null) return null;
@@ -200,7 +200,7 @@ function xSearchEntry(
   };
 }
 
-/** As with searches: without its credential the last one answers, else the tool is not active. */
+/** Resolves the engine for posts. Without its credential the last engine answers; null: the tool is not active. */
 function postEngine(
   object: Declared,
   engine: NonNullable<NonNullable<ToolPolicySpec["xSearch"]>["engine"]>,

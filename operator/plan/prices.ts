@@ -20,9 +20,9 @@ import { sourceOf } from "./source.ts";
 interface Table {
   readonly object: Declared;
   readonly verdict: Verdict;
-  /** Prices in credits by model, or null: there are none; the whole is null when the table is not accepted. */
+  /** Returns a model's prices in credits, or null if it has none; null instead of a function: the table is not accepted. */
   readonly pricesOf: ((model: string) => Prices | null) | null;
-  /** Nothing may be sold at its last prices either. */
+  /** True when nothing may be sold at its last prices either. */
   readonly isRefused?: boolean;
 }
 
@@ -38,7 +38,7 @@ export class PriceTables {
     for (const table of this.#all) this.#tables.set(reference(table.object), table);
   }
 
-  /** A table that is not accepted is still served as far as `routes`, all that are served, go on at its last prices. */
+  /** Returns all verdicts. A table that is not accepted counts as served while one of the served `routes` has its prices. */
   verdicts(routes: readonly Route[]): readonly Verdict[] {
     const served = servedTables(routes);
     return this.#all.map(({ object, verdict, pricesOf }) =>
@@ -46,7 +46,7 @@ export class PriceTables {
     );
   }
 
-  /** The uid of a table that is there and not accepted. */
+  /** Returns the uid of a table that exists and is not accepted. */
   uidOfBroken(namespace: string, name: string): string | undefined {
     const table = this.#tables.get(`${namespace}/${name}`);
     return table?.pricesOf === null ? table.object.uid : undefined;
@@ -101,7 +101,7 @@ const readTable = oncePer((object: Declared): Table => {
   };
 });
 
-/** Of each model the same prices every time. */
+/** Returns a function that gives a model's prices, the very same object each time. */
 function pricesOf(object: Declared, spec: PriceTableSpec, entries: ReadonlyMap<string, ModelPrice>) {
   const factor = spec.unit === "Credit" ? "1" : (spec.creditsPerUSD ?? priceDefaults.creditsPerUSD);
   const credits = (amount: string) => multiply(amount, factor);
@@ -156,7 +156,7 @@ function tokenPrices(entry: TokenPrices, credits: (amount: string) => string) {
   };
 }
 
-/** @param all what holds where a tier names no price. */
+/** @param all the prices that hold where a tier names none. */
 const longPrompts = (
   tiers: readonly PriceTier[] | undefined,
   all: Rates,
@@ -195,7 +195,7 @@ const ratesOf = (
   ...(imageOutput !== undefined && { imageOutput: credits(imageOutput) }),
 });
 
-/** Requests are accepted at whole milliseconds: the first one that is not before the moment. */
+/** Returns the first whole millisecond not before the moment: requests are accepted at whole milliseconds. */
 function fromOf({ from }: PriceChange): number {
   const micros = momentMicros(from);
   if (micros === null) throw new Error(`${from} is no moment`);
@@ -203,7 +203,7 @@ function fromOf({ from }: PriceChange): number {
   return micros > BigInt(milliseconds) * 1000n ? milliseconds + 1 : milliseconds;
 }
 
-/** Without the keys whose value is undefined, so that they cover no default. */
+/** Removes the keys whose value is undefined, so that they replace no default. */
 function defined<T extends object>(value: T): { [K in keyof T]?: Exclude<T[K], undefined> } {
   const entries = Object.entries(value).filter(([, inner]) => inner !== undefined);
   return Object.fromEntries(entries) as { [K in keyof T]?: Exclude<T[K], undefined> };

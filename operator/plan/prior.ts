@@ -19,7 +19,7 @@ export const servedEntries = ({ routes, policies, organizations }: Entries): Ser
   ...organizations,
 ];
 
-/** Routes and prices are put in order only when one is asked for, which is seldom, as they may be thousands. */
+/** Lookups in the published snapshot. Routes and prices may be thousands: their maps are made when first needed. */
 export class Prior {
   readonly #published: Published | null;
   readonly #policies = new Map<string, Policy>();
@@ -53,7 +53,7 @@ export class Prior {
     return this.route(uid) ?? this.policy(uid) ?? this.organization(uid);
   }
 
-  /** The model's price in the newest generation of the table that a route is served by: older ones are gone from it. */
+  /** Returns the model's price in the table's newest generation that a route is served by: the table lost any older one. */
   prices(tableUid: string, model: string): Prices | undefined {
     this.#prices ??= newestPrices(this.#published?.routing.routes ?? []);
     return this.#prices.get(`${tableUid} ${model}`);
@@ -76,7 +76,7 @@ export class Prior {
   }
 }
 
-/** The newest generation of each PriceTable, by uid, at whose prices a route is served. */
+/** Returns the newest generation of each PriceTable, by uid, at whose prices a route is served. */
 export function servedTables(routes: readonly Route[]): ReadonlyMap<string, number> {
   const newest = new Map<string, number>();
   for (const { prices } of routes) {

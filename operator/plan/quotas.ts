@@ -9,14 +9,14 @@ import { oncePer } from "./once-per.ts";
 import { type Prior, type ServedEntry, servedEntries } from "./prior.ts";
 import { isTenant, type Tenancy, whyNot } from "./tenancy.ts";
 
-/** A spec may hold more than is served of it, as a PriceTable does; of what is this much larger nothing can be. */
+/** Specs may have this many times `quotas.bytes`: a PriceTable holds more than is served of it. None beyond is looked at. */
 const DECLARED_PER_SERVED = 16;
 
-/** Bytes of specs, as JSON, that are looked at of a namespace; null: all. */
+/** Returns how many bytes of specs, as JSON, are looked at of a namespace; null: all. */
 export const mostDeclared = (tenancy: Tenancy, namespace: string): number | null =>
   isTenant(tenancy, namespace) ? DECLARED_PER_SERVED * tenancy.quotas.bytes : null;
 
-/** Of an object that is not looked at for that. */
+/** Returns the fault of an object that is beyond `mostDeclared`. */
 export const overDeclared = (namespace: string, most: number): Fault => ({
   reason: "NotPermitted",
   path: "",
@@ -41,7 +41,7 @@ const byTenant = (objects: readonly Declared[], tenancy: Tenancy): ReadonlyMap<s
         ({ namespace }) => namespace,
       );
 
-/** Objects beyond the number. @param objects oldest first */
+/** Refuses the objects beyond `quotas.objects`. @param objects oldest first */
 export function overObjects(objects: readonly Declared[], prior: Prior, tenancy: Tenancy): Refusals {
   const most = tenancy.quotas.objects;
   const refusals = new Map<Declared, Refusal>();
@@ -56,7 +56,7 @@ export function overObjects(objects: readonly Declared[], prior: Prior, tenancy:
       refusals.set(
         object,
         overQuota(
-          // Without how many there are: each one more would change the status of all that are refused.
+          // The message does not say how many there are: each one more would change the status of all that are refused.
           `namespace "${namespace}" may have ${most} objects (quotas.objects), and has more; ${help(namespace)}`,
           false,
         ),
@@ -66,8 +66,8 @@ export function overObjects(objects: readonly Declared[], prior: Prior, tenancy:
 }
 
 /**
- * Objects whose entries do not fit, beyond those refused already. `allNew`: with them everything else of their namespace, which
- * goes on as it was served before, so that none of it takes their place.
+ * Refuses objects whose entries do not fit, in addition to those refused already. `allNew`: with them all others of their
+ * namespace, which stay as they were served before, so that none of them takes the freed place.
  */
 export function overBytes(
   compiled: Compiled,
@@ -103,7 +103,7 @@ export function overBytes(
     }
     for (const { object, bytes } of [...grown, ...fresh]) {
       if (bytes <= left) left -= bytes;
-      // What it served before fits.
+      // What it served before fits, unless the object was refused already.
       else refusals.set(object, overQuota(message, refused.get(object) === undefined));
     }
     if (!allNew || refusals.size === before) continue;

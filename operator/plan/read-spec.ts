@@ -1,4 +1,4 @@
-/** From what stood in the manifest to a typed spec, or to faults with paths. */
+/** Reads a spec as it stood in the manifest: into a typed spec, or into faults with paths. */
 import { isDeepStrictEqual } from "node:util";
 import type { z } from "zod";
 import { type Kind, kinds } from "../api/kinds.ts";
@@ -6,7 +6,7 @@ import { type Declared, type Fault, pathText } from "./objects.ts";
 
 /** At most this many faults are named for one object; the first ones help most. */
 const MAX_FAULTS = 20;
-/** The deepest kind has less than a third of this. */
+/** Deepest nesting of a spec; the deepest kind has less than a third of this. */
 const MAX_DEPTH = 32;
 
 export type ReadSpec =
@@ -14,8 +14,8 @@ export type ReadSpec =
   | { readonly ok: false; readonly faults: readonly Fault[] };
 
 /**
- * A spec is judged once: whoever observes hands the same object in again as long as it has not changed. By kind,
- * because a YAML alias may make one object the spec of several.
+ * Results by spec, so that each is judged once: a source passes the same object again while it has not changed. By
+ * kind, because a YAML alias may make one object the spec of several.
  */
 const judged: Readonly<Record<Kind, WeakMap<object, ReadSpec>>> = {
   ModelRoute: new WeakMap(),
@@ -24,7 +24,7 @@ const judged: Readonly<Record<Kind, WeakMap<object, ReadSpec>>> = {
   Organization: new WeakMap(),
 };
 
-/** Schema and semantic rules of the object's kind; what the source found wrong comes first. */
+/** Checks a spec by schema and semantic rules of its kind; faults that the source found come first. */
 export function readSpec(object: Declared): ReadSpec {
   if (object.faults.length > 0) return { ok: false, faults: object.faults };
   const { spec } = object;
@@ -45,7 +45,7 @@ function judge(kind: Kind, given: unknown): ReadSpec {
     const forbidden = forbiddenKey(given, ["spec"]);
     if (forbidden !== null) return { ok: false, faults: [forbidden] };
     spec = withoutNulls(given);
-    // Only what is known may be null.
+    // Null counts as absent in known fields only: an unknown one is a fault all the same.
     const issues = schema.safeParse(given).error?.issues ?? [];
     unknown = issues.filter(({ code }) => code === "unrecognized_keys");
   }
@@ -54,7 +54,7 @@ function judge(kind: Kind, given: unknown): ReadSpec {
   if (result.success && unknown.length === 0)
     return { ok: true, spec: isDeepStrictEqual(result.data, spec) ? spec : result.data };
   const issues = [...(result.error?.issues ?? []), ...unknown];
-  // Bounds of all integers that are exact come last: a field's own say what it may be.
+  // The bounds that all exact integers have come last: a field's own bounds say what it may be.
   const sorted = issues.toSorted(
     (one, other) => Number(isOfAllIntegers(one)) - Number(isOfAllIntegers(other)),
   );
@@ -65,7 +65,7 @@ function judge(kind: Kind, given: unknown): ReadSpec {
 const isOfAllIntegers = (issue: z.core.$ZodIssue): boolean =>
   (issue.code === "too_small" || issue.code === "too_big") && issue.origin === "int";
 
-/** Whether the value holds null, `__proto__` or too much depth: seldom, and looking is quicker than copying. */
+/** Whether the value holds null, `__proto__` or too much depth. Few do, and looking is quicker than copying. */
 function needsCare(value: unknown, depth: number): boolean {
   if (typeof value !== "object") return false;
   if (value === null || depth > MAX_DEPTH) return true;
@@ -74,7 +74,7 @@ function needsCare(value: unknown, depth: number): boolean {
   return false;
 }
 
-/** `__proto__` is dropped by parsers rather than judged, and depth without end would exhaust the stack. */
+/** Finds `__proto__`, which parsers drop rather than judge, and depth that would exhaust the stack. */
 function forbiddenKey(value: unknown, path: readonly PropertyKey[]): Fault | null {
   if (typeof value !== "object" || value === null) return null;
   if (path.length > MAX_DEPTH)
@@ -89,13 +89,13 @@ function forbiddenKey(value: unknown, path: readonly PropertyKey[]): Fault | nul
   return null;
 }
 
-/** A value that has the wrong form breaks rules of its content too; its form is what has to be mended. */
+/** Keeps one fault of each path: a value of the wrong form breaks rules of its content too, but its form is at fault. */
 function firstOfEachPath(faults: readonly Fault[]): Fault[] {
   const seen = new Set<string>();
   return faults.filter(({ path }) => !seen.has(path) && seen.add(path));
 }
 
-/** A field that is null counts as absent, as the API server prunes it. */
+/** Removes fields that are null: they count as absent, as the API server prunes them. */
 function withoutNulls(value: unknown): unknown {
   if (typeof value !== "object" || value === null) return value;
   if (Array.isArray(value)) return value.map(withoutNulls);
@@ -138,7 +138,7 @@ function wording(issue: z.core.$ZodIssue): string {
     case "too_big":
       return `must ${bound(issue.origin, "most", issue.maximum)}`;
     case "invalid_format":
-      // Every pattern says in words what it wants.
+      // Every pattern has a message that says what it wants.
       return issue.message;
     case "invalid_key":
       return "is not a valid key";
@@ -147,11 +147,11 @@ function wording(issue: z.core.$ZodIssue): string {
   }
 }
 
-/** What is said of a value where a text belongs: YAML reads one that looks like a number as a number. */
+/** Returns the message for a value that must be text: YAML reads text that looks like a number as a number. */
 export const notText = (value: unknown): string =>
   `must be a string${typeof value === "number" || typeof value === "boolean" ? ", in quotes" : ""}`;
 
-/** How YAML reads what was written, where that is not what was meant: words that YAML 1.1, which kubectl reads, takes for booleans. */
+/** Explains words that kubectl, which reads YAML 1.1, takes for booleans: in YAML 1.2 they are text. */
 function writtenOtherwise({ expected, input }: z.core.$ZodIssueInvalidType): string {
   return expected === "boolean" && typeof input === "string" && /^(y|yes|n|no|on|off)$/i.test(input)
     ? "; yes, no, on and off are text in YAML 1.2"

@@ -1,6 +1,6 @@
 /**
- * What is left out when everything together does not fit the snapshot (rule 8.5): object by object, the largest of the
- * namespace that grew last first, so that whoever fills it loses by it, and nobody's changes wait.
+ * Decides what is left out when everything together does not fit the snapshot (rule 8.5): object by object, the largest
+ * of the namespace that grew last first, so that the namespace that fills it pays for it, and nobody's changes wait.
  */
 import { gzipSync } from "node:zlib";
 import type { Compiled } from "./compiled.ts";
@@ -33,7 +33,7 @@ const idsOf = (entry: ServedEntry): readonly string[] =>
       ? credentialsOf(entry)
       : (entry.notifications ?? []).flatMap(({ credential }) => credential ?? []);
 
-/** What to leave out beside what is left out already; empty: nothing is left that could be. */
+/** Returns what to leave out in addition to `before`; empty: nothing else can be left out. */
 export function leaveOut(
   compiled: Compiled,
   published: Published | null,
@@ -45,7 +45,7 @@ export function leaveOut(
   const plain = (entry: ServedEntry, values: Readonly<Record<string, string>>) =>
     excess.part === "routing"
       ? entrySize(entry).bytes
-      : // A value may be shorter than the names that it stands under.
+      : // The id counts too: a value may be shorter than that.
         idsOf(entry).reduce((sum, id) => sum + id.length + (values[id]?.length ?? 0), 0);
 
   const sizes = new Map<string, number>();
@@ -58,7 +58,7 @@ export function leaveOut(
     const { namespace } = entry.source;
     growth.set(namespace, (growth.get(namespace) ?? 0) - plain(entry, published?.credentials ?? {}));
   }
-  // Who did not grow comes after all who did, the largest first.
+  // Namespaces that did not grow come after all that did, the largest first.
   const rank = (namespace: string) => Math.max(0, growth.get(namespace) ?? 0);
   const namespaces = [...sizes.keys()].sort(
     (one, other) =>

@@ -30,20 +30,20 @@ export interface RouteOutcome {
   readonly entry: Route | null;
 }
 
-/** What the outcome of a route without faults depends on beside the object itself. */
+/** What the outcome of a route without faults depends on, apart from the object itself. */
 interface Made {
   readonly prices: Prices;
   readonly toolPolicy: string | null;
   readonly scope: string | undefined;
-  /** What is said of aliases that are left out, and of upstreams that nobody gets to. */
+  /** The notes on aliases that are left out and on upstreams that nobody gets to. */
   readonly note: string;
   readonly outcome: RouteOutcome;
 }
 const lastMade = new WeakMap<Declared, Made>();
 
 /**
- * One route; to be called oldest first. While nothing that it depends on changes, the outcome is the very same
- * object: of 10,000 routes an edit makes one anew.
+ * Compiles one route; to be called oldest first. While nothing that it depends on changes, the outcome is the very
+ * same object: an edit makes one of 10,000 anew.
  */
 export function compileRoute(object: Declared, context: RouteContext): RouteOutcome {
   const { claims } = context;
@@ -98,7 +98,7 @@ export function compileRoute(object: Declared, context: RouteContext): RouteOutc
   return outcome;
 }
 
-/** What is said of upstreams of one organization alone that there is not. */
+/** Returns notes on upstreams that are dedicated to an organization that is not served. */
 function dedicatedToNobody(
   spec: ModelRouteSpec,
   scope: string | undefined,
@@ -126,7 +126,7 @@ const nothing = (object: Declared, found: Partial<Verdict>): RouteOutcome => ({
   },
 });
 
-/** The last published entry of this very object, unless its model belongs to somebody else by now. */
+/** Keeps the last entry of this very object, unless its model is another route's now, or its prices or credentials are gone. */
 function keepLastGood(object: Declared, context: RouteContext, found: Partial<Verdict>): RouteOutcome {
   const { claims, prices, tenancy } = context;
   const none = nothing(object, found);
@@ -141,7 +141,7 @@ function keepLastGood(object: Declared, context: RouteContext, found: Partial<Ve
   claims.take([model, ...aliases], object);
   const current = prices.find(namespace, name, model);
   const entry: Route = {
-    // In the order of a new entry: the same is served in the same bytes.
+    // In the field order of a new entry: the same content gives the same bytes.
     source,
     ...servesOnly({ model, aliases }, scopeOf(tenancy, object.namespace)),
     ...rest,
@@ -156,8 +156,8 @@ const servesOnly = (names: Pick<Route, "model" | "aliases">, scope: string | und
   scope === undefined ? names : { ...names, servesNamespace: scope };
 
 /**
- * The model's price; one that disappeared from under a served route stays (rule 1.12): with that very route, since
- * no other may be sold at a price that is gone.
+ * Returns the model's price. When it disappeared, it stays with the route that is served at it (rule 1.12), and with
+ * no other: none may be sold at a price that is gone.
  */
 function resolvePrices(
   object: Declared,
@@ -182,7 +182,7 @@ function resolvePrices(
     last.prices.source.name === table
   )
     return last.prices;
-  // A new route of a table that is broken just now: what the table said of the model before.
+  // A new route of a table that is not accepted now gets the price that the table had for the model before.
   const uid = prices.uidOfBroken(object.namespace, table);
   return (uid === undefined ? undefined : prior.prices(uid, model)) ?? null;
 }
@@ -210,7 +210,7 @@ function resolvePolicy(
   return null;
 }
 
-/** Ids of the upstreams' credentials; null among them: none is asked for; null: one is missing. */
+/** Returns the credential id of each upstream, null for one that needs none; null in place of all: one is missing. */
 function resolveCredentials(
   object: Declared,
   spec: ModelRouteSpec,
@@ -308,7 +308,7 @@ const retriesOf = (given: NonNullable<ModelRouteSpec["retries"]>): Route["retrie
   retryOn: (given.retryOn ?? routeDefaults.retries.retryOn).map((name) => triggers[name]),
 });
 
-/** Most routes say nothing of these: thousands share one object. */
+/** The defaults, which most routes have: thousands share one object. */
 const usualCapabilities = capabilitiesOf({});
 const usualTimeouts = timeoutsOf({});
 const usualRetries = retriesOf({});

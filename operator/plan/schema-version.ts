@@ -1,11 +1,11 @@
 /**
- * In which schema version a snapshot is written. While pods of two releases run side by side it is one that all of
- * them accept, so that a release and its predecessor never break each other (design.md §2).
+ * Chooses the schema version of a snapshot. While pods of two releases run side by side it is one that all of them
+ * accept, so that a release and its predecessor never break each other (design.md §2).
  */
 import { SCHEMA_VERSION } from "../../dataplane/config/schema.ts";
 import type { RoutingContent } from "./compiled.ts";
 
-/** By version: how it is made from the next newer one. A version that is not listed here is not written any more. */
+/** By older version, how it is made from the next newer one. A version that is not listed is not written any more. */
 const downgrades: Readonly<Record<number, (routing: RoutingContent) => RoutingContent>> = {};
 
 /** Every version that this operator can write, newest first. */
@@ -17,8 +17,8 @@ const written: readonly number[] = [
 ];
 
 /**
- * The newest version that every answering pod accepts; our own newest when none answers. Where no version suits all,
- * the one that suits most: the others say that they refuse it.
+ * Returns the newest version that every answering pod accepts; our own newest when none answers. Where no version suits
+ * all, the one that suits most: the other pods report that they refuse it.
  * @param accepted what each answering pod accepts
  */
 export function chooseVersion(
@@ -32,7 +32,7 @@ export function chooseVersion(
   return best;
 }
 
-/** The routing part in a version of `chooseVersion`. */
+/** Returns the routing part in a version that `chooseVersion` returned. */
 export function inVersion(newest: RoutingContent, version: number): RoutingContent {
   let routing = newest;
   for (const next of written.filter((each) => each < SCHEMA_VERSION && each >= version)) {

@@ -1,4 +1,4 @@
-/** A compiled configuration as the files of one slot, and back (dataplane/config/schema.ts says what they are). */
+/** Encodes a compiled configuration as the files of one slot, and decodes them (dataplane/config/schema.ts). */
 import { createHash } from "node:crypto";
 import { isDeepStrictEqual } from "node:util";
 import { gunzipSync, gzipSync } from "node:zlib";
@@ -32,7 +32,7 @@ export type Encoded =
     }
   | { readonly ok: false; readonly excess: Excess };
 
-/** What a slot holds as far as can be told from its files. */
+/** What a slot holds, as far as its files show. */
 export interface SlotState {
   readonly slot: Slot;
   /** The serial that its index names, complete or not; null: no readable index. */
@@ -54,13 +54,13 @@ export const indexFileName = (slot: Slot) => `${slot}-index.json`;
 /** The routing part, without its serial. */
 export interface SerializedRouting {
   readonly schemaVersion: number;
-  /** Its text behind the first brace as members of a gzip file. */
+  /** Its text after the first brace, as members of a gzip file. */
   readonly members: readonly Buffer[];
   /** SHA-256 of the text. */
   readonly hash: string;
 }
 
-/** About so many characters make a member: the whole may be tens of megabytes, and is never one text. */
+/** Characters of a member, about. The whole may be tens of megabytes, and is never one text. */
 const MEMBER_CHARS = 1024 * 1024;
 const ENTRIES_AT_ONCE = 100;
 
@@ -81,7 +81,7 @@ export function serialize(content: RoutingContent): SerializedRouting {
   return { schemaVersion: content.schemaVersion, members, hash: hash.digest("hex") };
 }
 
-/** One behind the other: the JSON of the object, without its first brace. */
+/** Yields the JSON of the object in pieces, without its first brace. */
 function* textsOf({ schemaVersion, routes, policies, organizations, objects, owners }: RoutingContent) {
   yield `"schemaVersion":${schemaVersion},"routes":`;
   yield* textsOfList(routes);
@@ -102,7 +102,7 @@ function* textsOfList(entries: readonly unknown[]) {
   yield "]";
 }
 
-/** Whether both are certainly the same; what is compiled from unchanged objects is. */
+/** Whether both are certainly the same, as what is compiled from unchanged objects is. */
 export function isSameContent(one: RoutingContent, other: RoutingContent): boolean {
   const areSame = (entries: readonly unknown[], others: readonly unknown[]) =>
     entries.length === others.length && entries.every((entry, index) => entry === others[index]);
@@ -199,7 +199,7 @@ function readIndex(bytes: Uint8Array | undefined): SnapshotIndex | null {
 }
 
 function readParts(index: SnapshotIndex, files: ReadonlyMap<string, Uint8Array>): Published | null {
-  // A release to come wrote it: what we could read of it might mean something else.
+  // Another release wrote it: what we could read of it might mean something else.
   if (!ACCEPTED_SCHEMA_VERSIONS.includes(index.schemaVersion)) return null;
   try {
     const routing = routingSchema.safeParse(unpack(index.routing, files));
@@ -224,8 +224,8 @@ function unpack(shards: SnapshotIndex["routing"], files: ReadonlyMap<string, Uin
 }
 
 /**
- * The slot that a new serial goes into. The slot of the serial that all pods acknowledged is never overwritten.
- * Where nobody acknowledges, the older slot is. Where it is not known who holds what (a restarted operator), the
+ * Returns the slot that a new serial goes into. The slot of the serial that all pods acknowledged is never overwritten.
+ * Where nobody acknowledges, the older slot is. Where it is not known which pod holds what (a restarted operator), the
  * newer of two complete slots counts as pending.
  */
 export function nextSlot(
@@ -243,12 +243,12 @@ export function nextSlot(
   return kept.slot === "a" ? "b" : "a";
 }
 
-/** Of two slots that we cannot read: a pod may still read the newer one. */
+/** Returns the older of two slots that we cannot read: a pod may still read the newer one. */
 function leastRecent(slots: readonly SlotState[]): Slot {
   const [first, second] = slots;
   return (second?.serial ?? 0) < (first?.serial ?? 0) ? "b" : "a";
 }
 
-/** Grows with every publication, also when the clock goes back. */
+/** Returns the next serial, which grows with every publication, also when the clock goes back. */
 export const nextSerial = (slots: readonly SlotState[], nowMs: number): number =>
   Math.max(nowMs, ...slots.map((state) => (state.serial ?? 0) + 1));

@@ -12,7 +12,7 @@ const TENANCIES = ["Trusted", "Namespaced"] as const;
 
 export interface Tenancy {
   readonly mode: (typeof TENANCIES)[number];
-  /** Whose resources may do everything. */
+  /** Namespaces whose resources may do everything. */
   readonly platformNamespaces: ReadonlySet<string>;
   /** For each other namespace under `Namespaced`. */
   readonly quotas: Quotas;
@@ -21,14 +21,14 @@ export interface Tenancy {
 export interface Quotas {
   /** Objects of the four kinds together. */
   readonly objects: number;
-  /** Plain JSON of the compiled entries. */
+  /** Bytes of the compiled entries as plain JSON. */
   readonly bytes: number;
 }
 
 const quotaDefaults: Quotas = { objects: 100, bytes: 256 * 1024 };
 export const TRUSTED: Tenancy = { mode: "Trusted", platformNamespaces: new Set(), quotas: quotaDefaults };
 
-/** As flags or the environment give it; an empty text counts as absent. */
+/** The tenancy as flags or the environment give it; an empty text counts as absent. */
 export interface TenancySettings {
   readonly tenancy?: string | undefined;
   /** Comma list. */
@@ -82,7 +82,7 @@ export function readTenancy(settings: TenancySettings, ownNamespace: string): Te
 }
 
 /**
- * The names of a comma list, each once. One that cannot be would be watched and trusted in vain.
+ * Returns the names of a comma list, each once. A name that no namespace can have would be watched and trusted in vain.
  * @throws Error that names the setting and the name.
  */
 export function readNamespaces(what: string, text: string): readonly string[] {
@@ -106,15 +106,15 @@ function readCount(what: string, text: string | undefined, fallback: number): nu
 export const isTenant = ({ mode, platformNamespaces }: Tenancy, namespace: string): boolean =>
   mode === "Namespaced" && !platformNamespaces.has(namespace);
 
-/** The namespace whose organizations alone its routes serve; undefined: all are served. */
+/** Returns the one namespace whose organizations the routes of `namespace` serve; undefined: they serve all. */
 export const scopeOf = (tenancy: Tenancy, namespace: string): string | undefined =>
   isTenant(tenancy, namespace) ? namespace : undefined;
 
-/** The id of an Organization that names none. */
+/** Returns the id of an Organization that names none. */
 export const defaultId = ({ namespace, name }: { namespace: string; name: string }): string =>
   `org_${namespace}_${name}`;
 
-/** What this namespace may not declare, each with the setting that says so and with what helps. */
+/** Returns what the object's namespace may not declare, each with the setting that says so and with what helps. */
 export function notPermitted(object: Declared, spec: unknown, tenancy: Tenancy): readonly Fault[] {
   if (!isTenant(tenancy, object.namespace)) return [];
   const fault = (path: string, message: string): Fault => ({
@@ -126,7 +126,7 @@ export function notPermitted(object: Declared, spec: unknown, tenancy: Tenancy):
   return object.kind === "ToolPolicy" ? policyFaults(spec as ToolPolicySpec, fault) : [];
 }
 
-/** Which settings make a namespace a tenant's. */
+/** Says which settings make a namespace a tenant's. */
 export const whyNot = (namespace: string): string =>
   `tenancy is Namespaced, and platformNamespaces does not name "${namespace}"`;
 
@@ -183,7 +183,7 @@ function policyFaults(spec: ToolPolicySpec, fault: MakeFault): Fault[] {
   );
 }
 
-/** Whether what was served before may go on; after a switch of the tenancy it may not (rule 8.2). */
+/** Whether the entry that was served before may stay; after a switch of the tenancy it may not (rule 8.2). */
 export function mayKeepOrganization(
   { id, grants, notifications = [], identity, source }: OrganizationEntry,
   tenancy: Tenancy,

@@ -1,10 +1,10 @@
-/** Namespaces that should be watched and cannot be listed: what was published of them stands in for what is there. */
+/** Keeps what was published of namespaces that should be watched and cannot be listed. */
 import type { Source } from "../../dataplane/config/schema.ts";
 import type { Declared } from "./objects.ts";
 import { type Published, servedEntries } from "./prior.ts";
 
 /**
- * The objects, which hold none of an unseen namespace, and everything that was published of these: as objects that cannot be
+ * Adds to the objects, which hold none of an unseen namespace, all that was published of these: as objects that cannot be
  * read, so that they keep their last good entries and their names.
  */
 export function withUnseen(
