@@ -7,7 +7,7 @@ const TIMEOUT_MS = 2000;
 /** 10,000 objects need about 2 MiB. */
 const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
-/** While a snapshot is on its way the data plane is asked often, later only to see that it is still there. */
+/** While a snapshot is on its way the data plane is asked often, later only to see that it still holds it. */
 const ASK_PENDING_MS = 150;
 const ASK_SETTLED_MS = 5000;
 
@@ -35,14 +35,14 @@ async function readStatus(url: string, signal: AbortSignal): Promise<ConfigStatu
   }
 }
 
-/** The one data plane of one machine, as the one ready pod. */
+/** Returns a function that reports the data plane of one machine as the one ready pod. */
 const askOne = (url: string, signal: AbortSignal) => async (): Promise<readonly PodReport[]> => {
   const status = await readStatus(url, signal);
-  // Not answering is not being there: a folder has no API server that knows of ready pods.
+  // Without an answer there is no pod: a folder has no API server that knows of ready ones.
   return status === null ? [] : [{ pod: status.podUid, ready: true, status }];
 };
 
-/** Asks the data plane beside everything else, so that one that hangs delays no edit. */
+/** Asks the data plane apart from the rounds, so that one that hangs delays no edit. */
 export class AcknowledgementPoller {
   readonly #url: string | null;
   readonly #pending: () => boolean;
@@ -73,12 +73,12 @@ export class AcknowledgementPoller {
     })();
   }
 
-  /** Something was published: it is worth asking now. */
+  /** Asks at once, as something was published. */
   hurry(): void {
     this.#hurry.raise();
   }
 
-  /** The newest answer, once. */
+  /** Returns the newest answer, only once; null: there is no new one. */
   takeAnswer(): readonly PodReport[] | null {
     const answer = this.#answer;
     this.#answer = null;

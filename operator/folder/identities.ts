@@ -14,7 +14,7 @@ import type { Manifest } from "./parse.ts";
 const identitySchema = z.object({
   uid: z.string(),
   generation: z.number().int().positive(),
-  /** SHA-256 of the spec, and the paths of faults beside it. */
+  /** SHA-256 of the spec, and the paths of faults outside it. */
   digest: z.string(),
   /** Path inside the folder of manifests. */
   file: z.string(),
@@ -45,12 +45,12 @@ export class Identities {
     this.#objects = objects;
   }
 
-  /** For one look at a folder. */
+  /** Returns identities for one look at a folder, which are not kept. */
   static temporary(): Identities {
     return new Identities(null, new Map(), randomUUID);
   }
 
-  /** @throws when the state is there but cannot be read: starting anew would change every uid. */
+  /** Reads the kept identities. @throws when they are there but cannot be read: starting anew would change every uid. */
   static async open(dataFolder: string, newUid: () => string = randomUUID): Promise<Identities> {
     const path = join(dataFolder, "operator.json");
     const text = await readFile(path, "utf8").catch((error: NodeJS.ErrnoException) => {
@@ -62,10 +62,10 @@ export class Identities {
     return new Identities(path, new Map(Object.entries(state.objects)), newUid);
   }
 
-  /** The identity of a manifest that was read, brought up to date. */
+  /** Returns the identity of a manifest that was read, brought up to date. */
   of(manifest: Manifest, file: string, nowSeconds: number): Identity {
     const key = keyOf(manifest);
-    // A fault beside the spec makes it another text as well: what was published is not this one.
+    // A fault outside the spec changes the digest too: the faulty text is not what was published.
     const digest = `${this.#digest(manifest.spec)}${manifest.faults.map(({ path }) => ` ${path}`).join("")}`;
     const known = this.#objects.get(key);
     if (known?.digest === digest && known.file === file) return known;
@@ -78,7 +78,7 @@ export class Identities {
     return identity;
   }
 
-  /** Everything that was last seen in one of the files, or of the files below one of the folders. */
+  /** Returns everything that was last seen in one of the files, or in a file below one of the folders. */
   lastSeenIn(places: ReadonlySet<string>): { readonly named: Named; readonly identity: Identity }[] {
     if (places.size === 0) return [];
     return [...this.#objects].flatMap(([key, identity]) => {
@@ -88,7 +88,7 @@ export class Identities {
     });
   }
 
-  /** Forgets what is declared nowhere any more: declared again it is a new object. */
+  /** Forgets objects that are not declared any more: one that is declared again is a new object. */
   keepOnly(named: readonly Named[]): void {
     const kept = new Set(named.map(keyOf));
     for (const key of this.#objects.keys())
@@ -136,7 +136,7 @@ function parseState(path: string, text: string): unknown {
 
 const hash = (text: string) => createHash("sha256").update(text).digest("hex");
 
-/** The same value with every object's keys in order: their order means nothing. */
+/** Sorts the keys of every object in a value, as their order means nothing. */
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
   if (typeof value !== "object" || value === null) return value;

@@ -8,14 +8,14 @@ import { DANGLING, DRAFT_PREFIX } from "./files.ts";
 
 const folderOf = (dataFolder: string): string => join(dataFolder, "secrets");
 
-/** The folder of generated keys, made when it is not there. */
+/** Returns the folder of generated keys, and makes it when it is not there. */
 export async function openKeyFolder(dataFolder: string): Promise<string> {
   const folder = folderOf(dataFolder);
   await mkdir(folder, { recursive: true, mode: 0o700 });
   return folder;
 }
 
-/** Where the value of a Secret's key stands. */
+/** Returns the path of the file with the value of a Secret's key. */
 export const keyFile = (
   dataFolder: string,
   { namespace, secret, key }: Pick<WantedKey, "namespace" | "secret" | "key">,
@@ -25,13 +25,13 @@ export interface UnreadKeyFile {
   readonly file: string;
   readonly namespace: string;
   readonly secret: string;
-  /** Why: an errno or a clause. */
+  /** Why it cannot be read: an errno or a clause. */
   readonly code: string;
 }
 
 /**
- * Every generated key by `namespace/secret`. What cannot be read, such as a folder in a file's place, counts as missing
- * and is told to `unread`: it holds up nobody else.
+ * Reads every generated key, by `namespace/secret`. One that cannot be read, such as a folder in a file's place, counts as
+ * missing and is reported to `unread`: it holds up no other.
  */
 export async function readKeyFiles(
   dataFolder: string,
@@ -55,7 +55,7 @@ export async function readKeyFiles(
           } catch (error) {
             const { code, message } = error as NodeJS.ErrnoException;
             if (code !== "ENOENT") unread({ file, namespace, secret, code: code ?? message });
-            // It may have been taken away since, unless it is a link.
+            // The file may have been removed since the listing; a link is there and has no target.
             else if (
               await lstat(file).then(
                 (info) => info.isSymbolicLink(),
@@ -70,7 +70,7 @@ export async function readKeyFiles(
   return found;
 }
 
-/** Names in a folder; none when it is not there or is no folder. */
+/** Lists the names in a folder; none when it is not there or is no folder. */
 const list = async (folder: string): Promise<string[]> =>
   readdir(folder).catch((error: NodeJS.ErrnoException) => {
     if (error.code === "ENOENT" || error.code === "ENOTDIR") return [];

@@ -1,4 +1,4 @@
-/** One manifest file → what it declares. Pure: text in, documents and faults out. */
+/** Parses one manifest file into what it declares. Pure: text in, documents and faults out. */
 import { type Document, isMap, LineCounter, parseAllDocuments } from "yaml";
 import { API_VERSION, GROUP, isNamespaceName, NAME, NAMESPACE_FORM } from "../api/fields.ts";
 import { isKind, type Kind, KINDS } from "../api/kinds.ts";
@@ -23,7 +23,7 @@ export interface Manifest {
   readonly spec: unknown;
   readonly faults: readonly Fault[];
   readonly position: FilePosition;
-  /** Of its beginning. */
+  /** Line on which it begins. */
   readonly line: number;
 }
 
@@ -31,7 +31,7 @@ export interface Manifest {
 export interface FilePosition {
   /** From 0. */
   readonly document: number;
-  /** Which item of the document's List, and of the List that this one is; empty: the document itself. */
+  /** Index in the document's List, then in each List nested in that; empty: the document itself. */
   readonly items: readonly number[];
 }
 
@@ -45,14 +45,14 @@ export interface SecretDocument {
 /** A fault of the file or of a document in it, before there is an object that could have a status. */
 export interface FileFault {
   readonly line: number;
-  /** Of the object that it is about, as far as known; empty otherwise. */
+  /** Kind, namespace and name of the object that the fault is about, each empty when not known. */
   readonly kind: string;
   readonly namespace: string;
   readonly name: string;
   readonly path: string;
   readonly reason: "Unreadable" | "Invalid" | "Duplicate";
   readonly message: string;
-  /** Whether an object may stand there that could not be told. */
+  /** Whether there may be an object that could not be read because of this fault. */
   readonly hidesObject: boolean;
 }
 
@@ -66,7 +66,7 @@ export interface ParsedFile {
 }
 
 const DEFAULT_NAMESPACE = "default";
-/** Of a path that is shown. */
+/** Number of steps of a path that are shown. */
 const MAX_STEPS = 32;
 
 type Json = Readonly<Record<string, unknown>>;
@@ -101,7 +101,7 @@ export function parseFile(text: string): ParsedFile {
         collected.faults.push(fileFault(lines.linePos(beyond).line, message));
         continue;
       }
-      // Judged above: the library counts uses of an anchor, and a table of prices may have a thousand of a small one.
+      // Bounded above. The library would count uses of an anchor, and a PriceTable may use a small one a thousand times.
       const value: unknown = document.toJS({ maxAliasCount: -1 });
       if (value === null || value === undefined) continue;
       const path: PropertyKey[] = [];
@@ -144,7 +144,7 @@ function readDocuments(text: string): { documents: Document.Parsed[]; lines: Lin
   return { documents: Array.isArray(documents) ? documents : [], lines };
 }
 
-/** Of the file as a whole. */
+/** Makes a fault of the file as a whole. */
 export const fileFault = (line: number, message: string): FileFault => ({
   line,
   ...nobody,
@@ -185,7 +185,7 @@ function collect(value: unknown, place: Place, into: Collected): void {
   }
   const ours = isKind(kind) || apiVersion.startsWith(`${GROUP}/`);
   const plainSecret = kind === "Secret" && apiVersion === "v1";
-  // Whatever else a cluster knows (ConfigMaps too) may stand in the folder and is nothing to us.
+  // Other kinds of a cluster (ConfigMaps too) may be in the folder and are ignored.
   if (!ours && !plainSecret) return;
   const metadata = readMetadata(value["metadata"]);
   if (metadata.name === null || metadata.namespace === null) {
@@ -195,7 +195,7 @@ function collect(value: unknown, place: Place, into: Collected): void {
   const named = { namespace: metadata.namespace, name: metadata.name };
   const subject = { kind, ...named };
   if (plainSecret) {
-    // Its good values count all the same: whoever refers to a bad one says so too.
+    // The good values of a faulty Secret count: an object that refers to a bad one has a fault of its own.
     const tell = (path: string, text: string) => add(path, text, subject, false);
     for (const { path, message } of faultsAround(value, SECRET_FIELDS)) tell(path, message);
     into.secrets.push({ ...named, line: line(""), data: readSecret(value, tell) });
@@ -266,7 +266,7 @@ function textFaults(field: string, texts: unknown): Pick<Fault, "path" | "messag
     .map(([key, text]) => ({ path: pathText(["metadata", field, key]), message: notText(text) }));
 }
 
-/** What is said of a field that is not there; null: it is. */
+/** Returns the message for a field that is missing; null: it is there. */
 const missing = (value: unknown): string | null =>
   value === undefined || value === null || value === "" ? "is required" : null;
 
@@ -274,7 +274,7 @@ interface Metadata {
   readonly namespace: string | null;
   readonly name: string | null;
   readonly creationTimestamp: number | null;
-  /** What is wrong, when the name or the namespace is null. */
+  /** Path of the fault, when the name or the namespace is null. */
   readonly path: string;
   readonly message: string;
 }
@@ -338,10 +338,10 @@ function decodeBase64(text: string): string | null {
   return Buffer.from(compact, "base64").toString("utf8");
 }
 
-/** The line on which a fault lies: of the field itself, or of the innermost thing around it that the text holds. */
+/** Finds the line of a fault: that of its field, or of the innermost node around it that is in the text. */
 export type LineOf = (position: FilePosition, path: string) => number;
 
-/** Reads the text again, once for all faults in it; only `validate` asks, and only for files with faults. */
+/** Parses the text again, once for all faults in it; only `validate` calls this, and only for files with faults. */
 export function linesOf(text: string): LineOf {
   const { documents, lines } = readDocuments(text);
   return ({ document: number, items }, path) => {
@@ -350,7 +350,7 @@ export function linesOf(text: string): LineOf {
   };
 }
 
-/** The line of a path in an item of the document, or of the innermost thing around it that is there. */
+/** Finds the line of a path in an item of the document, or of the innermost node around it that is there. */
 const lineIn =
   (document: Document.Parsed, lines: LineCounter) =>
   (items: readonly number[], path: string): number => {

@@ -3,9 +3,9 @@ import { conditionOf, type ObjectStatus } from "../plan/conditions.ts";
 import { reference } from "../plan/objects.ts";
 import type { LocatedFault } from "./source.ts";
 
-/** So many good objects of one round are named one by one; more are counted. */
+/** Number of good objects of one round that are named one by one; more are only counted. */
 const MAX_GOOD_LINES = 20;
-/** Waiting for the data plane is told only when it takes this long: every edit waits a moment. */
+/** Waiting for the data plane is printed only when it takes this long: every edit waits a moment. */
 const PATIENCE_MS = 2000;
 
 export class StatusPrinter {
@@ -52,7 +52,7 @@ export class StatusPrinter {
     this.#waiting = waiting;
   }
 
-  /** Faults of files that belong to no object; each is told once while it lasts. */
+  /** Prints faults of files that belong to no object, each once while it lasts. */
   files(faults: readonly LocatedFault[]): void {
     const lines = faults.map(fileFaultLine);
     for (const line of lines) if (!this.#faults.has(line)) this.#print(line);
@@ -80,7 +80,7 @@ export function fileFaultLine({
     .join(" ");
 }
 
-/** `ModelRoute default/x spec.model: PriceNotFound: …`, one for each fault; else one for the sum. */
+/** Makes `ModelRoute default/x spec.model: PriceNotFound: …`, a line for each fault; without faults one with `Ready`. */
 function linesOf(name: string, status: ObjectStatus): string[] {
   const { accepted, resolved } = status.verdict;
   const programmed = conditionOf(status, "Programmed");
@@ -97,7 +97,7 @@ function linesOf(name: string, status: ObjectStatus): string[] {
   ];
 }
 
-/** `9990 Ready=True Ready: 1/1 pods`, for each different ending. */
+/** Makes `9990 Ready=True Ready: 1/1 pods`, one for each different ending. */
 function summary(lines: readonly string[]): string {
   const counts = new Map<string, number>();
   for (const line of lines) {

@@ -46,7 +46,7 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
     createKeys: async (wanted) => {
       refused.clear();
       for (const key of wanted) {
-        // One that cannot be made keeps no other from being made.
+        // A key that cannot be made holds up no other.
         const file = await createKeyFile(options.data, key).catch((error: unknown) => {
           const message = error instanceof Error ? error.message : String(error);
           refused.set(`${key.namespace}/${key.secret}/${key.key}`, message);
@@ -71,8 +71,8 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
   };
   const watches = [
     new FolderWatch(options.manifests, changed, true),
-    // A generated key's file may be changed or taken away by hand, as a Secret in a cluster may. There are as many folders as
-    // keys, so that nobody looks through them every other second: what the watch misses is seen when all is verified.
+    // A generated key's file may be changed or removed by hand, as a Secret in a cluster may. There may be as many folders as
+    // keys, so they are not polled every other second: what the watch misses is found when everything is verified.
     new FolderWatch(await openKeyFolder(options.data), changed, false),
   ];
   const poller = new AcknowledgementPoller(options.ack, () => reconciler.pending, wakeSignal, signal);
@@ -103,7 +103,7 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
       } catch (error) {
         dirty = true;
         const message = error instanceof Error ? error.message : String(error);
-        // The same failure is told once while it lasts.
+        // The same failure is printed once while it lasts.
         if (message !== failure) print(`the folder could not be compiled or published: ${message}`);
         failure = message;
         await sleep(RETRY_MS, undefined, { signal }).catch(() => {});

@@ -14,7 +14,7 @@ export class SnapshotFolder {
     this.#folder = folder;
   }
 
-  /** What an operator that was killed left half written; only for the one that writes here. */
+  /** Removes what a killed operator left half written; only for the operator that writes here. */
   async removeDrafts(): Promise<void> {
     const names = await readdir(this.#folder).catch(() => []);
     for (const name of names)
@@ -30,7 +30,7 @@ export class SnapshotFolder {
     return files;
   }
 
-  /** Each file by rename, the index last, so that a slot is complete only when all of it is there. */
+  /** Writes each file by rename, the index last, so that a slot is complete only when all of it is there. */
   async write(slot: Slot, files: readonly SnapshotFile[]): Promise<void> {
     for (const { name, bytes } of files) await writeAtomically(join(this.#folder, name), bytes, 0o600);
     const written = new Set(files.map(({ name }) => name));

@@ -23,7 +23,7 @@ export interface LocatedFault extends FileFault {
 
 export interface FolderObservation extends Observation {
   readonly faults: readonly LocatedFault[];
-  /** Where each object stands. */
+  /** File and position of each object. */
   readonly origins: ReadonlyMap<Declared, Origin>;
 }
 
@@ -78,18 +78,18 @@ export class FolderSource {
   async #read(found: FoundFile, before: CachedFile | undefined): Promise<CachedFile> {
     const { path, signature } = found;
     const parsed = await parseFound(found);
-    // Secrets have no last published entry to fall back to: what the file last said of them stays.
+    // Secrets have no last published entry to fall back to: those that the file last declared stay.
     const kept = isBroken(parsed) ? (before?.parsed.secrets ?? this.#secretsBelow(path)) : [];
     return { signature, parsed: { ...parsed, secrets: mergeSecrets(kept, parsed.secrets) } };
   }
 
-  /** What the files of a folder last said that cannot be looked at any more. */
+  /** Returns the Secrets last declared in a folder that cannot be looked at any more. */
   #secretsBelow(folder: string): readonly SecretDocument[] {
     const inside = [...this.#files].filter(([path]) => path.startsWith(`${folder}${sep}`));
     return inside.flatMap(([, { parsed }]) => parsed.secrets);
   }
 
-  /** Every object of every file, and in faulty files those that were there before and cannot be found now. */
+  /** Returns every object of every file, and of faulty files also those that were there before and cannot be found now. */
   #declared(faults: LocatedFault[], origins: Map<Declared, Origin>): Declared[] {
     const seen = new Map<string, string>();
     const objects: Declared[] = [];
@@ -120,7 +120,7 @@ export class FolderSource {
   }
 
   #missingFromFaultyFiles(seen: ReadonlyMap<string, string>): Declared[] {
-    // Identities outlive the process, and with it how the folder was named.
+    // Relative paths: identities outlive the process, and the folder may be named otherwise next time.
     const faulty = new Set(
       [...this.#files]
         .filter(([, { parsed }]) => isBroken(parsed))
@@ -133,7 +133,7 @@ export class FolderSource {
       const message = `${file}:${first?.line ?? 1} ${first?.message ?? "cannot be read"}`;
       const fault: Fault = { reason: "Unreadable", path: "", message };
       const { uid, generation, createdAt } = identity;
-      // The generation of a text that nobody could read is not the one that was published.
+      // Another generation: the text that cannot be read is not what was published.
       return [
         {
           ...object,
@@ -184,7 +184,7 @@ const unreadable = (line: number, message: string): ParsedFile => ({
   faults: [fileFault(line, message)],
 });
 
-/** Read as if it were UTF-8, another encoding would be served with its letters replaced, in credentials too. */
+/** Parses UTF-8 only: another encoding read as UTF-8 would have its letters replaced, in credentials too. */
 const parseBytes = (bytes: Buffer): ParsedFile =>
   isUtf8(bytes) ? parseFile(bytes.toString("utf8")) : unreadable(lineOutsideUtf8(bytes), "is not UTF-8 text");
 
@@ -197,7 +197,7 @@ function lineOutsideUtf8(bytes: Buffer): number {
   return line;
 }
 
-/** Such a file may hold objects that could not be told. */
+/** Whether the file may hold objects that could not be read. */
 const isBroken = (parsed: ParsedFile) => parsed.faults.some(({ hidesObject }) => hidesObject);
 
 function mergeSecrets(kept: readonly SecretDocument[], read: readonly SecretDocument[]): SecretDocument[] {

@@ -3,11 +3,11 @@ import { type FSWatcher, watch } from "node:fs";
 import { basename } from "node:path";
 import { findManifests } from "./files.ts";
 
-/** Editors write in several steps; one change is told once they are done. */
+/** Editors write in several steps: a change is reported once nothing has happened for this long. */
 const QUIET_MS = 40;
-/** A change that never ends is told anyway. */
+/** After this time a change that does not end is reported anyway. */
 const LONGEST_WAIT_MS = 300;
-/** Watches miss what happens on some network file systems, and behind links. */
+/** How often the folder is looked through: watches miss changes on some network file systems, and behind links. */
 const POLL_MS = 2000;
 
 /**
@@ -32,7 +32,7 @@ export class FolderWatch {
     this.#polls = polls;
   }
 
-  /** Afterwards every folder is watched, so that nothing falls between the first look and the watch. */
+  /** Watches every folder before it returns, so that nothing falls between the first look and the watch. */
   start(): void {
     this.#look();
   }
@@ -63,7 +63,7 @@ export class FolderWatch {
     const before = this.#signature;
     this.#scan();
     if (before !== null && this.#signature !== before) this.#touched();
-    // A folder that is away has nobody to tell when it is there again.
+    // A folder that is away has no watch that shows when it is there again.
     if (this.#polls || !this.#watchers.has(this.#folder))
       this.#poll = setTimeout(() => this.#look(), POLL_MS);
   }
@@ -78,7 +78,7 @@ export class FolderWatch {
       });
       this.#signature = files.map((file) => `${file.path} ${file.signature}`).join("\n");
     } catch {
-      // The folder is away, or changes under the look: the next one tells.
+      // The folder is away, or changed during the look: the next look finds out.
       return;
     }
     for (const [folder, watcher] of this.#watchers)

@@ -1,4 +1,4 @@
-/** What the YAML of one document may be, looked at in one pass each: no repeated keys, no bomb of aliases, no end of nesting. Pure. */
+/** Bounds on the YAML of one document, each checked in one pass: repeated keys, aliases, nesting. Pure. */
 import {
   type Alias,
   type Document,
@@ -12,14 +12,14 @@ import {
   visit,
 } from "yaml";
 
-/** Anchors and aliases of one document; the library looks for the anchor of each alias among all of both. */
+/** Most anchors and aliases of one document; the library looks for the anchor of each alias among all of both. */
 export const MAX_ANCHORS_AND_ALIASES = 10_000;
-/** Values that they may stand for, together; more is a bomb. */
+/** Most values that the aliases stand for together; more is an alias bomb. */
 export const MAX_ALIASED_VALUES = 400_000;
-/** What goes through values recurses. Without aliases the parser stops before this by itself. */
+/** Deepest nesting, as code that visits values recurses. Without aliases the parser stops before this by itself. */
 const MAX_DEPTH = 1000;
 
-/** A key that its map has before. The library would compare each key with all before it, which takes minutes for 30,000. */
+/** Returns a key that its map has twice, or null. The library compares each key with all before it: minutes for 30,000. */
 export function repeatedKey(document: Document.Parsed): Scalar | null {
   let found: Scalar | null = null;
   visit(document, {
@@ -39,7 +39,7 @@ export function repeatedKey(document: Document.Parsed): Scalar | null {
   return found;
 }
 
-/** Where a document goes beyond its anchors and aliases, or the values that its aliases stand for; null: nowhere. */
+/** Returns where a document exceeds `MAX_ANCHORS_AND_ALIASES` or `MAX_ALIASED_VALUES`; null: nowhere. */
 export function aliasBeyond(document: Document.Parsed): number | null {
   const weights = new Map<string, number>();
   let marks = 0;
@@ -50,7 +50,7 @@ export function aliasBeyond(document: Document.Parsed): number | null {
     aliased += standsFor;
     if (marks > MAX_ANCHORS_AND_ALIASES || aliased > MAX_ALIASED_VALUES) beyond ??= range?.[0] ?? 0;
   };
-  /** How many values a node is, its aliases replaced by what they stand for; an anchor stands before its aliases. */
+  /** Counts the values of a node, its aliases replaced by what they stand for; an anchor comes before its aliases. */
   const weigh = (node: unknown): number => {
     if (isPair(node)) return weigh(node.key) + weigh(node.value);
     if (isAlias(node)) {
@@ -71,7 +71,7 @@ export function aliasBeyond(document: Document.Parsed): number | null {
   return beyond;
 }
 
-/** What is wrong with a value that has no end, and in `path` where; null: it has one. */
+/** Returns what is wrong with a value that is endless or nested too deeply, and in `path` where; null: it is neither. */
 export function endlessAt(value: unknown, path: PropertyKey[], above: Set<unknown>): string | null {
   if (typeof value !== "object" || value === null) return null;
   if (above.has(value)) return "holds itself through an alias";
@@ -87,7 +87,7 @@ export function endlessAt(value: unknown, path: PropertyKey[], above: Set<unknow
   return null;
 }
 
-/** The first alias whose anchor is not before it; in one pass, as the library looks through the whole document for each. */
+/** Returns the first alias without an anchor before it; in one pass, as the library searches the whole document for each. */
 export function unresolvedAlias(document: Document.Parsed): Alias | null {
   const anchors = new Set<string>();
   let found: Alias | null = null;
