@@ -43,7 +43,7 @@ function parseIPv6(text: string): bigint | null {
   return all.reduce((value, group) => (value << 16n) | BigInt(`0x${group}`), 0n);
 }
 
-/** A group, or the two groups of a dotted tail such as `::ffff:1.2.3.4`. */
+/** Returns a group, or the two groups of a dotted tail such as `::ffff:1.2.3.4`. */
 function groupsOf(group: string): string[] {
   const four = group.includes(".") ? parseIPv4(group) : null;
   return four === null ? [group] : [(four >> 16n).toString(16), (four & 0xffffn).toString(16)];
@@ -60,11 +60,11 @@ const forbidden = [...NEVER_REACHABLE, ...EMBEDDING_IPV4].flatMap((text) => {
   return network === null ? [] : [{ text, network }];
 });
 
-/** Why the network may not be allowed; null: it may. */
+/** Returns why the network may not be allowed; null: it may. */
 export function cidrFault(text: string): string | null {
   const network = parseCidr(text);
   if (network === null) return "is not a network";
-  // The loopback address lies among the IPv4-compatible ones, and is none.
+  // The loopback address ::1 lies in the range of the IPv4-compatible ones, but is none.
   if (network.bits === 128 && network.prefix === 128 && network.value === 1n) return null;
   const hit = forbidden.find((entry) => overlap(network, entry.network));
   if (hit === undefined) return null;

@@ -1,4 +1,4 @@
-/** From the zod schemas to CustomResourceDefinitions and to JSON schemas for editors. */
+/** Makes CustomResourceDefinitions, and JSON schemas for editors, from the zod schemas. */
 import { z } from "zod";
 import {
   API_VERSION,
@@ -15,13 +15,13 @@ export type JsonSchema = { [key: string]: unknown };
 export const isSchema = (value: unknown): value is JsonSchema =>
   typeof value === "object" && value !== null && !Array.isArray(value);
 
-/** The JSON schema of a kind's spec, with our notes still in it. */
+/** Returns the JSON schema of a kind's spec, with our notes still in it. */
 export function specSchema(kind: Kind): JsonSchema {
   const { $schema: _, ...schema } = z.toJSONSchema(kinds[kind].spec, { io: "input" }) as JsonSchema;
   return schema;
 }
 
-/** A value as a manifest would say it, in one line. */
+/** Writes a value as a manifest would have it, in one line. */
 export const inline = (value: unknown): string =>
   typeof value === "string" ? value : JSON.stringify(value).replaceAll('","', '", "');
 
@@ -40,7 +40,7 @@ function mapSchema(schema: JsonSchema, change: (schema: JsonSchema) => JsonSchem
   return change(inner);
 }
 
-/** The description with the default in words: the schema itself must carry none (GitOps diffs stay clean). */
+/** Writes the default into the description: the schema itself must carry none (GitOps diffs stay clean). */
 function described(schema: JsonSchema): JsonSchema {
   const { [DEFAULT_NOTE]: fallback, [EXAMPLE_NOTE]: _example, description, ...rest } = schema;
   const text =
@@ -61,7 +61,7 @@ const withoutSafeBounds = (schema: JsonSchema): JsonSchema => {
   };
 };
 
-/** What the API server calls a structural schema. */
+/** Makes what the API server calls a structural schema. */
 function structural(schema: JsonSchema): JsonSchema {
   return mapSchema(schema, (one) => {
     const { propertyNames: _, additionalProperties, ...rest } = described(withoutSafeBounds(one));
@@ -72,7 +72,7 @@ function structural(schema: JsonSchema): JsonSchema {
   });
 }
 
-/** What an editor understands: no Kubernetes extensions. */
+/** Makes a schema that editors understand, without Kubernetes extensions. */
 function plain(schema: JsonSchema): JsonSchema {
   return mapSchema(schema, (one) =>
     Object.fromEntries(
@@ -167,7 +167,7 @@ const columnsOf = (info: KindInfo): JsonSchema[] => [
 export const crdFileName = (kind: Kind): string => `${kinds[kind].plural}.yaml`;
 export const jsonSchemaFileName = (kind: Kind): string => `${kinds[kind].singular}_${VERSION}.json`;
 
-/** The CustomResourceDefinition of one kind, ready to be written as YAML. */
+/** Makes the CustomResourceDefinition of one kind, ready to be written as YAML. */
 export function customResourceDefinition(kind: Kind): JsonSchema {
   const info = kinds[kind];
   return {
@@ -200,7 +200,7 @@ export function customResourceDefinition(kind: Kind): JsonSchema {
               properties: {
                 apiVersion: { type: "string", description: `Always ${API_VERSION}.` },
                 kind: { type: "string", description: `Always ${kind}.` },
-                // The API server describes it itself and takes no word about it here.
+                // The API server describes `metadata` itself, and takes no description here.
                 metadata: { type: "object" },
                 spec: { ...structural(specSchema(kind)), description: "What is wanted." },
                 status: statusSchema,
@@ -213,7 +213,7 @@ export function customResourceDefinition(kind: Kind): JsonSchema {
   };
 }
 
-/** A whole manifest of one kind, for editors and offline checks. */
+/** Makes the JSON schema of a whole manifest of one kind, for editors and offline checks. */
 export function manifestJsonSchema(kind: Kind): JsonSchema {
   return {
     $schema: "http://json-schema.org/draft-07/schema#",

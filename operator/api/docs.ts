@@ -47,7 +47,7 @@ function rowsOf(schema: JsonSchema, prefix: string): Row[] {
 const code = (value: unknown) => (value === undefined ? "" : `\`${inline(value)}\``);
 const cell = (text: string) => text.replaceAll("|", "\\|");
 
-/** The description, and the default where it can only be said in words ("… Default: the model id."). */
+/** Splits off a default that can only be given in words ("… Default: the model id."). */
 function splitDescription(field: JsonSchema): { meaning: string; fallback: string } {
   const description = typeof field["description"] === "string" ? field["description"] : "";
   const [meaning = "", fallback = ""] = description.split(" Default: ");
@@ -64,7 +64,7 @@ function table(schema: JsonSchema): string {
   return ["| Field | Type | Default | Example | Meaning |", "|---|---|---|---|---|", ...lines].join("\n");
 }
 
-/** The page; `examples` holds a whole manifest for each kind. */
+/** Makes the page; `examples` holds a whole manifest for each kind. */
 export function configurationPage(examples: Readonly<Record<string, string>>): string {
   const sections = KINDS.map((kind) => {
     const { description, shortName } = kinds[kind];

@@ -1,4 +1,4 @@
-/** What may be reached beside the public internet on ports 80 and 443, for whoever declares it (rules 3.16, 9.8). */
+/** Fields that allow more than the public internet on ports 80 and 443 to be reached (rules 3.16, 9.8). */
 import { z } from "zod";
 import { cidrFault, parseCidr } from "./cidr.ts";
 import { field, set, withRules } from "./fields.ts";

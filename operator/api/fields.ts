@@ -11,7 +11,7 @@ export const API_VERSION = `${GROUP}/${VERSION}`;
 /** Where a fault lies inside a value. */
 export type FieldPath = readonly (string | number)[];
 
-/** What a field's documentation says beside its description. */
+/** Documentation of a field in addition to its description. */
 export interface FieldNotes {
   /** The value that the compiler takes when the field is absent; never a default in the schema. */
   readonly default?: unknown;
@@ -36,12 +36,12 @@ export function field<S extends z.ZodType>(schema: S, description: string, notes
   });
 }
 
-/** A rule across or inside fields, said twice: for the API server (CEL) and for the compiler. */
+/** A rule across or inside fields, written twice: for the API server (CEL) and for the compiler. */
 export interface Rule<T> {
   /** null: only the compiler can judge it. */
   readonly cel: string | null;
   readonly message: string;
-  /** A message that names what is wrong, for each reader that judges, instead. */
+  /** A message that names what is wrong, in place of `message`: for the API server (CEL) and for the compiler. */
   readonly naming?: { readonly cel?: string; readonly of: (value: T) => string };
   /** CEL's `fieldPath`, where the fault always lies at one field. */
   readonly fieldPath?: string;
@@ -122,7 +122,7 @@ export function set<S extends z.ZodType>(item: S, max: number) {
 const DURATION = /^([0-9]{1,5}(h|m|s|ms)){1,4}$/;
 const MILLISECONDS: Readonly<Record<string, number>> = { h: 3_600_000, m: 60_000, s: 1000, ms: 1 };
 
-/** Milliseconds of `1m30s`, `500ms`; the text must match DURATION. */
+/** Returns the milliseconds of `1m30s`, `500ms`; the text must match DURATION. */
 export function milliseconds(text: string): number {
   let sum = 0;
   for (const [, amount, unit] of text.matchAll(/([0-9]+)(ms|h|m|s)/g))
@@ -163,7 +163,7 @@ const UNITS: Readonly<Record<string, number>> = {
 };
 const QUANTITY = /^([0-9]{1,15})(Ki|Mi|Gi|Ti|k|M|G|T)?$/;
 
-/** Bytes of `10Gi`, `500M`, `1024`; the text must be of that form. */
+/** Returns the bytes of `10Gi`, `500M`, `1024`; the text must be of that form. */
 export function bytesOf(text: string): number {
   const [, amount = "0", unit = ""] = QUANTITY.exec(text) ?? [];
   return Number(amount) * (UNITS[unit] ?? 1);
@@ -187,7 +187,7 @@ export function byteQuantity(description: string, fallback: string) {
   );
 }
 
-/** Of prices: an amount in whole and decimal digits. */
+/** Message for a malformed price or factor. */
 export const AMOUNT = 'must be a decimal such as "0.25", in quotes and not negative';
 
 /** A price: a decimal that is not negative, as text, so that no float ever rounds it. */
@@ -209,7 +209,7 @@ export const NAME = {
   message:
     "must be a name of lower-case letters, digits, - and ., each part between dots with a letter or digit first and last",
 } as const;
-/** Of a namespace's name, a DNS-1123 label. */
+/** Characters of a namespace's name, a DNS-1123 label. */
 export const NAMESPACE_FORM = "lower-case letters, digits and -";
 export const isNamespaceName = (text: string): boolean =>
   text.length <= 63 && /^[a-z0-9]([-a-z0-9]*[a-z0-9])?$/.test(text);
@@ -248,7 +248,7 @@ export const organizationId = (maxLength = 128) =>
     );
 export const MADE_ORGANIZATION_ID_LENGTH = "org_".length + 63 + 1 + 253;
 
-/** Of an address whose form is right: whether anybody can call it, which no pattern tells of ports and IPv6. */
+/** Refuses a well-formed address that cannot be called: no pattern can judge ports and IPv6. */
 export const callable: Rule<string> = {
   cel: null,
   message: "must be an address that can be called",

@@ -1,10 +1,10 @@
-/** Whose tokens an Organization accepts beside keys, and as what (rules 13.1, 13.3). */
+/** Which tokens an Organization accepts in addition to keys, and with which roles (rules 13.1, 13.3). */
 import { z } from "zod";
 import { allowCIDRs, allowPorts } from "./egress.ts";
 import { callable, entryName, field, set, withRules } from "./fields.ts";
 import { DEFAULT_PROJECT, limitFields } from "./limits.ts";
 
-/** What stands in tokens is compared with it letter by letter. */
+/** An https:// address; an issuer's is compared with the tokens' letter by letter. */
 const httpsUrl = () =>
   withRules(
     z
@@ -62,7 +62,7 @@ const printable = (most: number) =>
     .max(most)
     .regex(/^[!-~]+$/, "must be printable ASCII without spaces");
 
-/** How people sign in to the console at the issuer (rule 11.2). Nothing of it is a secret. */
+/** How people sign in to the console at the issuer (rule 11.2). No field is a secret. */
 const consoleSignIn = z.strictObject({
   clientID: field(
     printable(256),

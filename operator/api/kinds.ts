@@ -1,4 +1,4 @@
-/** The four kinds: their schemas, and what a CRD says of them beside the schema. */
+/** The four kinds: their schemas, and what their CRDs hold in addition. */
 import type { z } from "zod";
 import { modelRouteSpec } from "./model-route.ts";
 import { organizationSpec } from "./organization.ts";

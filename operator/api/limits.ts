@@ -24,7 +24,7 @@ export const modelPatterns = () =>
     { default: ["*"] },
   ).optional();
 
-/** What a key or a project may at most. `whose`: begins the sentence. */
+/** Makes the field for the limits of a key, a project or a person. `whose`: its description. */
 export const limitFields = (whose: string) =>
   field(
     z.strictObject({

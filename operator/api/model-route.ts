@@ -17,7 +17,7 @@ import {
   withRules,
 } from "./fields.ts";
 
-/** What the compiler takes where the manifest is silent. */
+/** Values that the compiler takes for absent fields. */
 export const routeDefaults = {
   ownedBy: "gapura",
   capabilities: {
@@ -192,7 +192,7 @@ const upstream = withRules(
   ],
 );
 
-/** The header that carries an upstream's credential, in lower case. */
+/** Returns the header that carries an upstream's credential, in lower case. */
 export function credentialHeader(
   dialect: "Messages" | "ChatCompletions" | "Responses",
   header: string | undefined,

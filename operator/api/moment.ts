@@ -2,11 +2,11 @@
 import { z } from "zod";
 import { field, type FieldNotes, withRules } from "./fields.ts";
 
-/** With seconds, at most a microsecond's digits, and an offset. */
+/** A moment with seconds, at most six decimals, and an offset. */
 export const MOMENT =
   /^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$/;
 
-/** Microseconds since 1970; null where the calendar has no such moment. */
+/** Returns the microseconds since 1970; null where the calendar has no such moment. */
 export function momentMicros(text: string): bigint | null {
   if (!MOMENT.test(text)) return null;
   const [, whole = "", fraction = "", offset = ""] = /^([^.Z+]{19})(?:\.([0-9]+))?(.+)$/.exec(text) ?? [];
@@ -20,7 +20,7 @@ export function momentMicros(text: string): bigint | null {
   return BigInt(local - shift) * 1000n + BigInt(fraction.padEnd(6, "0"));
 }
 
-/** A field that holds one, after 1970. */
+/** Makes a field for a moment after the beginning of 1970. */
 export const moment = (description: string, notes: FieldNotes) =>
   field(
     withRules(z.string().max(40).regex(MOMENT, "must be a moment such as 2027-01-01T00:00:00Z"), [

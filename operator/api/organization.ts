@@ -16,12 +16,12 @@ import {
   withRules,
 } from "./fields.ts";
 
-/** What the compiler takes where the manifest is silent. */
+/** Values that the compiler takes for absent fields. */
 export const storageDefaults = { maxBytes: "10Gi", maxFiles: 100_000 } as const;
 const holdDefault = "Worst";
 export const thresholdDefaults = [50, 80, 100] as const;
 /**
- * White space may stay, as YAML's block texts end with a line break. Postgres keeps no NUL:
+ * No control characters but white space, as YAML's block texts end with a line break. Postgres keeps no NUL:
  * https://www.postgresql.org/docs/current/datatype-character.html
  */
 const WITHOUT_CONTROLS = /^[\P{Cc}\s]*$/u;
@@ -68,7 +68,7 @@ const key = {
   ),
 };
 
-/** How much of the output is held while a request runs (rule 9.7). */
+/** Makes the field for how much of the output is held while a request runs (rule 9.7). */
 const hold = () =>
   field(
     z.enum(["Worst", "Typical"]),
@@ -107,7 +107,7 @@ const notification = withRules(
   ],
 );
 
-/** Index of the first entry whose project is not listed; -1: there is none. */
+/** Returns the index of the first entry whose project is not listed; -1: there is none. */
 function unlisted(
   entries: readonly { readonly project?: string | undefined }[] | undefined,
   projects: readonly { readonly name: string }[] | undefined,

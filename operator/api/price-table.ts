@@ -17,7 +17,7 @@ const tool = (name: keyof typeof priceDefaults.tools.USD, description: string) =
     default: priceDefaults.tools.USD[name],
   }).optional();
 
-/** The classes of tokens that a provider may price apart, each with what it costs where it is not named. */
+/** Prices of cached tokens, which a provider may price apart. `fallback`: what an absent one costs. */
 const cacheFields = (fallback: string) => ({
   cacheRead: price(`A million input tokens read from the prompt cache. Default: ${fallback}.`, {
     example: "0.30",
@@ -58,7 +58,7 @@ const tier = z.strictObject({
 });
 export type PriceTier = z.output<typeof tier>;
 
-/** @param most the API server has a budget for what its rules may cost at the most. */
+/** @param most tiers: the API server has a budget for what its rules may cost at the most. */
 const tiers = (most: number, description: string) =>
   field(
     withRules(listMap(tier, "inputOver", 1, most), [
@@ -74,7 +74,7 @@ const tiers = (most: number, description: string) =>
     description,
   ).optional();
 
-/** What no tier can be called: providers' words for the standard one, and for whatever the account says. */
+/** Names that no tier may have: providers' words for the standard tier, and for whatever the account is set to. */
 const standardNames = ["auto", "default", "standard", "standard_only", "global"];
 
 const ownPrices = [
