@@ -36,7 +36,7 @@ const environmentSchema = z.object({
     )
     .transform(Number)
     .default(9091),
-  /** Begins names, and is the value of a label. */
+  /** Prefix of the names of Secrets and lease, and the value of a label. */
   SNAPSHOT_NAME: objectName().max(LABEL_MAX_LENGTH).default("gapura"),
   SEAL_SECRET: z.literal("").or(objectName()).default(""),
   /** `readNamespaces` and `readTenancy` judge these. */
@@ -84,7 +84,7 @@ async function runInCluster(): Promise<void> {
     environment.POD_NAMESPACE,
   );
   const watchNamespaces = readNamespaces("WATCH_NAMESPACES", environment.WATCH_NAMESPACES);
-  // V8 lets several times as much garbage pile up as lives before it collects. Growing by half costs an edit among
+  // By default V8 collects only when garbage is several times the live heap. Growing by half costs an edit among
   // 10,000 routes no time, and sets larger clusters no limit (docs/decisions/performance.md).
   setFlagsFromString("--heap-growing-percent=50");
   // The folder form does not pay for loading a Kubernetes client.
@@ -95,7 +95,7 @@ async function runInCluster(): Promise<void> {
   ]);
   const { KUBECONFIG: file, KUBERNETES_SERVICE_HOST: host } = environment;
   if (file === "" && host === "") throw new Error("neither KUBECONFIG nor a pod's own account is there");
-  // What cannot be read at all is told at once.
+  // Credentials that cannot be read at all end the start.
   await readAccess(file);
   await runCluster(
     {
@@ -121,7 +121,7 @@ async function runInCluster(): Promise<void> {
   process.exit(0);
 }
 
-/** null: no argument at all. */
+/** Reads the flags; null: there are none. */
 function readOptions(): {
   manifests: string;
   out: string;

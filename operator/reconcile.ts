@@ -1,7 +1,7 @@
 /**
  * Kubernetes' reconcile loop (not that of the books, dataplane/reconcile.ts): observe → plan → publish → status, over ports
- * that a folder and a cluster implement. Nothing here knows which.
- * Calls of one Reconciler never overlap; whoever drives it puts them in a row.
+ * that a folder and a cluster implement. Nothing here knows which of the two it is.
+ * Calls of one Reconciler must never overlap: its caller makes them one after another.
  */
 import type { Slot, ConfigStatus } from "../dataplane/config/schema.ts";
 import { compile, type CompileInput } from "./plan/compile.ts";
@@ -31,9 +31,9 @@ export interface Observation {
   readonly secrets: Secrets;
   /** Secrets (`namespace/name`) that take no further data key. Default: none. */
   readonly immutable?: ReadonlySet<string>;
-  /** Why keys could not be made, by `namespace/name/key`. Default: none was tried in vain. */
+  /** Why keys could not be made, by `namespace/name/key`. Default: none failed. */
   readonly refused?: ReadonlyMap<string, string>;
-  /** Namespaces of which it is not known what is there. Default: none. */
+  /** Namespaces whose objects are not known. Default: none. */
   readonly unseen?: ReadonlySet<string>;
 }
 
@@ -50,7 +50,7 @@ export interface Ports {
   };
   /** Default: every namespace is trusted. */
   readonly tenancy?: Tenancy;
-  /** Whether somebody asks the pods what they hold, and tells `acknowledge`. */
+  /** Whether the pods are asked what they hold, and `acknowledge` is called with their answers. */
   readonly asksPods: boolean;
   /** Receives the status of every object each time; writes what changed in meaning. */
   writeStatuses(statuses: readonly ObjectStatus[]): Promise<void>;
@@ -72,9 +72,9 @@ export class Reconciler {
    * deletion of everything that was published.
    */
   #published: { readonly serial: number; readonly content: Published } | null = null;
-  /** Those that are ready. */
+  /** Reports of the ready pods. */
   #pods: readonly PodReport[] = [];
-  /** What all that answer said, ready or not. */
+  /** Answers of all pods that answer, ready or not. */
   #answers: readonly ConfigStatus[] = [];
   /** Owners of organization ids as the last round knew them. */
   #owners: Owners = new Map();
@@ -105,7 +105,7 @@ export class Reconciler {
     return this.#publishedVersion !== this.#version || !sameOwners(this.#owners, this.#knownOwners());
   }
 
-  /** One whole round. `verify` reads the published files again, so that what was tampered with is put right. */
+  /** Runs one whole round. `verify` reads the published files again, so that what was tampered with is put right. */
   async reconcile({ verify = false }: { verify?: boolean } = {}): Promise<void> {
     const slots = await this.#readSlots(verify);
     let input = await this.#observe(slots);
@@ -120,14 +120,14 @@ export class Reconciler {
   }
 
   /**
-   * Takes what the pods answered into the statuses; empties the slot that nobody needs any more. Asking is not done
-   * here: a pod that hangs must hold up nothing else (rule 6.1).
+   * Takes the pods' answers into the statuses; empties the slot that no pod needs any more. The pods are not asked
+   * here: one that hangs must hold up nothing else (rule 6.1).
    */
   async acknowledge(pods: readonly PodReport[]): Promise<void> {
     this.#pods = pods.filter(({ ready }) => ready);
     this.#answers = pods.flatMap(({ status }) => status ?? []);
     this.#version = chooseVersion(this.#answers.map(({ accepts }) => accepts));
-    // A restarted operator asks before it compiles, so that nothing looks unserved in between.
+    // A restarted operator asks the pods before it compiles, so that nothing looks unserved in between.
     if (this.#compiled === null) return;
     await this.#settle();
     await this.#report();
@@ -162,14 +162,14 @@ export class Reconciler {
     return knownOwners(this.#published?.content ?? null, this.#answers);
   }
 
-  /** Publishes what is compiled, or as much of it as fits. */
+  /** Publishes `all` that is compiled, or as much of it as fits. */
   async #publish(input: CompileInput, all: Compiled, slots: readonly SlotState[]): Promise<void> {
     let compiled = all;
     let tooLarge: Refusals = new Map();
     for (let round = 1; ; round += 1) {
       const excess = await this.#publishOnce(compiled, slots);
       if (excess === null) return;
-      // What was freed is only an estimate: each time somewhat more.
+      // The bytes that leaving out frees are only an estimate: each round frees more.
       const more = leaveOut(compiled, input.published, { ...excess, bytes: excess.bytes * round }, tooLarge);
       if (more.size === 0) throw new Error("the configuration does not fit the snapshot, with nothing in it");
       tooLarge = new Map([...tooLarge, ...more]);
@@ -191,7 +191,7 @@ export class Reconciler {
     }
     const serialized = serialize(routing);
     if (current !== undefined && hasSameValues && current.hash === serialized.hash) {
-      // What was read back is held once, as what it was compiled to.
+      // What was read back is replaced by what it was compiled to, so that it is held once.
       const { serial } = last.routing;
       this.#hold({ ...current, published: { routing: { ...routing, serial }, credentials } });
       return null;
@@ -203,7 +203,7 @@ export class Reconciler {
     try {
       await this.#ports.snapshots.write(slot, encoded.files);
     } catch (error) {
-      // What stands there now is not known: it is read again before the next attempt.
+      // What the slot holds now is not known: both are read again before the next attempt.
       this.#slots = null;
       const message = `the snapshot could not be written: ${error instanceof Error ? error.message : String(error)}`;
       this.#failure = { kind: "unpublished", reason: "PublishFailed", message };
@@ -253,7 +253,7 @@ export class Reconciler {
   }
 }
 
-/** The newest complete slot. */
+/** Returns the newest complete slot. */
 function newest(slots: readonly SlotState[]): SlotState | undefined {
   return slots
     .filter((state) => state.published !== null)

@@ -1,7 +1,7 @@
 /**
  * `npm run validate -- DIR [--format json]` and the flags of a tenancy: everything that the operator would refuse or miss in a folder, for CI.
- * Exit 0: nothing; 1: one line per fault `file:line kind/name path: reason`; 2: it could not be done. What statuses note of
- * good objects, such as an alias that another route has, goes to stderr in the same form.
+ * Exit 0: nothing; 1: one line per fault `file:line kind/name path: reason`; 2: it could not be done. Notes of statuses that
+ * are no faults, such as on an alias that another route has, go to stderr in the same form.
  */
 import { existsSync } from "node:fs";
 import { readFile } from "node:fs/promises";
@@ -27,7 +27,7 @@ export interface FoundFault {
 
 export interface Validation {
   readonly faults: readonly FoundFault[];
-  /** Of objects that are good all the same. */
+  /** Notes of statuses that are no faults. */
   readonly notes: readonly FoundFault[];
   readonly objects: number;
   readonly files: number;
@@ -37,7 +37,7 @@ export interface Validation {
 export async function validateFolder(folder: string, tenancy: Tenancy = TRUSTED): Promise<Validation> {
   const source = new FolderSource({
     folder,
-    // Keys generated elsewhere count as generated here too.
+    // No generated keys are read: `withKeys` adds all that would be generated.
     dataFolder: "/nonexistent",
     identities: Identities.temporary(),
     now: () => 0,
@@ -74,7 +74,7 @@ export async function validateFolder(folder: string, tenancy: Tenancy = TRUSTED)
 const byPlace = (one: FoundFault, other: FoundFault): number =>
   one.file < other.file ? -1 : one.file > other.file ? 1 : one.line - other.line;
 
-/** A key that is to be generated is no fault. */
+/** Adds a value for each key that would be generated: that it is missing is no fault. */
 function withKeys(secrets: Secrets, wanted: readonly WantedKey[]): Secrets {
   const all = new Map(secrets);
   for (const { namespace, secret, key, form } of wanted) {
@@ -94,7 +94,7 @@ const counted = (count: number, noun: string): string => `${count} ${noun}${coun
 
 const USAGE = `usage: npm run validate -- DIR [--format text|json] ${TENANCY_USAGE}`;
 
-/** @throws Error that also says how it is called. */
+/** @throws Error that also has the usage. */
 function readFlags() {
   try {
     return parseArgs({
@@ -107,7 +107,7 @@ function readFlags() {
 }
 
 async function main(): Promise<number> {
-  // npm runs us in the repository's folder; paths are meant, and told, from where the user stands.
+  // npm runs us in the repository's folder; paths are given and printed relative to the user's.
   process.chdir(process.env["INIT_CWD"] ?? process.cwd());
   const { values, positionals } = readFlags();
   const [folder] = positionals;

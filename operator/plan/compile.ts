@@ -29,7 +29,7 @@ export interface CompileInput {
   readonly secrets: Secrets;
   /** Secrets (`namespace/name`) that take no further data key. Default: none. */
   readonly immutable?: ReadonlySet<string>;
-  /** Why keys could not be made, by `namespace/name/key`. Default: none was tried in vain. */
+  /** Why keys could not be made, by `namespace/name/key`. Default: none failed. */
   readonly refused?: ReadonlyMap<string, string>;
   /** The newest published snapshot; null on the first day. */
   readonly published: Published | null;
