@@ -27,7 +27,7 @@ export function parseAuditQuery(args: readonly string[]): AuditQuery {
   return { organizationId: values.organization ?? null, keyId: values.key ?? null, since, limit };
 }
 
-/** The lines to print. */
+/** Returns the lines to print. */
 export async function printAuditLog(pool: DatabasePool, query: AuditQuery): Promise<string[]> {
   const entries = await readAuditLog(pool, query);
   return entries.map(({ at, ...entry }) => JSON.stringify({ at: new Date(at).toISOString(), ...entry }));

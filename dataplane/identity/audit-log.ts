@@ -3,9 +3,9 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 
-/** Changes of an organization in 24 hours, enough to make all of its keys anew: each leaves a line, and what was made and deleted a row. */
+/** Most changes of an organization in 24 hours, enough to make all keys anew: each leaves a line, a deleted key also a row. */
 export const MOST_CHANGES = 20_000;
-/** The same of what their lines hold: limits that name many models are long. */
+/** Most bytes of changes in their lines: limits that name many models are long. */
 export const MOST_CHANGED_BYTES = 16 * 1024 * 1024;
 
 /** Who asks for a change, and from where. */
@@ -22,14 +22,14 @@ export interface Actor {
 
 const actions = ["key.created", "key.updated", "key.deleted", "project.updated"] as const;
 export type AuditedAction = (typeof actions)[number];
-/** Field by field; null where the field was not there. */
+/** Old and new value by field; null where the field was not there. */
 export type FieldChanges = Readonly<
   Record<string, { readonly from: string | null; readonly to: string | null }>
 >;
 
 /**
- * Writes one line, of a key or, by its id, a project; in the transaction of the change itself, so that neither is without the other,
- * and once the organization is locked.
+ * Writes one line about the key or the project with the id `keyId`: in the transaction of the change itself, so that neither is
+ * without the other, and once the organization is locked.
  */
 export async function writeAuditLog(
   transaction: CommonQueryMethods,
@@ -50,7 +50,8 @@ export async function writeAuditLog(
 }
 
 /**
- * To be called, once the organization is locked, before a change that may wait: what ends a key may not, and is counted alone.
+ * Limits the changes of an organization. To be called, once it is locked, before a change that may wait; one that ends a key may
+ * not, and is only counted.
  * @throws ApiError 429 beyond `MOST_CHANGES` or `MOST_CHANGED_BYTES`.
  */
 export async function limitChanges(transaction: CommonQueryMethods, organizationId: string): Promise<void> {

@@ -1,7 +1,7 @@
 /**
  * Copies organizations, projects, declared keys and grants of a snapshot into Postgres (design.md §2; rules 1.10,
- * 1.16, 5.3, 6.9): in turns, never from a serial below one that was begun before, and each organization only
- * when its declaration changed. Repeating a copy, or going on with one that broke off, changes nothing twice.
+ * 1.16, 5.3, 6.9): data planes take turns, never from a serial below one that was begun before, and each organization
+ * only when its declaration changed. Repeating a copy, or resuming one that broke off, changes nothing twice.
  */
 import { createHash } from "node:crypto";
 import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
@@ -26,7 +26,7 @@ export interface Copied {
   readonly refused: readonly Refused[];
   /** Ids that are declared in another namespace than the one that owns them: they stay as they were. */
   readonly foreign: readonly string[];
-  /** New ids of namespaces that have used up their names: they are not there. */
+  /** New ids of namespaces that have used up their names: they are not copied. */
   readonly beyondNames: readonly string[];
 }
 
@@ -40,7 +40,7 @@ class Superseded extends Error {
   override readonly name = "Superseded";
 }
 
-/** Copies unless a newer snapshot was copied, or begun to be copied, before; stops where a newer one is begun meanwhile. */
+/** Copies the snapshot unless it was copied, or a newer one was begun, before; stops when a newer one is begun meanwhile. */
 export async function copySnapshot(pool: DatabasePool, snapshot: Snapshot, newId: NewId): Promise<Copied> {
   const { serial } = snapshot.index;
   const { organizations } = snapshot.routing;
@@ -57,7 +57,7 @@ export async function copySnapshot(pool: DatabasePool, snapshot: Snapshot, newId
   }
   const { refused, foreign } = copy;
   const beyondNames = [...copy.beyondNames];
-  // Else each pod tries again, and so knows what it must not call programmed.
+  // Otherwise each pod tries again, and so knows which objects it must not call programmed.
   if (refused.length + foreign.length + beyondNames.length === 0)
     await pool.query(
       sql.unsafe`update directory_state set copied_serial = ${serial} where begun_serial = ${serial}`,
@@ -65,7 +65,7 @@ export async function copySnapshot(pool: DatabasePool, snapshot: Snapshot, newId
   return { changed: [...copy.changed], refused, foreign, beyondNames };
 }
 
-/** False: this snapshot, or a newer one, was copied already. */
+/** False: this snapshot was copied already, or a newer one was begun. */
 async function begin(pool: DatabasePool, serial: number): Promise<boolean> {
   return await pool.transaction(async (transaction) => {
     const state = await transaction.one(
@@ -80,8 +80,8 @@ async function begin(pool: DatabasePool, serial: number): Promise<boolean> {
 }
 
 /**
- * One copy. Several data planes copy the same snapshot at the same time, in turns: a transaction holds the row of the
- * directory's state, and copies what another has not copied since.
+ * One copy. Several data planes copy the same snapshot at the same time and take turns: a transaction locks the row of
+ * `directory_state`, and copies what no other has copied since.
  */
 class Copy {
   readonly changed = new Set<string>();
@@ -107,7 +107,7 @@ class Copy {
     const news = own
       .filter((entry) => known.get(entry.id) !== declarationOf(entry))
       .sort((one, other) => (one.id < other.id ? -1 : 1));
-    // First, so that their keys' secrets are free for other organizations.
+    // Deletions first, so that their keys' secrets are free for other organizations.
     const declared = new Set(own.map(({ id }) => id));
     const deleted = [...known.keys()].filter((id) => !declared.has(id)).sort();
     for (const id of deleted)
@@ -115,14 +115,14 @@ class Copy {
     const waiting = new Set<string>();
     for (let at = 0; at < news.length; at += AT_ONCE)
       for (const id of await this.#copyBatch(news.slice(at, at + AT_ONCE))) waiting.add(id);
-    // A secret may have come before the organization that lets it go.
+    // An organization may have come before the one that gives its secret up.
     const again = news.filter(({ id }) => waiting.has(id));
     if (again.length > 0) await this.#copyBatch(again);
   }
 
   /**
-   * In one transaction; when Postgres refuses that, each by itself, so that one bad object blocks no other. Returns the
-   * organizations that declare a secret which another key has.
+   * Copies in one transaction; when Postgres refuses that, each organization by itself, so that a bad one blocks no other.
+   * Returns the organizations that declare a secret which another key has.
    */
   async #copyBatch(entries: readonly OrganizationEntry[]): Promise<readonly string[]> {
     try {
@@ -132,7 +132,7 @@ class Copy {
           entries.map(({ id }) => id),
         );
         const changed = entries.filter((entry) => known.get(entry.id) !== declarationOf(entry));
-        // What is copied without some of its names is looked at again by the next copy.
+        // An organization that is copied without some of its names is looked at again by the next copy.
         const { entries: news, refused } = await withinNames(transaction, changed);
         return {
           copied: news,
@@ -170,12 +170,12 @@ class Copy {
   }
 }
 
-/** What organizations were copied from; of all, without ids. */
+/** Returns what organizations were copied from: the declarations of `ids`, or of all. */
 async function readDeclarations(
   database: CommonQueryMethods,
   ids?: readonly string[],
 ): Promise<ReadonlyMap<string, string>> {
-  // One without an owner gets one by being copied.
+  // An organization without an owner counts as changed, as the copy gives it one.
   const rows = await database.any(
     sql.type(z.object({ id: z.string(), declaration: z.string() }))`
       select id, case when namespace is null then '' else declaration end as declaration
@@ -203,8 +203,8 @@ async function readForeign(
 }
 
 /**
- * What an organization was copied from, so that the same is not copied twice. The number grows when copies of before
- * have to be made again.
+ * Returns a digest of what an organization is copied from, so that the same is not copied twice. The number in it grows
+ * when earlier copies have to be made again.
  */
 function declarationOf(entry: OrganizationEntry): string {
   const { displayName, suspended, grants, projects, projectLimits, keyDefaults, apiKeys, adminKeys } = entry;
@@ -227,7 +227,7 @@ function declarationOf(entry: OrganizationEntry): string {
     .digest("hex");
 }
 
-/** What the ledger has to know of notifications: no secret. null: there are none. */
+/** Returns what the ledger has to know of notifications, without secrets; null: there are none. */
 const toldOf = ({ notifications }: OrganizationEntry): string | null =>
   notifications === undefined
     ? null
@@ -245,10 +245,10 @@ async function copySome(
   const { ended, waiting } = await copyKeys(transaction, entries, newId);
   const grants = await newGrants(transaction, entries);
   const changed = new Set([...stopped, ...archived, ...limited, ...ended]);
-  // All of them first: in the order in which charges lock them, so that neither waits for the other.
+  // All accounts first, in the order in which charges lock them, so that copies and charges never deadlock.
   await lockAccounts(transaction, [...grants.map(({ organizationId }) => organizationId), ...changed]);
   const refused = await copyGrants(transaction, grants);
-  // Not as declared yet: the next copy looks at them again, and by then the other key may be gone, or there may be room for the grant.
+  // These are not as declared yet. The next copy looks at them again: the other key may be gone, or the grant may fit.
   await transaction.query(sql.unsafe`
     update organizations set declaration = '' where id = any(${sql.array([...waiting, ...refused], "text")})
   `);
@@ -292,7 +292,7 @@ async function copyEntries(
   return entries.filter((entry) => entry.suspended && serving.has(entry.id)).map(({ id }) => id);
 }
 
-/** Returns the organizations that list a project no more: its keys stop until it is listed again. */
+/** Copies projects. Returns the organizations that no longer list one: its keys stop until it is listed again. */
 async function copyProjects(
   transaction: DatabaseTransactionConnection,
   entries: readonly OrganizationEntry[],
@@ -336,8 +336,8 @@ async function copyProjects(
 }
 
 /**
- * Limits of projects, and those of keys that name none. Where the resource says none for a project, those that the admin API
- * set stay. Returns the organizations in which some changed: what is known of their keys must be looked up again.
+ * Copies the limits of projects, and the default limits of keys. Where the resource declares none for a project, those that the
+ * admin API set stay. Returns the organizations in which some changed: their keys must be looked up again.
  */
 async function copyLimits(
   transaction: DatabaseTransactionConnection,
@@ -374,8 +374,8 @@ async function copyLimits(
 }
 
 /**
- * Rule 1.16: all its keys answer 401; data and balance stay, and the same id restores them. Its keys keep their
- * secrets until another organization declares them. False: it is deleted already.
+ * Deletes an organization (rule 1.16): all its keys answer 401; data and balance stay, and the same id restores them.
+ * Its keys keep their secrets until another organization declares them. False: it is deleted already.
  */
 async function deleteOne(transaction: DatabaseTransactionConnection, id: string): Promise<boolean> {
   const { rowCount } = await transaction.query(sql.unsafe`

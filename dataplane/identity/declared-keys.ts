@@ -1,4 +1,4 @@
-/** Keys that Organizations declare: copied with a snapshot, and what could not be (rules 5.3, 6.9). */
+/** Keys that Organizations declare: copying them with a snapshot, and notes on those that are not served (rules 5.3, 6.9). */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import { limitsSchema, type Limits, type NoteReason, type OrganizationEntry } from "../config/schema.ts";
@@ -32,16 +32,16 @@ const storedSchema = z.object({
 type StoredKey = z.infer<typeof storedSchema>;
 
 export interface CopiedKeys {
-  /** Organizations in which a key stopped being what it was. */
+  /** Organizations in which a key ended or changed. */
   readonly ended: readonly string[];
   /** Organizations that declare a secret which another key has. */
   readonly waiting: readonly string[];
 }
 
 /**
- * Makes the declared keys of these organizations what the snapshot says. A declared key is known by its name: another
- * secret under the same name is the same key, so its id and its usage go on, though it was removed and deleted meanwhile.
- * A secret that another key has already stays with that key, unless that key's organization is deleted.
+ * Makes the declared keys of these organizations what the snapshot says. A declared key is identified by its name: with
+ * another secret it is the same key and keeps its id and usage, even if it was removed and deleted meanwhile. A secret
+ * that another key has already stays with that key, unless that key's organization is deleted.
  */
 export async function copyKeys(
   transaction: DatabaseTransactionConnection,
@@ -54,7 +54,7 @@ export async function copyKeys(
     entries.map(({ id }) => id),
   );
   const ended = stored.filter((key) => key.active && !isSame(key, declared.get(nameOf(key))));
-  // First all that end, so that a secret may move from one name to another.
+  // All ended keys first, so that a secret may move from one name to another.
   await transaction.query(sql.unsafe`
     update api_keys set status = 'inactive', sha256 = null
     where id = any(${sql.array(
@@ -81,7 +81,7 @@ export async function copyKeys(
 /** A declared key that is not served as it is declared. */
 export interface KeyNote {
   readonly organizationId: string;
-  /** In the Organization. */
+  /** Path in the Organization. */
   readonly path: string;
   readonly reason: Extract<NoteReason, `Key${string}` | "NamesUsedUp">;
 }
@@ -96,8 +96,8 @@ export function expiredKeys({ id, apiKeys }: OrganizationEntry, now: number): Ke
 }
 
 /**
- * Compares the declarations with what is stored. Names of tenants alone are used up: of theirs alone a key may be in another
- * project than it declares.
+ * Compares the declarations with what is stored. Only tenants can use up their names, so only their keys may be in another
+ * project than they declare.
  */
 export async function keyNotes(
   pool: CommonQueryMethods,
@@ -149,7 +149,7 @@ export async function keyNotes(
   });
 }
 
-/** Which key each declared secret opens, by the secret's SHA-256; all that declare it, as any of them may have it. */
+/** Returns the keys that declare each secret, by the secret's SHA-256: all of them, as any may have it. */
 export function keysBySecret(entries: readonly OrganizationEntry[]): ReadonlyMap<string, string> {
   const opened = new Map<string, string>();
   for (const key of entries.flatMap(declaredKeys)) {
@@ -183,7 +183,7 @@ function declaredKeys(entry: OrganizationEntry): DeclaredKey[] {
   ];
 }
 
-/** Fields in the order of the schema. */
+/** Writes limits with their fields in the order of the schema. */
 const limitsText = (limits: Limits | null): string => JSON.stringify(limits && limitsSchema.parse(limits));
 
 function isSame(stored: StoredKey, declared: DeclaredKey | undefined): boolean {
@@ -209,8 +209,8 @@ async function readStored(
 }
 
 /**
- * A deleted organization holds no secret against a living one. A key that was made through the admin API is deleted
- * with its secret: no declaration could bring it back.
+ * Takes these secrets from keys of deleted organizations. A key that was made through the admin API is deleted with its
+ * secret: no declaration could bring it back.
  */
 async function takeFromDeleted(
   transaction: DatabaseTransactionConnection,
@@ -229,7 +229,7 @@ async function takeFromDeleted(
   `);
 }
 
-/** One secret opens one key: the first that has it, by what is stored and then by the snapshot's order. */
+/** Returns the keys whose secret is free. A secret opens one key: the stored one that has it, else the snapshot's first. */
 async function withoutTaken(
   transaction: DatabaseTransactionConnection,
   keys: readonly DeclaredKey[],

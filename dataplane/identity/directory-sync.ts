@@ -1,6 +1,6 @@
 /**
- * Keeps Postgres' directory up to the snapshot that this process serves, and says which Organizations are there:
- * one counts as programmed only after its copy (design.md §2), so one that Postgres refuses does not, and the rest do.
+ * Keeps Postgres' directory in step with the snapshot that this process serves, and says which Organizations are copied:
+ * only those count as programmed (design.md §2), so one that Postgres refuses does not, and the rest do.
  */
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
@@ -21,7 +21,7 @@ import { dataRefusal } from "../store/postgres.ts";
 import { type NameNote, nameNotes } from "./tenant-names.ts";
 
 const RETRY_MS = 1_000;
-/** Postgres may take later what it refuses now: a constraint changes, or what the row collides with goes. */
+/** Postgres may take later what it refuses now: a constraint changes, or the row that it collides with goes. */
 const REFUSED_RETRY_MS = { first: 5_000, most: 5 * 60_000 };
 /** `last_used_at` follows within 15 s (rule 5.7). */
 const WRITE_USED_MS = 5_000;
@@ -43,7 +43,7 @@ interface Refusal {
   readonly message?: string;
 }
 
-/** Characters of Postgres' words in a status. */
+/** Characters of Postgres' message in a status. */
 const MOST_SAID = 300;
 
 const notStored = (error: unknown): Refusal => {
@@ -56,16 +56,16 @@ export class DirectorySync {
   #wanted: Snapshot | null = null;
   #working: Promise<void> | null = null;
   #copied: Snapshot | null = null;
-  /** Organization objects that were copied, as `uid/generation`, with what could not be done. */
+  /** Organization objects that were copied, as `uid/generation`, with notes on what could not be done. */
   #notes = new Map<
     string,
     { readonly entry: OrganizationEntry; readonly notes: readonly (GrantNote | KeyNote | NameNote)[] }
   >();
   /** Organization objects that are not copied, as `uid/generation`, and why. */
   #refused: ReadonlyMap<string, Refusal> = new Map();
-  /** What declared secrets opened when a snapshot was last copied whole. */
+  /** `keysBySecret` of the last snapshot that Postgres took whole. */
   #opened: ReturnType<typeof keysBySecret> = new Map();
-  /** Of the snapshot copied last. */
+  /** Ids to ask `readOwned` for, of the snapshot copied last. */
   #asked: AskedIds = { foreign: [], remembered: [] };
   #destinations: readonly RefusedDestination[] = [];
   #owned: { readonly serial: number; readonly owned: Owned } | null = null;
@@ -113,7 +113,7 @@ export class DirectorySync {
     return this.#working;
   }
 
-  /** What `/config/status` lists for the snapshot that is served: everything, and Organizations once they are copied. */
+  /** Returns what `/config/status` lists for the served snapshot: all objects, but Organizations only once they are copied. */
   acknowledged(objects: readonly Source[]): ConfigStatus["objects"] {
     return objects.flatMap((source) => {
       if (source.kind !== "Organization") return [{ ...source, notes: [] }];
@@ -129,7 +129,7 @@ export class DirectorySync {
     });
   }
 
-  /** What `/config/status` lists of the snapshot that is served as refused. */
+  /** Returns what `/config/status` lists as refused for the served snapshot. */
   refused(objects: readonly Source[]): NonNullable<ConfigStatus["refused"]> {
     return objects.flatMap((source) => {
       const refusal = this.#refused.get(identity(source));
@@ -137,7 +137,7 @@ export class DirectorySync {
     });
   }
 
-  /** Who owns ids that are not declared by their owner in the snapshot of this serial; undefined: not known yet. */
+  /** Returns ids that their owner does not declare in the snapshot of this serial, with the owner; undefined: not known yet. */
   owned(serial: number | undefined): Owned | undefined {
     return this.#owned?.serial === serial ? this.#owned?.owned : undefined;
   }
@@ -182,7 +182,7 @@ export class DirectorySync {
     this.#forgetMoved(snapshot, refused.length === 0);
     for (const { organizationId, error } of refused)
       log.error({ err: error, organizationId }, "Postgres refuses this organization: it stays as it was");
-    // Redis hears of it now; when it is away, the look for changed accounts tells it later.
+    // Redis is told now; when it is away, the look for changed accounts tells it later.
     await holds.refresh(changed).catch((error: unknown) => {
       log.warn({ err: error }, "Redis has not heard of changed organizations yet");
     });
@@ -192,7 +192,7 @@ export class DirectorySync {
       ...beyondNames,
     ]);
     const organizations = snapshot.routing.organizations.filter(({ id }) => !kept.has(id));
-    // Read by every pod, whichever of them did the copy.
+    // Every pod reads the notes, whichever of them did the copy.
     const found = [
       ...(await grantNotes(pool, organizations)),
       ...(await nameNotes(pool, organizations)),
@@ -218,7 +218,7 @@ export class DirectorySync {
     return refused.length + foreign.length + beyondNames.length === 0;
   }
 
-  /** An id may have been released, or another process may have copied a newer snapshot. */
+  /** Reads the owners again: an id may have been released, or another process may have copied a newer snapshot. */
   async #readOwned(): Promise<void> {
     const known = this.#owned;
     if (known === null) return;
@@ -239,15 +239,15 @@ export class DirectorySync {
   }
 
   /**
-   * What a secret opened before its declaration changed must not be remembered: its key may be another organization's
-   * by now, or have another secret. A copy by another process changes that too, so this does not ask who made it.
+   * Makes the directory forget secrets whose declaration changed: their key may be another organization's by now, or have
+   * another secret. A copy by another process changes that too, so it does not matter which process made it.
    */
   #forgetMoved(snapshot: Snapshot, isWhole: boolean): void {
     const before = this.#opened;
     const opened = keysBySecret(snapshot.routing.organizations);
     for (const sha256 of new Set([...before.keys(), ...opened.keys()]))
       if (before.get(sha256) !== opened.get(sha256)) this.#options.directory.forget(sha256);
-    // Else it stays as it was: what Postgres takes at a later try shows only in comparison with that.
+    // Otherwise `#opened` stays: what Postgres takes at a later try shows only in comparison with it.
     if (isWhole) this.#opened = opened;
   }
 
@@ -260,7 +260,7 @@ export class DirectorySync {
   }
 }
 
-/** Receivers to which nothing is sent, because of where their name leads (rule 9.8). */
+/** Returns notes on receivers to which nothing is sent, because of where their name leads (rule 9.8). */
 const destinationNotes = (
   { id, notifications = [] }: OrganizationEntry,
   refused: readonly RefusedDestination[],

@@ -1,6 +1,6 @@
 /**
- * Who holds a key. Keys stand in Postgres, declared ones copied there from the snapshot (copy-snapshot.ts), others
- * made through the admin API; this process remembers what it looked up. A revoked key stops at once all the same:
+ * Finds the principal of a key. Keys are in Postgres: declared ones are copied there from the snapshot (copy-snapshot.ts),
+ * others are made through the admin API. This process remembers what it looked up. A revoked key stops at once all the same:
  * billed requests compare the organization's key epoch in the hold script, free ones ask for fresh entries.
  */
 import { LRUCache } from "lru-cache";
@@ -25,35 +25,35 @@ import type { Directory, Principal } from "./principal.ts";
 
 const MOST_REMEMBERED = 50_000;
 const MOST_LIMITS = 10_000;
-/** Of lists of models, beside what every key takes: what weighs as much as another key. */
+/** Bytes of lists of models that weigh as much as one more remembered key. */
 const HEAVY_BYTES = 1024;
-/** What a text in a list takes beside its characters. */
+/** Bytes that a text in a list takes in addition to its characters. */
 const TEXT_BYTES = 32;
 /**
- * While Postgres is away no key can be revoked there, so an older entry is still right; yet not for ever, as it may
- * be only this pod that cannot reach it.
+ * Age up to which an entry is used while Postgres is away: no key can be revoked there then, so the entry is still right;
+ * yet not for ever, as it may be only this pod that cannot reach it.
  */
 const STALE_MS = 5 * 60_000;
-/** So long after a look-up that Postgres left without an answer, it is taken to be frozen still. */
+/** How long Postgres counts as frozen after it left a look-up without an answer. */
 const AWAY_MS = 10_000;
 /**
- * Of a person nothing is looked up while a request waits: what ends them is their token and their organization's rules, which
- * this process has. What may be older is the rest, such as their project's limits.
+ * Age from which a known person is looked up again, without a request that waits for it: what ends them is their token and
+ * their organization's rules, which this process has. Only the rest, such as their project's limits, may be older.
  */
 const PERSON_AGE_MS = 30_000;
-/** Keys, of as many requests, that one statement looks up again. */
+/** Most keys that one statement looks up again, for as many requests. */
 const RECHECKED_AT_ONCE = 500;
 
-/** A key, and the project in which something of it was begun. */
+/** A key, and the project in which work of it was begun. */
 interface KeyInProject {
   readonly keyId: string;
   readonly projectId: string;
 }
 const inText = ({ keyId, projectId }: KeyInProject): string => `${keyId} ${projectId}`;
 
-/** So long after an organization had no room for one more person, newcomers cost a look-up and no count. */
+/** For this long after an organization had no room for one more person, newcomers cost a look-up and no count. */
 const FULL_MS = 5_000;
-/** Whoever accepts entries this old accepts the answer of a look-up that is under way. */
+/** A caller that accepts entries this old accepts the answer of a look-up that is under way. */
 const SHARED_MS = 5_000;
 
 interface Remembered {
@@ -64,7 +64,7 @@ interface Remembered {
 
 export interface KeyDirectoryOptions {
   readonly pool: DatabasePool;
-  /** Unix milliseconds: when keys end, and when they were used. */
+  /** Unix milliseconds, for when keys end and when they were used. */
   readonly clock: Clock;
   /** For the ages of what is remembered: a clock set back must not keep alive a key that was revoked. */
   readonly ages?: Clock;
@@ -74,26 +74,26 @@ export class KeyDirectory implements Directory {
   readonly #options: KeyDirectoryOptions;
   readonly #ages: Clock;
   /**
-   * Valid keys only: a key tried before it existed is not remembered as unknown (rule 5.2). By organization, so that the
-   * many people of one make nobody else's requests wait for Postgres.
+   * Valid keys only: a key tried before it existed is not remembered as unknown (rule 5.2). Shared by organization, so that
+   * the many people of one do not make others' requests wait for Postgres.
    */
   readonly #remembered = new SharedCache<Remembered>(MOST_REMEMBERED);
   readonly #lookups = new Map<string, Promise<Principal | null>>();
-  /** Keys that ended here, with when they did: what a look-up from before that answers is not kept. */
+  /** Keys that ended here, with the time: the answer of a look-up that began before it is not kept. */
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
-  /** By key and project: those of a moment ago, for many items of the same batch. */
+  /** Limits of a moment ago by key and project, for many items of the same batch. */
   readonly #limits = new LRUCache<string, Pick<Principal, "limits" | "keyEpoch">>({
     max: MOST_LIMITS,
     maxSize: MOST_LIMITS,
     sizeCalculation: weightOf,
     ttl: 1_000,
   });
-  /** When an organization's keys change, all of its requests that came before have to look again, in the same moment. */
+  /** Gathers look-ups: when an organization's keys change, all its earlier requests have to look again at the same moment. */
   readonly #rechecks = new Gathered(
     (keyIds: readonly string[]) => lookedUpInTime(this.#recheckTogether(keyIds)),
     RECHECKED_AT_ONCE,
   );
-  /** Those of people, by their digests. */
+  /** The same for people, by their digests. */
   readonly #personRechecks = new Gathered(
     (sha256s: readonly string[]) => this.#askTogether([...new Set(sha256s)]),
     RECHECKED_AT_ONCE,
@@ -103,11 +103,11 @@ export class KeyDirectory implements Directory {
     RECHECKED_AT_ONCE,
   );
   readonly #line = new KeyLookupQueue((sha256s) => this.#lookUpTogether(sha256s));
-  /** Members who came with tokens, by their ids, as the newest one said here. */
+  /** Members who came with tokens, by id, as their newest token here says. */
   readonly #members = new SharedCache<Person>(MOST_REMEMBERED);
   /** Organizations that have as many people as they may. */
   readonly #full = new LRUCache<string, true>({ max: 10_000, ttl: FULL_MS });
-  /** When Postgres left a look-up without an answer, by the clock for ages; none has come since. */
+  /** When Postgres left a look-up without an answer, if none has come since; by the clock for ages. */
   #awayAt = Number.NEGATIVE_INFINITY;
   /** Keys used since the last `writeUsed`, with Unix milliseconds. */
   #used = new Map<string, number>();
@@ -124,15 +124,15 @@ export class KeyDirectory implements Directory {
       if (!this.#goesOn(remembered, maxAgeMs)) return this.#findAnew(sha256, remembered, maxAgeMs);
       this.#askOnce(sha256).catch(() => undefined);
     }
-    // Its end may have been moved since.
+    // The key's end may have been moved since.
     if (this.#isExpired(remembered)) return this.#findAnew(sha256, undefined, 0);
     this.#sawUse(remembered.principal);
     return remembered.principal;
   }
 
   /**
-   * Whether what is remembered is taken at once, as Postgres did not answer a moment ago: a frozen one would else hold each
-   * request for as long as the one that found it so.
+   * Whether what is remembered is taken at once, because Postgres did not answer a moment ago: a frozen one would otherwise
+   * hold up each request as long as the first one that met it.
    */
   #goesOn(remembered: Remembered, maxAgeMs: number): boolean {
     return (
@@ -166,7 +166,7 @@ export class KeyDirectory implements Directory {
   }
 
   /**
-   * The principal of a person whom the organization's rules name; at once when it is remembered.
+   * Returns the principal of a person whom the organization's rules name; at once when it is remembered.
    * @throws ApiError 403 when they are new and the organization has as many people as it may; 503 when Postgres is away,
    * or does not have the organization yet.
    */
@@ -193,7 +193,8 @@ export class KeyDirectory implements Directory {
   }
 
   /**
-   * Their principal as it is now, written first where it is not there like this; null: their organization does not serve.
+   * Returns the person's principal as it is now, written first if it is missing or differs; null: their organization does not
+   * serve.
    * @throws ApiError 403
    */
   async #introduce(person: Person): Promise<Principal | null> {
@@ -224,18 +225,18 @@ export class KeyDirectory implements Directory {
     return principal;
   }
 
-  /** Call it when a key has ended, or its secret opens another one: from now on this process asks Postgres about it (rule 5.2). */
+  /** Forgets a key that has ended, or whose secret opens another one: from now on this process asks Postgres (rule 5.2). */
   forget(sha256: string): void {
     this.#ended.set(sha256, this.#ages.now());
     this.#remembered.delete(sha256);
     this.#lookups.delete(sha256);
   }
 
-  /** The key as it is now when it is still valid, else null. What is remembered of it is up to that, too. */
+  /** Looks a key up again: null when it is not valid any more. What is remembered of a valid one is brought up to date. */
   async recheck(keyId: string): Promise<CurrentKey | null> {
     const member = this.#members.get(keyId);
     if (member !== undefined) {
-      // As Postgres has them now: the newest token of theirs that came here may have been for another role.
+      // As Postgres has the person now: their newest token here may have been for another role.
       const known = (await this.#personRechecks.ask(member.sha256)).get(member.sha256);
       const principal = known !== undefined && isNamed(member, known) ? known : await this.#introduce(member);
       return principal && { ...principal, projectId: principal.projectId ?? "" };
@@ -244,7 +245,7 @@ export class KeyDirectory implements Directory {
     return principal === undefined ? null : { ...principal, projectId: principal.projectId ?? "" };
   }
 
-  /** By the keys' ids, those that are valid. */
+  /** Looks up keys; returns the valid ones, by their ids. */
   async #recheckTogether(keyIds: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
     const at = this.#ages.now();
     const rows = await this.#options.pool.any(sql.type(foundSchema)`
@@ -255,7 +256,7 @@ export class KeyDirectory implements Directory {
     return new Map(rows.map(({ principal }) => [principal.keyId, principal]));
   }
 
-  /** The limits of a key whether it is valid or not, for work that goes on without it, in the project that it was begun in. */
+  /** Returns the limits of a key, valid or not, in the project that its work was begun in: for work that outlives the key. */
   async limitsOf(keyId: string, projectId: string): Promise<Pick<Principal, "limits" | "keyEpoch">> {
     const name = inText({ keyId, projectId });
     const known = this.#limits.get(name);
@@ -272,7 +273,7 @@ export class KeyDirectory implements Directory {
     }
   }
 
-  /** By `inText`, those that are known. */
+  /** Looks up keys in projects; returns the known ones, by `inText`. */
   async #limitsTogether(asked: readonly KeyInProject[]): Promise<ReadonlyMap<string, Principal>> {
     const each = new Map(asked.map((one) => [inText(one), one])).values();
     const pairs = Array.from(each, ({ keyId, projectId }) => [keyId, projectId]);
@@ -295,7 +296,7 @@ export class KeyDirectory implements Directory {
     if (used.size === 0) return;
     this.#used = new Map();
     try {
-      // In the order of their ids, as other pods write the same keys: else two would wait for each other.
+      // In the order of their ids, as other pods write the same keys: otherwise two could deadlock.
       await this.#options.pool.query(sql.unsafe`
         with used as (
           select key.id, used.at
@@ -338,7 +339,7 @@ export class KeyDirectory implements Directory {
     }
   }
 
-  /** As `#ask`, for several; nothing is made of those that are not found. */
+  /** As `#ask`, for several keys; what is remembered of keys that are not found stays. */
   async #askTogether(sha256s: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
     const at = this.#ages.now();
     const rows = await lookedUpInTime(
@@ -352,14 +353,14 @@ export class KeyDirectory implements Directory {
   }
 
   /**
-   * One look-up for all who ask at the same time. Not for a key that is new here or must be fresh: a look-up that
+   * Makes one look-up for all who ask at the same time. Not for a key that is new here or must be fresh: a look-up that
    * began before a key was made or revoked would answer for a request that came after it.
    */
   #askOnce(sha256: string): Promise<Principal | null> {
     const under = this.#lookups.get(sha256);
     if (under !== undefined) return under;
     const looking = this.#ask(sha256).finally(() => {
-      // After `forget` a newer one may have taken its place.
+      // After `forget` a newer look-up may have taken its place.
       if (this.#lookups.get(sha256) === looking) this.#lookups.delete(sha256);
     });
     this.#lookups.set(sha256, looking);
@@ -392,10 +393,10 @@ export class KeyDirectory implements Directory {
   }
 }
 
-/** Whether a person's name is there as their token says it. */
+/** Whether a person's stored name is the one of their token, if that has any. */
 const isNamed = ({ name }: Person, { keyName }: Principal): boolean => name === null || name === keyName;
 
-/** An organization's keys may each list hundreds of models: without this they would fill the memory of all. */
+/** Weighs what is remembered: an organization's keys may each list hundreds of models, and would fill the memory. */
 function weightOf({ limits }: Pick<Principal, "limits">): number {
   const models = limits.flatMap((scope) => scope.limits.models ?? []);
   return 1 + Math.floor(models.reduce((sum, { length }) => sum + length + TEXT_BYTES, 0) / HEAVY_BYTES);

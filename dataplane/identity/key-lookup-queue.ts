@@ -5,18 +5,18 @@
 import { ApiError } from "../lib/api-error.ts";
 import type { Principal } from "./principal.ts";
 
-/** Between the beginnings of two queries. */
+/** Time between the beginnings of two queries. */
 const PAUSE_MS = 50;
 const KEYS_AT_ONCE = 500;
-/** As many valid keys as a new process may meet at once wait for half a second at the most. */
+/** Most keys that wait: as many as a new process may meet at once, and none waits longer than half a second. */
 const LONGEST_LINE = 5_000;
 
-/** By SHA-256, those that are valid. */
+/** Principals of the valid keys, by SHA-256. */
 export type FoundKeys = ReadonlyMap<string, Principal>;
 
 export class KeyLookupQueue {
   readonly #lookUp: (sha256s: readonly string[]) => Promise<FoundKeys>;
-  /** In the order of asking. Whoever asks for a key that waits already gets the same answer. */
+  /** In the order of asking. Callers who ask for the same waiting key share its answer. */
   readonly #waiting = new Map<string, PromiseWithResolvers<Principal | null>>();
   #working = false;
 
@@ -59,7 +59,7 @@ export class KeyLookupQueue {
     this.#working = false;
   }
 
-  /** Nobody waits for an answer that will not come. */
+  /** Fails all waiting callers, as no answer will come. */
   #giveUp(error: unknown): void {
     this.#working = false;
     for (const { reject } of this.#waiting.values()) reject(error);

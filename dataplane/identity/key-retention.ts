@@ -1,7 +1,7 @@
 /**
- * Forgets what the audit log tells of keys after RETENTION_AUDIT, and keys that were deleted as long ago and used nothing:
- * an organization may make and delete keys all day, and nothing is left that names those. Keys with usage stay, as
- * reports name them.
+ * Deletes lines of the audit log after RETENTION_AUDIT, and keys that were deleted that long ago and have no usage: an
+ * organization may make and delete keys all day, and nothing is left that names those. Keys with usage stay, as reports
+ * name them.
  */
 import type { Logger } from "pino";
 import { sql, type DatabasePool } from "slonik";
@@ -11,7 +11,7 @@ import { Recurring } from "../lib/recurring.ts";
 
 /** Rows of one step: some tens of milliseconds. */
 const AT_ONCE = 2_000;
-/** A round ends after so many steps, more than may come in an hour; the next one goes on. */
+/** Most steps of a round, more than an hour needs; the next round continues. */
 const MOST_STEPS = 1_000;
 
 export interface KeyRetentionOptions {
@@ -36,19 +36,19 @@ export class KeyRetention {
     this.#loop.start();
   }
 
-  /** Waits for the step at hand. */
+  /** Ends after the step that is running. */
   stop(): Promise<void> {
     this.#stopped = true;
     return this.#loop.stop();
   }
 
-  /** Forgets all that is old by now, as far as nobody else is at it. */
+  /** Deletes all that is old by now, except what another process is deleting. */
   async forget(): Promise<void> {
     for (const step of [() => this.#forgetLines(), () => this.#forgetKeys()])
       for (let steps = 0; steps < MOST_STEPS && !this.#stopped && (await step()); steps += 1);
   }
 
-  /** The oldest lines of the audit log, which stand in the order of their time. False: there may be no more. */
+  /** Deletes the oldest lines of the audit log, whose positions follow their time. False: there may be no more. */
   async #forgetLines(): Promise<boolean> {
     const { pool, atOnce = AT_ONCE } = this.#options;
     const { rowCount } = await pool.query(sql.unsafe`
@@ -60,7 +60,7 @@ export class KeyRetention {
     return rowCount === atOnce;
   }
 
-  /** Of keys that were deleted through the admin API. False: there may be no more. */
+  /** Deletes keys without usage that were deleted through the admin API. False: there may be no more. */
   async #forgetKeys(): Promise<boolean> {
     const { pool, atOnce = AT_ONCE } = this.#options;
     const looked = await pool.oneFirst(sql.type(z.object({ looked: z.bigint().transform(Number) }))`

@@ -1,7 +1,7 @@
 /**
  * Inference keys of an organization, as the admin API lists, makes, changes and deletes them (rules 5.1–5.7).
  * Every statement is bound to the organization. A key that stops being valid moves the organization's key epoch,
- * and Redis hears of it before the caller does, so that it is refused at once on every pod.
+ * and Redis is told before the caller is answered, so that the key is refused at once on every pod.
  */
 import { createHash } from "node:crypto";
 import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
@@ -23,12 +23,12 @@ import type { Principal } from "./principal.ts";
 import { tellKeyEpoch } from "./tell-key-epoch.ts";
 import { limitChanges, writeAuditLog, type Actor, type FieldChanges } from "./audit-log.ts";
 
-/** The prefix and so much of the secret may be shown; 34 characters stay unknown. */
+/** Length of a hint: the prefix and six characters of the secret; 34 stay unknown. */
 const HINT_CHARACTERS = keyPrefixes.inference.length + 6;
-/** Keys that an organization may have made and not deleted: as many as one page of the longest list shows. */
+/** Most keys that an organization may have made and not deleted: as many as one page of the longest list shows. */
 export const MOST_KEYS = 10_000;
 
-/** A new inference key. */
+/** Makes an inference key. */
 export const newInferenceKey = (): string => `${keyPrefixes.inference}${newKeySecret()}`;
 
 export const keyStatuses = ["active", "inactive"] as const;
@@ -43,13 +43,13 @@ const keySchema = z.object({
   /** Who made it: an admin key, or for a declared key the organization itself. */
   createdBy: z.string(),
   createdAt: z.number(),
-  /** From then on it answers 401; null: never. */
+  /** When it begins to answer 401; null: never. */
   expiresAt: z.number().nullable(),
-  /** Of its own. */
+  /** The key's own limits. */
   limits: limitsSchema.nullable(),
   lastUsedAt: z.number().nullable(),
 });
-/** With how many the page would have. */
+/** With the number of rows before a page is cut (`pageFrom`). */
 const listedSchema = keySchema.extend({ found: z.bigint().transform(Number) });
 /** Times are Unix milliseconds. */
 export type ApiKey = z.infer<typeof keySchema>;
@@ -59,7 +59,7 @@ const columns = sql.fragment`
   id, project_id as "projectId", name, hint, status, source, coalesce(created_by, organization_id) as "createdBy",
   created_at as "createdAt", expires_at as "expiresAt", limits, last_used_at as "lastUsedAt"
 `;
-/** Admin keys are never listed; deleted ones neither. People are no keys. */
+/** Inference keys, deleted ones too: admin keys are never listed, and people are no keys. */
 const everShown = sql.fragment`kind = 'inference' and source <> 'identity'`;
 const shown = sql.fragment`${everShown} and deleted_at is null`;
 
@@ -71,7 +71,7 @@ export interface KeyScope {
 
 export interface KeyListQuery extends KeyScope, PageAsked {
   readonly status: KeyStatus | null;
-  /** Filters of the first dialect's face: exact, null for none. */
+  /** Filters of the first dialect's admin API: an exact value, null for none. */
   readonly workspaceId: string | null;
   readonly createdBy: string | null;
 }
@@ -84,7 +84,7 @@ export interface KeyChange {
   readonly limits?: LimitsChange | null;
 }
 
-/** What a key is made with. */
+/** Fields of a key that is to be made. */
 export interface NewKey {
   readonly name: string;
   readonly expiresAt: number | null;
@@ -92,8 +92,8 @@ export interface NewKey {
 }
 
 /**
- * What became of a change. `declared`: the key stands in an Organization resource, only there it can be changed.
- * `removed`: it stood there, so it is revoked, and all that can be done with it is to delete it.
+ * The outcome of a change. `declared`: an Organization resource declares the key, so only there it can be changed.
+ * `removed`: it was declared before, so it is revoked, and all that can be done with it is to delete it.
  */
 export type KeyOutcome =
   | { readonly kind: "done"; readonly key: ApiKey }
@@ -121,7 +121,7 @@ export class Keys {
     this.#options = options;
   }
 
-  /** `from`: where it is read; the primary, unless it may be of a moment ago. */
+  /** Reads a key. `from`: where; the primary, unless the answer may be a moment old. */
   async get(
     scope: KeyScope,
     id: string,
@@ -132,9 +132,9 @@ export class Keys {
     `);
   }
 
-  /** As whoever it is sees itself; a person too. */
+  /** Returns the caller's own key, or the caller if that is a person. */
   async own({ organizationId, keyId }: Pick<Principal, "organizationId" | "keyId">): Promise<ApiKey | null> {
-    // As the token says that came: another one of the same person, for another role or under another rule, may have come since.
+    // Brings the person in line with their token: one for another role or under another rule may have been written since.
     if (isPersonId(keyId) && (await this.#options.directory.recheck(keyId)) === null) return null;
     return await this.#options.pool.maybeOne(sql.type(keySchema)`
       select ${columns} from api_keys
@@ -142,7 +142,7 @@ export class Keys {
     `);
   }
 
-  /** One page, in the order asked for; null when the cursor names no key of the scope. */
+  /** Lists one page, in the order asked for; null when the cursor names no key of the scope. */
   async list(
     query: KeyListQuery,
     from: CommonQueryMethods = this.#options.pool,
@@ -223,9 +223,9 @@ export class Keys {
         where id = ${id} returning ${columns}
       `);
       await writeAuditLog(transaction, actor, "key.updated", id, changes);
-      // What other processes remember of it must not outlive its new end.
+      // What other processes remember of the key must not outlive its new end.
       const sooner = expiresAt !== null && (before.expiresAt === null || expiresAt < before.expiresAt);
-      // New limits hold for whoever is admitted from now on.
+      // New limits hold for requests that are admitted from now on.
       const ended = "limits" in changes || (before.status === "active" && (status === "inactive" || sooner));
       return { key, ended };
     });
@@ -257,7 +257,7 @@ export class Keys {
   ): Promise<KeyOutcome> {
     const { pool, directory, holds, reads } = this.#options;
     await reads.changing(actor.organizationId);
-    // In the order that copying a snapshot locks: the organization, its keys, its account.
+    // Locks in the order of copying a snapshot: the organization, its keys, its account.
     const done = await changeOrganization(pool, actor.organizationId, async (transaction) => {
       const before = await transaction.maybeOne(sql.type(keySchema.extend({ sha256: z.string().nullable() }))`
         select ${columns}, sha256 from api_keys where id = ${id} and ${inScope(scope)} for update
@@ -282,7 +282,7 @@ export class Keys {
   }
 }
 
-/** Once the organization is locked, so that no two take the last place. */
+/** Refuses a key beyond `MOST_KEYS`; to be called once the organization is locked, so that no two take the last place. */
 async function leaveRoom(transaction: DatabaseTransactionConnection, organizationId: string): Promise<void> {
   const made = await transaction.oneFirst(sql.type(z.object({ count: z.bigint() }))`
     select count(*) as count from api_keys
@@ -295,7 +295,7 @@ async function leaveRoom(transaction: DatabaseTransactionConnection, organizatio
   );
 }
 
-/** Also of a key that was deleted: a client that deletes what it lists asks for the page behind it. */
+/** Returns a key's position, also of a deleted key: a client that deletes what it lists asks for the page after it. */
 async function positionOf(pool: CommonQueryMethods, scope: KeyScope, id: string): Promise<bigint | null> {
   return await pool.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
     select position from api_keys where id = ${id} and ${inScope(scope, everShown)}

@@ -8,7 +8,7 @@ import { effectiveScopes, NO_LIMITS, type LimitedScope } from "../billing/scopes
 /** Absent fields stay as they are, null takes one away. */
 export type LimitsChange = { readonly [Field in keyof Limits]: Limits[Field] | null };
 
-/** null: none is left. */
+/** Applies a change to limits; null: none is left. */
 export function changedLimits(before: Limits | null, change: LimitsChange | null): Limits | null {
   if (change === null) return null;
   const kept = Object.entries({ ...before, ...change }).filter(
@@ -33,11 +33,11 @@ const limitedSchema = z
       [key.id, effectiveScopes(key, { id: projectId, limits: projectLimits })] as const,
   );
 
-/** Only what has a standing: lists of models may be long. */
+/** Selects the limits of credit only, as only they have a standing: lists of models may be long. */
 const creditsOf = (limits: FragmentSqlToken) =>
   sql.fragment`jsonb_strip_nulls(jsonb_build_object('credits', ${limits} -> 'credits'))`;
 
-/** The limits of credit that hold for each of these keys, by their ids; none hold for who asks no models. */
+/** Returns the limits of credit that hold for each of these keys, by id; none for keys that may ask no models. */
 export async function scopesOfKeys(
   pool: CommonQueryMethods,
   keyIds: readonly string[],

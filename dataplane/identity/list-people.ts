@@ -8,16 +8,16 @@ import { pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
 const shownSchema = z.object({
   id: z.string(),
   kind: z.enum(["inference", "admin", "viewer"]),
-  /** Empty: no token said one. */
+  /** Empty: no token had one. */
   name: z.string(),
   projectId: z.string().nullable(),
   createdAt: z.number(),
   lastUsedAt: z.number().nullable(),
   limits: limitsSchema.nullable(),
 });
-/** With how many the page would have. */
+/** With the number of rows before a page is cut (`pageFrom`). */
 const listedSchema = shownSchema.extend({ found: z.bigint().transform(Number) });
-/** As the newest token says. Times are Unix milliseconds. */
+/** A person as their newest token says. Times are Unix milliseconds. */
 export type KnownPerson = z.infer<typeof shownSchema>;
 
 const columns = sql.fragment`
@@ -36,7 +36,7 @@ export async function findPerson(
   `);
 }
 
-/** One page, in the order asked for; null when the cursor names nobody of the organization. */
+/** Lists one page, in the order asked for; null when the cursor names nobody of the organization. */
 export async function listPeople(
   pool: CommonQueryMethods,
   organizationId: string,

@@ -5,9 +5,9 @@ import { ApiError } from "../lib/api-error.ts";
 import { FairPlaces } from "../lib/fair-places.ts";
 
 /**
- * What changes an organization's keys, people or projects takes turns, until the transaction ends. Copying a snapshot
- * locks it first as well, then its keys, then its account.
- * @param namespace where it must own the organization. @returns whether it is there.
+ * Locks an organization until the transaction ends, so that changes of its keys, people and projects take turns. Copying
+ * a snapshot locks it first as well, then its keys, then its account.
+ * @param namespace that must own the organization, if given. @returns whether there is such an organization.
  */
 export async function lockOrganization(
   transaction: DatabaseTransactionConnection,
@@ -21,17 +21,17 @@ export async function lockOrganization(
   return rowCount > 0;
 }
 
-/** Nobody is refused whom the budget of endpoints that cost nothing lets through. */
+/** Changes that may wait: none is refused that the budget of endpoints that cost nothing lets through. */
 const WAITING = { waitingOfOne: REQUESTS_AT_ONCE, waiting: 10_000 };
-/** As many as may wait take less; where Postgres does not answer, each before it takes its own time-out. */
+/** Longest wait: as many as may wait take less, unless Postgres does not answer and each one ahead takes its time-out. */
 const MOST_WAIT_MS = 10_000;
-/** Of each pool: one change of an organization at a time. */
+/** Places of each pool: one change of an organization at a time. */
 const turns = new WeakMap<DatabasePool, FairPlaces>();
 
 /**
- * A transaction with the organization locked. Of one organization each process has one at a time: the others wait without a
- * connection, which live requests need (rule 7.7). A change is made even if its client has left meanwhile.
- * @throws ApiError 429 where too many wait already, 503 after ten seconds.
+ * Runs a transaction with the organization locked. Each process runs one at a time of an organization: the others wait without
+ * a connection, which live requests need (rule 7.7). A change is made even if its client has left meanwhile.
+ * @throws ApiError 429 when too many wait already, 503 after ten seconds.
  */
 export async function changeOrganization<Value>(
   pool: DatabasePool,

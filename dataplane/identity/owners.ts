@@ -6,8 +6,8 @@ import type { ConfigStatus } from "../config/schema.ts";
 export type Owned = NonNullable<ConfigStatus["owners"]>;
 
 /**
- * Of ids that nobody declares so many are told to the operator, those that were deleted first: there are as many as anybody ever
- * made up. Of the others it hears when somebody else declares them, as copying a snapshot refuses that.
+ * Number of undeclared ids that are reported to the operator, those that were deleted first: there may be as many as anybody
+ * ever made up. It learns of another one when another namespace declares it, as copying a snapshot refuses that.
  */
 const MAX_UNDECLARED = 1_000;
 
@@ -15,11 +15,11 @@ const MAX_UNDECLARED = 1_000;
 export interface AskedIds {
   /** Declared by another namespace than the one that owns them. */
   readonly foreign: readonly string[];
-  /** Told before, and remembered in the snapshot. */
+  /** Reported before, and remembered in the snapshot. */
   readonly remembered: readonly string[];
 }
 
-/** Ids that their owner does not declare. */
+/** Reads ids that their owner does not declare, each with its owner. */
 export async function readOwned(pool: CommonQueryMethods, { foreign, remembered }: AskedIds): Promise<Owned> {
   const rows = await pool.any(sql.type(z.object({ id: z.string(), namespace: z.string() }))`
     select id, namespace from organizations
@@ -48,7 +48,7 @@ export function parseRelease(args: readonly string[]): string {
 }
 
 /**
- * Lets the next namespace that declares the id have it, with everything that is kept under it. Returns what to print.
+ * Releases the id: the next namespace that declares it has it, with everything that is kept under it. Returns what to print.
  * @throws Error when there is no such id, or its owner still declares it.
  */
 export async function releaseOrganizationId(pool: DatabasePool, id: string): Promise<string> {

@@ -1,8 +1,8 @@
 /**
- * Who sent a token (rules.md §13): verifies it, finds the organization whose rules accept it, and remembers both by a
- * digest of the whole token until it ends, its key vanishes, or what is declared for its audiences changes. What others
- * declare for theirs changes nothing: where namespaces share an issuer, one that declares again and again would have the
- * tokens of all verified anew.
+ * Finds who sent a token (rules.md §13): verifies it, finds the organization whose rules accept it, and remembers both by
+ * a digest of the whole token until it ends, its key vanishes, or what is declared for its audiences changes. Declarations
+ * for other audiences change nothing: where namespaces share an issuer, one that declares again and again would otherwise
+ * have the tokens of all verified anew.
  */
 import { hash } from "node:crypto";
 import { noSnapshot } from "../config/no-snapshot.ts";
@@ -23,7 +23,7 @@ import type { IssuerKey } from "./tokens/key-set.ts";
 import { readToken, type UnverifiedToken, type VerifiedToken, verifyToken } from "./tokens/verify.ts";
 
 const MOST_REMEMBERED = 50_000;
-/** A token with more audiences weighs as much as several. */
+/** Audiences of a token that weighs as one; a token with more weighs as several. */
 const LIGHT_AUDIENCES = 8;
 /**
  * Signatures that are verified at once, of one issuer's tokens and of all. That takes threads on which everybody's bodies are
@@ -40,9 +40,9 @@ interface Acceptance {
   readonly keys: IssuerKeys;
 }
 
-/** All that is declared for one audience of an issuer; another object as soon as any of it is declared otherwise. */
+/** All that is declared for one audience of an issuer; another object as soon as any of it changes. */
 interface Declaration {
-  /** One digest after another, of each organization that accepts the audience: what they declare may be long. */
+  /** Digests of all organizations that accept the audience, one after another: what they declare may be long. */
   readonly digests: string;
 }
 
@@ -55,7 +55,7 @@ interface Accepted {
 
 interface Remembered {
   readonly issuer: string;
-  /** What it was judged by: of each of its audiences what was declared, if anything was. */
+  /** What the token was judged by: each of its audiences with its declaration, if there was any. */
   readonly judgedBy: readonly (readonly [audience: string, declaration: Declaration | undefined])[];
   readonly keys: IssuerKeys;
   readonly key: IssuerKey;
@@ -68,7 +68,7 @@ export interface TokenPeopleOptions {
   readonly snapshot: () => Snapshot | null;
   readonly directory: Pick<KeyDirectory, "person">;
   readonly fetchJson: FetchJson;
-  /** Unix milliseconds, for what tokens say of their times. */
+  /** Unix milliseconds, for the times in tokens. */
   readonly clock: Clock;
   /** For the ages of issuers' keys: a clock set back must not keep alive a key that vanished. */
   readonly ages?: Clock;
@@ -76,15 +76,15 @@ export interface TokenPeopleOptions {
 
 export class TokenPeople implements People {
   readonly #options: TokenPeopleOptions;
-  /** By organization: one whose issuer signs ever more tokens makes nobody else's be verified again. */
+  /** Shared by organization: one whose issuer signs ever more tokens does not have others' verified again. */
   readonly #remembered = new SharedCache<Remembered>(MOST_REMEMBERED);
   readonly #turns = new FairPlaces(VERIFIED_AT_ONCE);
   /** Tokens that are being judged, by the same digest. */
   readonly #judging = new Map<string, Promise<Principal>>();
-  /** Of the snapshot that was looked at last. */
+  /** The snapshot that `#accepted` was made of. */
   #snapshot: Snapshot | null = null;
   #accepted: ReadonlyMap<string, Accepted> = new Map();
-  /** By what they depend on. */
+  /** Issuers' keys, by their `IssuerPlace` as JSON. */
   #keys: ReadonlyMap<string, IssuerKeys> = new Map();
 
   constructor(options: TokenPeopleOptions) {
@@ -102,7 +102,7 @@ export class TokenPeople implements People {
     return judging;
   }
 
-  /** Reads the keys of issuers anew whose tokens come; to be called every few seconds. @throws what is to be logged. */
+  /** Reads anew the keys of issuers whose tokens come; to be called every few seconds. @throws errors to be logged. */
   async refresh(): Promise<void> {
     this.#look();
     const read = await Promise.allSettled(Array.from(this.#keys.values(), (keys) => keys.refresh()));
@@ -126,7 +126,7 @@ export class TokenPeople implements People {
     const accepted = this.#look().get(said.issuer);
     if (this.#snapshot === null) throw noSnapshot();
     if (accepted === undefined) throw refusedToken("issuer");
-    // Whoever accepts other audiences may name an address of keys that nobody answers at: no token of these waits for it.
+    // An organization for other audiences may name an address of keys that does not answer: this token must not wait for it.
     const audiences = audiencesOf(said.claims);
     const addressed = accepted.acceptances.filter(({ identity }) =>
       identity.audiences.some((audience) => audiences.has(audience)),
@@ -141,14 +141,14 @@ export class TokenPeople implements People {
       const person = typeof result === "string" ? result : decide(acceptance, said.issuer, result);
       if (typeof person === "string") {
         faults.push(person);
-        // Whom a rule names is nobody else's, also while it is refused.
+        // A person whom a rule names belongs to that organization alone, also while it is suspended.
         if (person === "suspended") break;
       } else if (typeof result !== "string" && isAlsoAnothers(acceptance, addressed, result)) {
         throw refusedToken("ambiguous");
       } else if (typeof result !== "string") {
         const { until, key } = result;
         const principal = await this.#options.directory.person(person);
-        // Their name is written now: tokens of other names that come in turn write nothing again.
+        // Their name is written now: this token writes it no more, so tokens with different names do not overwrite in turns.
         const known = { ...person, name: null };
         const judgedBy = Array.from(
           audiences,
@@ -192,7 +192,7 @@ export class TokenPeople implements People {
     });
   }
 
-  /** What the present snapshot accepts, by issuer. */
+  /** Returns what the present snapshot accepts, by issuer. */
   #look(): ReadonlyMap<string, Accepted> {
     const snapshot = this.#options.snapshot();
     if (snapshot === this.#snapshot || snapshot === null) return this.#accepted;
@@ -223,7 +223,7 @@ export class TokenPeople implements People {
   }
 }
 
-/** By namespace, then by name; a tenant must not come before the platform by its name. */
+/** Orders by namespace, then by name, tenants last: a tenant must not come before the platform by its name. */
 function byPlace(one: Acceptance, other: Acceptance): number {
   const [a, b] = [one.organization.source, other.organization.source];
   const isTenants = ({ organization }: Acceptance) => organization.isTenants === true;
@@ -232,7 +232,7 @@ function byPlace(one: Acceptance, other: Acceptance): number {
   return a.name < b.name ? -1 : 1;
 }
 
-/** What is declared for each audience. What did not change is the same object as `before`. */
+/** Returns what is declared for each audience: the object of `before` where nothing changed. */
 function declarationsOf(
   acceptances: readonly Acceptance[],
   before: ReadonlyMap<string, Declaration> | undefined,
@@ -255,8 +255,8 @@ const digestOf = ({ organization: { id, suspended, source, isTenants }, identity
   hash("sha256", JSON.stringify([id, suspended, source.namespace, isTenants === true, identity]));
 
 /**
- * Whether a token that a tenant's organization takes would be taken by another tenant's as well. Neither has it then: who
- * sent it meant one of them, and the other would read what they send.
+ * Whether another tenant's organization would also accept a token that a tenant's organization accepts. Then neither has it:
+ * the sender meant one of them, and the other would read what they send.
  */
 const isAlsoAnothers = (
   { organization: { source, isTenants } }: Acceptance,
@@ -271,7 +271,7 @@ const isAlsoAnothers = (
       ruleFor(other.identity.rules, claims) !== undefined,
   );
 
-/** Whom an organization's rules make of a token's holder. */
+/** Returns the person that an organization's rules make of a token's holder, or why they make none. */
 function decide(
   { organization, identity }: Acceptance,
   issuer: string,

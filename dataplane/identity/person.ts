@@ -1,4 +1,4 @@
-/** A person or a program with a token, as the directory keeps it: a principal beside the keys, without a secret (rule 13.2). */
+/** A person or a program with a token, as the directory keeps it: a principal like a key, without a secret (rule 13.2). */
 import { createHash } from "node:crypto";
 import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
@@ -9,18 +9,18 @@ import { lockOrganization } from "./lock-organization.ts";
 import type { Principal } from "./principal.ts";
 
 export interface Person {
-  /** `usr_…`: the same for as long as organization, issuer and subject are. */
+  /** `usr_…`: the same as long as organization, issuer and subject are the same. */
   readonly id: string;
-  /** Stands where a key's digest does: of who it is, of who says so, and of what the rules say of it. No key has it. */
+  /** In place of a key's digest: made of the person, the declaring namespace and what the rules say. No key has it. */
   readonly sha256: string;
   readonly organizationId: string;
-  /** That declares the organization: it has to own its id (rule 8.3). */
+  /** Namespace that declares the organization; it has to own the organization's id (rule 8.3). */
   readonly namespace: string;
   readonly kind: Principal["kind"];
   /** Name of a member's project; others have none. */
   readonly project: string | null;
   readonly limits: Limits | null;
-  /** For the console; null: the token says none. */
+  /** For the console; null: the token has none. */
   readonly name: string | null;
 }
 
@@ -29,7 +29,7 @@ const kinds = { member: "inference", viewer: "viewer", admin: "admin" } as const
   Principal["kind"]
 >;
 
-/** Whom the rules of an organization make of a subject. */
+/** Returns the person that a rule of an organization makes of a subject. */
 export function personOf(
   { id: organizationId, source }: OrganizationEntry,
   {
@@ -60,7 +60,7 @@ const digestOf = (parts: readonly unknown[]): Buffer =>
     .update(JSON.stringify(["person", ...parts]))
     .digest();
 
-/** 24 characters, as ids have (lib/ids.ts). */
+/** Writes a digest in 24 characters, as ids have (lib/ids.ts). */
 function base62(digest: Buffer): string {
   let rest = BigInt(`0x${digest.toString("hex")}`);
   let text = "";
@@ -72,17 +72,17 @@ function base62(digest: Buffer): string {
 }
 
 /**
- * People of one organization that are kept, as many as keys (keys.ts): a rule may match all whom a provider knows, and
- * whoever owns an issuer makes subjects as they like.
+ * Most people of one organization that are kept, as many as keys (keys.ts): a rule may match all whom a provider knows,
+ * and the owner of an issuer can make up any number of subjects.
  */
 export const MOST_PEOPLE = 10_000;
 /**
- * Whoever did not come for so long makes room for newcomers, once it is needed: longer than any batch of theirs may run.
- * Nothing is lost but their name: who comes again has the same id, and so the usage and limits of before.
+ * A person who did not come for so long makes room for newcomers, once it is needed: longer than any batch of theirs may
+ * run. Nothing is lost but the name: a person who comes again has the same id, and so the same usage and limits.
  */
 export const UNSEEN_DAYS = 7;
 
-/** As their token says now. False: they are not there. */
+/** Updates a person as their token says now. False: they are not there. */
 export async function updatePerson(pool: CommonQueryMethods, person: Person): Promise<boolean> {
   const { id, sha256, organizationId, namespace, kind, project, limits, name } = person;
   const { rowCount } = await pool.query(sql.unsafe`
@@ -97,7 +97,7 @@ export async function updatePerson(pool: CommonQueryMethods, person: Person): Pr
 }
 
 /**
- * Writes a person who was not there; nothing where the organization or the project is not there (yet), or is another
+ * Writes a person who was not there. `absent`: the organization or the project is not there (yet), or is another
  * namespace's. `full`: the organization has `MOST_PEOPLE`, all of whom came of late.
  */
 export async function writePerson(

@@ -1,4 +1,4 @@
-/** How Postgres tells of keys: what is read of one, and what it becomes. */
+/** Reading keys from Postgres: the columns of one, and how a principal is made of them. */
 import { sql } from "slonik";
 import { z } from "zod";
 import { effectiveScopes } from "../billing/scopes.ts";
@@ -42,7 +42,7 @@ function withScopes({
   return { ...principal, limits };
 }
 
-/** `more` columns; the key's project, or that of what is `joined`. Conditions on `key` are the caller's. */
+/** Selects principals: `more` columns, the key's project or that of `joined` rows. The caller adds conditions on `key`. */
 export const selectPrincipals = (
   more = sql.fragment``,
   projectId = sql.fragment`key.project_id`,
@@ -56,7 +56,10 @@ export const selectPrincipals = (
   left join projects project on project.id = ${projectId} and project.organization_id = organization.id
 `;
 
-/** Of a row of `selectPrincipals`. Whose project is archived has no key any more; people are where their identity provider's rules say, and end by these. */
+/**
+ * Condition on rows of `selectPrincipals`. A key of an archived project is not valid. A person may be in one: the rules of their
+ * identity provider decide on their project and their end.
+ */
 export const isValidKey = sql.fragment`
   key.status = 'active' and key.deleted_at is null
   and (key.expires_at is null or key.expires_at > clock_timestamp())

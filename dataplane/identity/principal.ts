@@ -1,12 +1,12 @@
 import type { Payer } from "../billing/meter.ts";
 
 /**
- * Who is calling: a key, or a person with a token (rule 13.2). Whoever takes one asks no further which of both it is:
- * `keyId` is `apikey_…` or `usr_…`.
+ * Who is calling: a key, or a person with a token (rule 13.2). Code that takes a principal does not ask which of the two it
+ * is: `keyId` is `apikey_…` or `usr_…`.
  */
 export interface Principal extends Payer {
   readonly keyName: string;
-  /** Of who may ask models; others have none. */
+  /** Project of a caller that may ask models; others have none. */
   readonly projectId: string | null;
   /** Unix milliseconds from which the key is refused; null: never. */
   readonly expiresAt: number | null;
@@ -21,7 +21,7 @@ export interface Directory {
   find(sha256: string, maxAgeMs: number): Principal | null | Promise<Principal | null>;
   /** Whether the key was valid when it was last looked up here. */
   knows(sha256: string): boolean;
-  /** As `find` for a key that is not known, of those who send too many such: it costs the store next to nothing. */
+  /** As `find`, for an unknown key of a caller who sends too many of them: it costs the store next to nothing. */
   findQueued(sha256: string): Promise<Principal | null>;
 }
 

@@ -9,8 +9,9 @@ import { findProject, type Project } from "./projects.ts";
 import { tellKeyEpoch } from "./tell-key-epoch.ts";
 
 /**
- * null: there is no such project. What stays as it is, is no change. Unless its limits are declared.
- * @throws ApiError 429 beyond `MOST_CHANGES`, 503 when Redis does not hear of it.
+ * Changes a project's limits. null: there is no such project. `declared`: its limits are declared, and stay. Limits that stay as
+ * they are count as no change.
+ * @throws ApiError 429 beyond `MOST_CHANGES`, 503 when Redis cannot be told.
  */
 export async function changeProjectLimits(
   pool: DatabasePool,
@@ -39,5 +40,5 @@ export async function changeProjectLimits(
   return outcome;
 }
 
-/** Of one form for limits that are the same: both come out of their schema. */
+/** Writes limits as text, the same for the same limits: both come out of their schema. */
 const textOf = (limits: Project["limits"]): string | null => limits && JSON.stringify(limits);

@@ -5,7 +5,7 @@ import { limitsSchema } from "../config/schema.ts";
 import { pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
 import { readRows } from "../store/read-rows.ts";
 
-/** A resource says far fewer; there may be more that are archived. */
+/** Most projects that are listed; a resource declares far fewer, but more may be archived. */
 const MOST_PROJECTS = 10_000;
 
 const projectSchema = z.object({
@@ -14,10 +14,10 @@ const projectSchema = z.object({
   createdAt: z.number(),
   archivedAt: z.number().nullable(),
   limits: limitsSchema.nullable(),
-  /** The Organization resource says them: only there they can be changed. */
+  /** Whether the Organization resource declares the limits: then only there they can be changed. */
   limitsDeclared: z.boolean(),
 });
-/** With how many the page would have. */
+/** With the number of rows before a page is cut (`pageFrom`). */
 const listedSchema = projectSchema.extend({ found: z.bigint().transform(Number) });
 /** `archivedAt`: since when the Organization resource does not list it any more. Times are Unix milliseconds. */
 export type Project = z.infer<typeof projectSchema>;
@@ -33,8 +33,8 @@ export async function readOrganizationName(pool: CommonQueryMethods, id: string)
 }
 
 /**
- * Their ids, newest first; of projects that were declared together by name. `archivedToo`: those that are declared no more as
- * well.
+ * Reads the ids of projects, newest first, those that were declared together by name. `archivedToo`: also those that are not
+ * declared any more.
  */
 export async function readProjectIds(
   pool: CommonQueryMethods,
@@ -48,7 +48,7 @@ export async function readProjectIds(
   `);
 }
 
-/** A page of them in this order. What large limits leave no room for is missing at the end that is further from the cursor. */
+/** Reads a page in the order of `ids`. What large limits leave no room for is missing at the end further from the cursor. */
 export async function readProjects(
   pool: CommonQueryMethods,
   ids: readonly string[],
@@ -66,7 +66,7 @@ export async function readProjects(
   return page.show(rows, rows[0]?.found);
 }
 
-/** What a filter by project means: an id, known or not, or the id of the project that `default` stands for (rule 5.1). */
+/** Resolves a filter by project: an id, known or not, stays; `default` stands for a project's id (rule 5.1). */
 export async function projectIdOf(
   pool: CommonQueryMethods,
   organizationId: string,
@@ -76,7 +76,7 @@ export async function projectIdOf(
   return (await findProject(pool, organizationId, idOrDefault))?.id ?? idOrDefault;
 }
 
-/** A project by its id, or the one that `default` stands for; null when the organization has no such one. */
+/** Finds a project by its id, or the one that `default` stands for; null when the organization has no such one. */
 export async function findProject(
   pool: CommonQueryMethods,
   organizationId: string,

@@ -1,6 +1,6 @@
 /**
- * Telling Redis that keys or limits of an organization have changed (`bumpKeyEpoch`): from then on holds are refused
- * that were asked for by what was known before.
+ * Tells Redis that keys or limits of an organization have changed (`bumpKeyEpoch`): from then on it refuses holds that rely
+ * on what was known before.
  */
 import type { Holds } from "../billing/holds/holds.ts";
 import { ApiError } from "../lib/api-error.ts";

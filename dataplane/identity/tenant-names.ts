@@ -1,24 +1,25 @@
 /**
- * How many names a tenant's namespace may use up (rule 8.3). A row stays for each organization, project and key that was
- * declared once, as the same name brings back what belongs to it; so who declares ever new ones would fill Postgres for everybody.
+ * Limits how many names a tenant's namespace may use up (rule 8.3). A row stays for each organization, project and key that
+ * was declared once, as the same name brings back what belongs to it; so a tenant who declares ever new ones would fill
+ * Postgres for everybody.
  */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import { limitsSchema, type Limits, type NoteReason, type OrganizationEntry } from "../config/schema.ts";
 
-/** Names of a tenant's namespace that it does not declare any more; beyond them it may use those again, and no new ones. */
+/** Most names of a tenant's namespace that it does not declare any more; then it may use those again, and no new ones. */
 export const MOST_UNDECLARED = 10_000;
-/** From so many of them on its organizations say so. */
+/** From so many of these names on, its organizations carry a note. */
 export const WARNED_UNDECLARED = (MOST_UNDECLARED / 10) * 9;
 
 export interface WithinNames {
   /** Without the new projects and keys of namespaces that have used up their names. */
   readonly entries: readonly OrganizationEntry[];
-  /** Organizations that would be new there. */
+  /** New organizations of such namespaces. */
   readonly refused: readonly string[];
 }
 
-/** What of the declarations may be copied. What was copied once always may. */
+/** Returns what of the declarations may be copied. What was copied once always may. */
 export async function withinNames(
   transaction: DatabaseTransactionConnection,
   entries: readonly OrganizationEntry[],
@@ -59,13 +60,13 @@ const namesOf = ({ id, projects, apiKeys, adminKeys }: OrganizationEntry): strin
 /** Where a live key is. */
 interface Place {
   readonly project: string;
-  /** Of the project, as they were declared; null: none were. */
+  /** The project's limits as they were declared; null: none were. */
   readonly limits: Limits | null;
 }
 
 /**
- * Without its new names. A live key that moves to a new project goes on in its old one, which then stays as it is, though it be
- * declared no more.
+ * Returns the entry without its new names. A live key that moves to a new project stays in its old one, which then stays as it
+ * is, even if it is not declared any more.
  */
 function withKnown(
   entry: OrganizationEntry,
@@ -96,7 +97,7 @@ function withKnown(
   };
 }
 
-/** Of the live declared keys of these organizations, by their names. */
+/** Reads the places of the live declared keys of these organizations, by their names. */
 async function readPlaces(
   transaction: DatabaseTransactionConnection,
   ids: readonly string[],
@@ -118,7 +119,7 @@ async function readPlaces(
   return new Map(rows.map(({ id, name, ...place }) => [nameOf("inference", id, name), place]));
 }
 
-/** Their namespaces that have used up their names. By index, whatever others have: who declares again and again asks each time. */
+/** Returns namespaces that have used up their names. By index, whatever others have: a tenant may declare again and again. */
 async function fullNamespaces(
   transaction: DatabaseTransactionConnection,
   entries: readonly OrganizationEntry[],
@@ -127,7 +128,7 @@ async function fullNamespaces(
   return new Set(used.keys());
 }
 
-/** How many names their namespaces have used up that have used up so many. */
+/** Returns how many names each namespace of the entries has used up, of those that used up at least `atLeast`. */
 async function usedNames(
   database: CommonQueryMethods,
   entries: readonly OrganizationEntry[],
@@ -156,7 +157,7 @@ async function usedNames(
   return new Map(rows.map(({ namespace, names }) => [namespace, names]));
 }
 
-/** All names that were declared of these organizations. */
+/** Returns all names that were ever declared for these organizations. */
 async function readNames(
   transaction: DatabaseTransactionConnection,
   ids: readonly string[],
@@ -174,10 +175,10 @@ async function readNames(
   return new Set(rows.map(({ kind, id, name }) => nameOf(kind, id, ...(name === null ? [] : [name]))));
 }
 
-/** What names have to do with: a declared project that is not there, or a namespace that has few left. */
+/** A note on used-up names: a declared project that is not there, or a namespace that has few names left. */
 export interface NameNote {
   readonly organizationId: string;
-  /** In the Organization. */
+  /** Path in the Organization. */
   readonly path: string;
   readonly reason: Extract<NoteReason, `Names${string}`>;
 }

@@ -6,7 +6,7 @@ import { MOST_NAME } from "../../lib/names.ts";
 export type Claims = Readonly<Record<string, unknown>>;
 
 /**
- * The claim of this name, else the one that its dots lead to. Names may have dots themselves, such as `kubernetes.io`:
+ * Returns the claim of this name, else the one that its dots lead to. Names may have dots themselves, such as `kubernetes.io`:
  * the longest name that is there is taken at each step. undefined: there is none. Looks at each claim at most once,
  * as the owner of an issuer writes both sides. `from`: where in the name to begin.
  */
@@ -33,17 +33,17 @@ const equals = (value: unknown, wanted: string): boolean =>
 const says = (value: unknown, wanted: string): boolean =>
   Array.isArray(value) ? value.some((item) => equals(item, wanted)) : equals(value, wanted);
 
-/** The first rule whose claims all match; undefined: none does. */
+/** Returns the first rule whose claims all match; undefined: none does. */
 export const ruleFor = (rules: readonly IdentityRule[], claims: Claims): IdentityRule | undefined =>
   rules.find((rule) =>
     Object.entries(rule.claims).every(([name, wanted]) => says(claimAt(claims, name), wanted)),
   );
 
-/** Whom the token is for: as many as its sender likes. */
+/** Returns the token's audiences: as many as its sender likes. */
 export const audiencesOf = ({ aud }: Claims): ReadonlySet<string> =>
   new Set([aud].flat().filter((one) => typeof one === "string"));
 
-/** What its holder may be called in the console: their name, else their mail address; null: the token says neither. */
+/** Returns what the console calls the token's holder: their name, else their mail address; null: the token has neither. */
 export function nameIn(claims: Claims): string | null {
   const named = [claims["name"], claims["preferred_username"], claims["email"]].find(
     (value) => typeof value === "string" && value !== "",
@@ -51,6 +51,6 @@ export function nameIn(claims: Claims): string | null {
   if (typeof named !== "string") return null;
   // Postgres keeps no NUL, and no half of a character.
   const shown = named.replaceAll("\0", "").slice(0, MOST_NAME);
-  // A copy: what is kept for as long as the token must not keep the whole claim with it.
+  // A copy: the name is kept as long as the token, and must not keep the whole claim in memory.
   return Buffer.from(shown.replace(/[\ud800-\udbff]$/, "")).toString();
 }

@@ -1,7 +1,7 @@
-/** Why a token is refused, in words for whoever sent it. Nothing of the token is repeated. */
+/** Reasons to refuse a token, in words for its sender. Nothing of the token is repeated. */
 import { ApiError } from "../../lib/api-error.ts";
 
-/** In the order of the checks: of several organizations' refusals the one that came furthest is told. */
+/** In the order of the checks: of several organizations' refusals the one that came furthest is reported. */
 const words = {
   malformed: "the token is malformed",
   size: "the token is larger than 16 KiB",
@@ -26,7 +26,7 @@ const order = Object.keys(words) as TokenFault[];
 export const furthest = (faults: readonly TokenFault[]): TokenFault =>
   faults.toSorted((one, other) => order.indexOf(other) - order.indexOf(one))[0] ?? "issuer";
 
-/** With the words that clients know of a key that is refused (http/auth.ts). */
+/** Makes the error, in the words that clients know from a refused key (http/auth.ts). */
 export const refusedToken = (fault: TokenFault): ApiError =>
   new ApiError("authentication", `invalid x-api-key: ${words[fault]}.`);
 

@@ -8,10 +8,10 @@ import { guardedDispatcher } from "../../tools/url-guard/dispatcher.ts";
 import { judgeUrl } from "../../tools/url-guard/judge-url.ts";
 import type { Resolver } from "../../tools/url-guard/resolver.ts";
 
-/** The largest providers' have a twentieth of it. */
+/** Largest document; those of the largest providers have a twentieth of it. */
 const MOST_BYTES = 512 * 1024;
 const FETCH_MS = 5_000;
-/** A Kubernetes API server answers 406 to who names the first alone and asks for its keys. */
+/** Both types: a Kubernetes API server answers 406 when its keys are asked for with the first alone. */
 const ACCEPT = "application/json, application/jwk-set+json";
 
 /** Reads one JSON document. @throws Error that says why not, for the log. */
@@ -29,7 +29,7 @@ export const guardedFetchJson =
     if (!verdict.allowed) throw new Error(verdict.reason);
     if (verdict.url.protocol !== "https:") throw new Error("not https");
     const signal = AbortSignal.timeout(FETCH_MS);
-    // Nothing is kept open between one look and the next.
+    // No connection is kept open between one fetch and the next.
     const dispatcher = guardedDispatcher({
       rules,
       resolver,
@@ -43,7 +43,7 @@ export const guardedFetchJson =
         signal,
         headers: { accept: ACCEPT, "accept-encoding": "identity" },
       });
-      // A redirect is one of these: who moved says so in the declaration.
+      // Redirects fail too: an issuer that moved needs another declaration.
       if (statusCode !== 200) throw new Error(`status ${statusCode}`);
       const read = await readPageBody(body, "", { maxBytes: MOST_BYTES });
       if (read.kind === "failed") throw new Error(read.detail);

@@ -1,8 +1,8 @@
 /**
  * The keys of one issuer, as this process last read them (rule 13.1). They are read in the background while tokens of
  * the issuer come, so that requests seldom wait, and a key that vanished is refused within a minute. Tokens that name
- * new keys cause one look in 30 s, however many come. A key that was looked for in vain is new no more: whoever goes on
- * sending its tokens does not keep others' from being looked for.
+ * new keys cause one look in 30 s, however many come. A key that was looked for in vain is no longer new: more tokens
+ * that name it do not keep other keys from being looked for.
  */
 import { z } from "zod";
 import type { IdentityEntry } from "../../config/schema.ts";
@@ -13,18 +13,18 @@ import { type IssuerKey, type KeySet, keysFor, MOST_KID, readKeySet, type TokenH
 /** Where an issuer's keys are, and what is opened to reach them. */
 export type IssuerPlace = Pick<IdentityEntry, "issuer" | "jwksUrl" | "allowCidrs" | "allowPorts">;
 
-/** The background reads anew after so long; with the round of looks and a fetch it stays below `MOST_AGE_MS`. */
+/** Age from which the background reads anew; with the interval of looks and a fetch it stays below `MOST_AGE_MS`. */
 const REFRESH_MS = 40_000;
 /** Older keys are read anew before a token is believed: a key that vanished may be among them. */
 const MOST_AGE_MS = 55_000;
-/** An issuer whose tokens nobody sent for so long is left in peace. */
+/** An issuer whose tokens nobody sent for so long is not asked in the background. */
 const IN_USE_MS = 10 * 60_000;
-/** While the issuer is away, so long after its last good answer. */
+/** How long after the last good answer the keys count while the issuer is away. */
 const STALE_MS = 10 * 60_000;
 const UNKNOWN_KEY_MS = 30_000;
-/** Unknown keys that are remembered. Whoever makes up more makes older ones new again. */
+/** Most unknown keys that are remembered. With more, the oldest ones count as new again. */
 const MOST_UNKNOWN = 100;
-/** After a failure nobody asks again sooner. */
+/** Shortest time between a failure and the next look. */
 const FAILURE_PAUSE_MS = 5_000;
 const TELL_MS = 60_000;
 const DISCOVERY_MS = 60 * 60_000;
@@ -36,20 +36,20 @@ export class IssuerKeys {
   readonly #fetchJson: FetchJson;
   readonly #clock: Clock;
   #keys: KeySet = [];
-  /** When, by a clock that takes no steps: of the last good answer, of the last look, of the last one for a new key, of the last use. */
+  /** Times by `#clock`: of the last good answer, of the last look, of the last look for a new key, of the last use. */
   #goodAt = Number.NEGATIVE_INFINITY;
   #lookedAt = Number.NEGATIVE_INFINITY;
   #newAt = Number.NEGATIVE_INFINITY;
   #usedAt = Number.NEGATIVE_INFINITY;
-  /** And of the last failure that was told. */
+  /** The same of the last failure that was reported. */
   #toldAt = Number.NEGATIVE_INFINITY;
   #failure: unknown = null;
-  /** When each key that is not there was first asked for, the oldest first. */
+  /** When each unknown key was first asked for, the oldest first. */
   readonly #unknown = new Map<string, number>();
   #looking: Promise<void> | null = null;
   #discovered: { readonly url: string; readonly at: number } | null = null;
 
-  /** @param clock takes no steps; nothing but ages is reckoned by it */
+  /** @param clock one that takes no steps, for ages only */
   constructor(place: IssuerPlace, fetchJson: FetchJson, clock: Clock) {
     this.#place = place;
     this.#fetchJson = fetchJson;
@@ -69,8 +69,8 @@ export class IssuerKeys {
   }
 
   /**
-   * The keys that a token may be signed with; none: it names one that the issuer does not have. `kid`: it has to name
-   * one. `away`: the issuer's keys cannot be read, and those of before are too old, or are not the one that it names.
+   * Returns the keys that a token may be signed with; none: it names a key that the issuer does not have. `kid`: it has to
+   * name one. `away`: the issuer's keys cannot be read, and those read before are too old, or lack the one that it names.
    */
   async keysFor(header: TokenHeader): Promise<KeySet | "kid" | "away"> {
     const now = this.#clock.now();
@@ -86,21 +86,21 @@ export class IssuerKeys {
     return found === "kid" || found.length > 0 || this.#keys.some(({ kid }) => kid === header.kid);
   }
 
-  /** For a token that came at `now`. */
+  /** Looks for the key of a token that came at `now`. */
   async #lookForNew(header: TokenHeader, now: number): Promise<void> {
     if ((header.kid?.length ?? 0) > MOST_KID) return;
     const since = this.#unknownSince(header, now);
     if (this.#looking !== null) await this.#looking;
-    // A look that began before the token came says nothing of a key that is younger.
+    // A look that began before the token came says nothing of a newer key.
     if (this.#knows(header) || this.#lookedAt >= now) return;
-    // What was looked for in vain may be published late: it is looked for again when nobody has looked for a while.
+    // A key that was looked for in vain may be published late: it is looked for again when there was no look for a while.
     const isNew = since > this.#goodAt;
     if (now - (isNew ? this.#newAt : this.#lookedAt) < UNKNOWN_KEY_MS) return;
     if (isNew) this.#newAt = now;
     await this.#look(now);
   }
 
-  /** When a key that is not there was first asked for. */
+  /** Returns when an unknown key was first asked for. */
   #unknownSince({ alg, kid }: TokenHeader, now: number): number {
     const name = JSON.stringify([alg, kid]);
     const since = this.#unknown.get(name);
@@ -112,8 +112,8 @@ export class IssuerKeys {
   }
 
   /**
-   * Reads them anew when it is time, after a failure soon again while the last good answer still counts as new: it may have
-   * been one of many, and a key may have vanished since.
+   * Reads the keys anew when it is time. After a failure it does so soon again while the last good answer still counts as
+   * fresh: one failed look must not delay the refusal of a key that has vanished since.
    * @throws Error, once a minute, while they cannot be read.
    */
   async refresh(): Promise<void> {
@@ -138,7 +138,7 @@ export class IssuerKeys {
     return this.#failure !== null && now - this.#lookedAt <= pause && now - this.#goodAt <= STALE_MS;
   }
 
-  /** One look for all who ask at the same time. Never throws. */
+  /** Reads the keys, once for all who ask at the same time. Never throws. */
   #look(now: number): Promise<void> {
     if (this.#looking !== null) return this.#looking;
     if (this.#failure !== null && now - this.#lookedAt < FAILURE_PAUSE_MS) return Promise.resolve();

@@ -2,7 +2,7 @@
 import type { JWK } from "jose";
 import { z } from "zod";
 
-/** What each algorithm signs with. No other one is ever taken: none of them works with a shared secret. */
+/** Type of key of each algorithm. No other algorithm is ever accepted; none of these works with a shared secret. */
 const families = {
   RS256: { kty: "RSA" },
   PS256: { kty: "RSA" },
@@ -16,9 +16,9 @@ const MOST_KEYS = 100;
 /** Keys of one id that are tried, one after the other. */
 const MOST_TRIED = 4;
 
-/** 8192 bits. */
+/** Characters of a modulus in base64url: 8192 bits. */
 const MOST_MODULUS = 1366;
-/** 32 bits: whoever verifies pays for every one more, and the owner of an issuer's keys may be nobody's friend. */
+/** The same of an exponent: 32 bits. Each bit more costs the verifier, and the owner of an issuer's keys may be hostile. */
 const MOST_EXPONENT = 6;
 
 /** Characters of a key's id. */
@@ -31,7 +31,7 @@ const common = {
   use: z.string().optional(),
   key_ops: z.array(z.string()).optional(),
 };
-/** Of each key nothing but its public part. */
+/** The public part of a key, and nothing else of it. */
 const keySchema = z.discriminatedUnion("kty", [
   z.object({ kty: z.literal("RSA"), n: text, e: text.max(MOST_EXPONENT), ...common }),
   z.object({ kty: z.literal("EC"), crv: z.literal("P-256"), x: text, y: text, ...common }),
@@ -41,18 +41,18 @@ const documentSchema = z.object({ keys: z.array(z.unknown()).max(MOST_KEYS) });
 
 /** The same object for as long as the issuer publishes the same key. */
 export interface IssuerKey {
-  /** What verifies; imported once for each algorithm, as long as it is the same object. */
+  /** The key that verifies; imported once for each algorithm, as long as it is the same object. */
   readonly jwk: JWK & { readonly kty: string };
   readonly kid: string | undefined;
   /** The only algorithm that it is for; undefined: any of its kind. */
   readonly alg: string | undefined;
-  /** Tells it from every other. */
+  /** Identifies the key among all others. */
   readonly text: string;
 }
 export type KeySet = readonly IssuerKey[];
 
 /**
- * Keys for encryption, for other algorithms and of unknown forms are left out: an issuer may publish them beside.
+ * Reads a key set. Keys for encryption, for other algorithms and of unknown forms are left out: an issuer may publish them too.
  * @throws Error when it is no key set.
  */
 export function readKeySet(document: unknown, before: KeySet): KeySet {
@@ -73,7 +73,7 @@ export interface TokenHeader {
   readonly kid: string | undefined;
 }
 
-/** Keys that the token may be signed with; `kid`: it has to name one, as there are several. */
+/** Returns the keys that the token may be signed with; `kid`: it has to name one, as there are several. */
 export function keysFor(set: KeySet, { alg, kid }: TokenHeader): KeySet | "kid" {
   if (kid === undefined && set.length > 1) return "kid";
   const named = kid === undefined ? set : set.filter((key) => key.kid === kid);

@@ -1,10 +1,10 @@
-/** Is a token what it says it is? (rule 13.1) No I/O: who has the keys brings them. */
+/** Verifies tokens (rule 13.1). No I/O: the caller passes the keys. */
 import { decodeJwt, decodeProtectedHeader, errors, jwtVerify } from "jose";
 import type { Claims } from "./claims.ts";
 import type { TokenFault } from "./faults.ts";
 import { algorithms, type IssuerKey, type KeySet, type TokenHeader } from "./key-set.ts";
 
-/** The largest tokens that are known, with hundreds of groups, have half of this. */
+/** Longest token; the largest that are known, with hundreds of groups, have half of this. */
 const MOST_CHARACTERS = 16 * 1024;
 /** How far the clocks of issuers and holders may be wrong. */
 const LEEWAY_SECONDS = 60;
@@ -13,14 +13,14 @@ const LEEWAY_SECONDS = 60;
 export const hasTokenForm = (credential: string): boolean =>
   /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]*$/.test(credential);
 
-/** As it says: nothing may follow from it but which keys to try, and that it is refused. */
+/** A token as it describes itself: nothing may follow from it but which keys to try, and that it is refused. */
 export interface UnverifiedToken {
   readonly header: TokenHeader;
   readonly issuer: string;
   readonly claims: Claims;
 }
 
-/** What a token says of itself before anything is known of it. */
+/** Reads what a token says of itself, before it is verified. */
 export function readToken(token: string): UnverifiedToken | TokenFault {
   if (token.length > MOST_CHARACTERS) return "size";
   let header: Record<string, unknown>;
@@ -47,7 +47,7 @@ export interface VerifiedToken {
   readonly key: IssuerKey;
 }
 
-/** `keys`: those that it may be signed with. `now`: Unix milliseconds. */
+/** Verifies a token. `keys`: those that it may be signed with. `now`: Unix milliseconds. */
 export async function verifyToken(
   token: string,
   said: UnverifiedToken,
@@ -91,7 +91,7 @@ async function verifyWith(
   return { claims, subject: sub, until: (Number(exp) + LEEWAY_SECONDS) * 1000, key };
 }
 
-/** Bits at the end of base64url may mean nothing: with others there a token would be another text, and as good. */
+/** Whether a signature has no unused bits set at the end of its base64url: else other texts would be the same token. */
 const isExact = (signature: string): boolean =>
   Buffer.from(signature, "base64url").toString("base64url") === signature;
 
@@ -99,7 +99,7 @@ function faultOf(error: unknown): TokenFault {
   if (error instanceof errors.JWTExpired) return "expired";
   if (error instanceof errors.JWTClaimValidationFailed)
     return error.claim === "nbf" && error.reason === "check_failed" ? "early" : "claims";
-  // What is not told apart by then is broken in a form of its own: a header that has to be understood, a weak key.
+  // What is left is broken in some other way: a header that has to be understood, a weak key.
   if (error instanceof errors.JWTInvalid || error instanceof errors.JWSInvalid) return "malformed";
   if (error instanceof errors.JOSENotSupported) return "malformed";
   return "signature";
