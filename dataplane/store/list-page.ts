@@ -16,6 +16,7 @@ export interface ListPage<Item> {
 }
 
 /**
+ * Makes the parts of a statement that reads one page.
  * @param place values of `columns` in the row that the cursor names, with commas between them; null without a cursor.
  * @param columns what the list is ordered by; together they name one row.
  */
@@ -24,7 +25,7 @@ export function pageFrom(
   place: bigint | FragmentSqlToken | null,
   columns: readonly string[] = ["position"],
 ) {
-  // Before the cursor means walking the other way and turning the page round.
+  // A page before the cursor is read the other way, and then reversed.
   const backwards = cursor?.side === "before";
   const ascending = (order === "asc") !== backwards;
   const names = columns.map((column) => sql.identifier([column]));
@@ -33,23 +34,23 @@ export function pageFrom(
   const directed = names.map((name) => sql.fragment`${name} ${direction}`);
   const orderBy = sql.fragment`order by ${sql.join(directed, sql.fragment`, `)}`;
   return {
-    /** For the end of a `where`. */
+    /** Condition for the end of a `where`. */
     beyond:
       place === null
         ? sql.fragment``
         : ascending
           ? sql.fragment`and ${here} > (${place})`
           : sql.fragment`and ${here} < (${place})`,
-    /** For what stands behind the `where`. One row more than the page has tells whether there are more. */
+    /** What follows the `where`. It reads one row more than the page has, which shows whether there are more. */
     walk: sql.fragment`
       ${orderBy}
       limit ${limit + 1}
     `,
     /**
-     * Where rows may be large, for behind `from`: those of `rows`, cut where a page would have more than `MOST_LARGE_BYTES`.
+     * What follows `from` where rows may be large: those of `rows`, cut where a page would have more than `MOST_LARGE_BYTES`.
      * @param rows a `select *` that ends in `walk`.
-     * @param bytes how large one of them is.
-     * @param as their name. Beside its columns each has `found`: how many rows there were before the cut.
+     * @param bytes how large one row is.
+     * @param as name of the rows. In addition to its columns each has `found`: how many rows there were before the cut.
      */
     within: (rows: FragmentSqlToken, bytes: FragmentSqlToken, as = sql.fragment`page`) => sql.fragment`
       (
@@ -60,7 +61,7 @@ export function pageFrom(
       where coalesce(bytes_before, 0) < ${MOST_LARGE_BYTES}
       ${orderBy}
     `,
-    /** What of the rows the page shows, in the order that was asked for. @param found how many there were before a cut of `within`. */
+    /** Returns the rows that the page shows, in the order asked for. @param found how many there were before a cut of `within`. */
     show: <Row>(rows: readonly Row[], found = rows.length): ListPage<Row> => {
       const page = rows.slice(0, limit);
       return { items: backwards ? page.toReversed() : page, hasMore: found > page.length };

@@ -1,6 +1,6 @@
 import { inTime } from "../lib/in-time.ts";
 
-/** How long a request waits for what Postgres knows: a frozen one must not hold every request. */
+/** How long a request waits for a look-up in Postgres: a frozen one must not hold up every request. */
 const LOOKUP_MS = 2_000;
 
 /** @throws Error after `LOOKUP_MS`. */

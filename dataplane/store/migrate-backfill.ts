@@ -1,16 +1,16 @@
 /**
  * Migrations in steps, `-- migrate: steps`: one statement that is run again and again, each time in a transaction of its own,
- * which also writes down how far it came. `$1::jsonb` is what the step before returned as `next` (null: the first), `$2::int`
+ * which also records how far it came. `$1::jsonb` is what the step before returned as `next` (null: the first), `$2::int`
  * how many rows to take; a step that returns no row, or null, was the last.
  */
 import type { MigrationRun } from "./migrate-run.ts";
 
 const MOST_ROWS = 50_000;
-/** Rows are locked for so long, so this is what a charge may have to wait. */
+/** Time that a step aims at: its rows are locked for so long, so a charge may have to wait for it. */
 const STEP_MS = 150;
 const TELL_MS = 30_000;
 
-/** Takes one step. @returns for how long to pause, milliseconds; null after the last. @throws Error for one that does not move on. */
+/** Takes one step. @returns milliseconds to pause; null after the last. @throws Error for one that does not move on. */
 export async function takeBackfillStep(
   run: MigrationRun,
   version: number,
@@ -43,11 +43,11 @@ export async function takeBackfillStep(
     pace.toldAt = began;
     run.say(`at ${next}`);
   }
-  // As long as it took: half of the time belongs to others, and vacuum and replicas keep up.
+  // A pause as long as the step: half of the time belongs to others, and vacuum and replicas keep up.
   return Math.min(1_000, tookMs);
 }
 
-/** How many rows the next step takes, so that it lasts some STEP_MS. */
+/** Returns how many rows the next step takes, so that it lasts about STEP_MS. */
 export function nextRows(rows: number, tookMs: number): number {
   const fitting = Math.round((rows * STEP_MS) / Math.max(1, tookMs));
   return Math.max(1, Math.min(MOST_ROWS, 2 * rows, fitting));

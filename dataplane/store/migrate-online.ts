@@ -1,8 +1,8 @@
 /**
  * Migrations `-- migrate: concurrently`: indexes and checks of large tables, statement by statement outside of a transaction.
- * What to do next is told by the catalog alone, so a run goes on where another one was killed: an index that was left invalid
- * is dropped and made again, one that the killed run's server process still builds is waited for. Of a partitioned table,
- * for which Postgres knows no `concurrently`, each partition gets its index so, and then joins it to the table's.
+ * The catalog alone decides what to do next, so a run continues where another one was killed: an index that was left invalid
+ * is dropped and made again, one that the killed run's server process still builds is waited for. For a partitioned table,
+ * for which Postgres has no `concurrently`, each partition's index is made so, and then attached to the table's.
  */
 import type { MigrationRun } from "./migrate-run.ts";
 
@@ -50,25 +50,25 @@ export function readOnline(sql: string): OnlineStatement[] {
 /** A table or a partition of it, and what it has of an index or a check. */
 export interface Part {
   readonly table: string;
-  /** The table that the statement names; else a partition of it. */
+  /** Whether it is the table that the statement names; else it is a partition of that. */
   readonly root: boolean;
-  /** It has partitions. */
+  /** Whether it has partitions. */
   readonly partitioned: boolean;
-  /** Of the index of the name that belongs here, or of the check; `building`: somebody makes this or another index of the table. */
+  /** State of its index of this name, or of the check; `building`: somebody builds this or another index of the table. */
   readonly state: "absent" | "building" | "invalid" | "valid";
-  /** Of a partition: its index, under whatever name, is a part of the table's. */
+  /** Whether an index of the partition, under whatever name, is attached to the table's. */
   readonly attached: boolean;
 }
 
 export type OnlineAction =
-  /** May take long; nobody waits for it. */
+  /** A statement that may take long; nobody waits for it. */
   | { readonly kind: "online"; readonly sql: string }
-  /** Takes a moment, and a lock that others wait for. */
+  /** A statement that takes a moment, and a lock that others wait for. */
   | { readonly kind: "brief"; readonly sql: string }
   /** Somebody builds an index, perhaps this one. */
   | { readonly kind: "wait" };
 
-/** The next thing to do for a statement; null: it is done. @throws Error for tables that it is not made for. */
+/** Returns the next thing to do for a statement; null: it is done. @throws Error for tables that it is not made for. */
 export function nextAction(statement: OnlineStatement, parts: readonly Part[]): OnlineAction | null {
   const root = parts.find((part) => part.root);
   if (root === undefined) throw new Error(`there is no table ${statement.table}`);
@@ -119,13 +119,13 @@ function nextOfCheck(
   partitions: readonly Part[],
 ): OnlineAction | null {
   if (root.state === "absent") throw new Error(`${table} has no constraint ${name}`);
-  // One by one, so that no lock is held on all of them; the table's own is a moment then.
+  // One by one, so that no lock is held on all of them; the table's own then takes a moment.
   const part = [...partitions, root].find(({ state }) => state === "invalid");
   if (part === undefined) return null;
   return { kind: "online", sql: `alter table ${part.table} validate constraint ${name}` };
 }
 
-/** @throws Error for one that is too long. */
+/** Returns the name of a partition's index. @throws Error when it is too long. */
 export function partIndexName(partition: string, index: string): string {
   const name = `${partition}_${index}`;
   if (name.length > MOST_NAME)
@@ -133,7 +133,7 @@ export function partIndexName(partition: string, index: string): string {
   return name;
 }
 
-/** Takes one step of the first statement that is not done. @returns for how long to pause; null: all are done. */
+/** Takes one step of the first statement that is not done. @returns how long to pause; null: all are done. */
 export async function takeOnlineStep(run: MigrationRun, sql: string): Promise<number | null> {
   for (const statement of readOnline(sql)) {
     const action = nextAction(statement, await readParts(run, statement));
@@ -180,7 +180,7 @@ const checkParts = partsSql(
 );
 
 async function readParts({ client }: MigrationRun, { kind, table, name }: OnlineStatement): Promise<Part[]> {
-  // Asked first: what is built by then and is not valid a moment later was given up.
+  // Asked first: an index that nobody builds now and that is invalid a moment later was given up.
   const { rows } = await client.query<{ built: number[] | null }>(
     "select array_agg(relid) as built from pg_stat_progress_create_index where datid = (select oid from pg_database where datname = current_database())",
   );

@@ -1,6 +1,6 @@
 /**
- * One run of the migrations on its connections: alone among all runs, and never in others' way. Whoever waits for a lock of a
- * table makes all who come later wait behind it, so a run waits for less than a second, lets everybody pass, and tries again.
+ * One run of the migrations on its connections: one at a time, and never in others' way. A session that waits for a lock of a
+ * table makes all later ones wait behind it, so a run waits for less than a second, lets everybody pass, and tries again.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
@@ -8,19 +8,19 @@ import { causesOf, codeOf, sqlStateOf } from "../lib/causes.ts";
 import { wordsOf } from "../lib/words-of.ts";
 import { isRefusal, nowAndThen, onceThere } from "./once-there.ts";
 
-/** How long a Postgres is waited for that may have been started together with this program; whoever started both tries again. */
+/** How long Postgres, which may have been started with this program, is waited for; whoever started both tries again. */
 const STARTS_WITHIN_MS = 120_000;
-/** Any number will do, as long as nothing else in this database uses it. */
+/** Advisory lock of all runs. Any number will do, as long as nothing else in this database uses it. */
 const LOCK = 7_104_201;
 const LOCK_POLL_MS = 200;
 /** How long a statement waits for a lock: first this, then twice as long each time, up to the most. */
 const FIRST_WAIT_MS = 100;
-/** With what the statement itself takes it stays below the second of rule 12.6. */
+/** Together with the statement itself it stays below the second of rule 12.6. */
 const MOST_WAIT_MS = 800;
-/** How often it is looked whom a step waits for, and said for one that may take long. */
+/** How often a run looks whom a step waits for, and how often it says so for a step that may take long. */
 const LOOK_MS = 200;
 const TELL_MS = 10_000;
-/** After so many tries it is said that one waits: the first are too short to see for whom. */
+/** Number of tries after which a run says that it waits: the first are too short to see for whom. */
 const TELL_FROM = 3;
 
 /** How often a step is tried that meets locks of others, and how long others are let pass in between. */
@@ -35,7 +35,7 @@ const usualPatience: Patience = {
   pauseMs: (attempt) => Math.min(5_000, 500 * 2 ** attempt),
 };
 
-/** Milliseconds, by how often it was tried before. */
+/** Returns how long to wait for a lock, in milliseconds, by the number of earlier tries. */
 export const lockTimeoutMs = (attempt: number): number =>
   Math.min(MOST_WAIT_MS, FIRST_WAIT_MS * 2 ** attempt);
 
@@ -45,9 +45,9 @@ const LOCKED = new Set(["55P03", "40P01"]);
 const isLocked = (error: unknown): boolean =>
   causesOf(error).some((cause) => LOCKED.has(sqlStateOf(cause) ?? ""));
 
-/** Classes of SQLSTATE of a server that takes nobody now: starting up, without a session to spare, a pooler that reaches none. */
+/** Classes of SQLSTATE of a server that takes no session now: starting up, none to spare, a pooler that reaches no server. */
 const AWAY = new Set(["08", "53", "57"]);
-/** What `pg` says by words alone. */
+/** Errors of `pg` without a code. */
 const SILENCE = /^(?:timeout expired|Connection terminated)/;
 
 /** Whether a connection may be had a moment later. */
@@ -62,7 +62,7 @@ function isUnreachable(error: Error): boolean {
 }
 
 export class MigrationRun implements AsyncDisposable {
-  /** In `alone` it is in the transaction that holds the lock of all runs. */
+  /** During `alone` it is in the transaction that holds the lock of all runs. */
   readonly client: pg.Client;
   readonly say: (line: string) => void;
   readonly #url: string;
@@ -73,14 +73,14 @@ export class MigrationRun implements AsyncDisposable {
   #isBeside = false;
   /** The server process of `client`. */
   #pid = 0;
-  /** Whom the present step waited for last. */
+  /** The process that the present step waited for last. */
   #holder = "";
   readonly #note = (who: string) => {
     this.#holder = who;
   };
   /** How often the present step was tried before. */
   attempt = 0;
-  /** Of the backfill at hand: rows of its next step, and when (`performance.now()`) it was last said how far it is. */
+  /** Of the present backfill: rows of its next step, and when (`performance.now()`) its progress was last reported. */
   readonly pace = { rows: 500, toldAt: performance.now() };
 
   private constructor(url: string, client: pg.Client, say: (line: string) => void, patience: Patience) {
@@ -109,7 +109,7 @@ export class MigrationRun implements AsyncDisposable {
   }
 
   /**
-   * Does the work in a transaction of `client` that no other run has meanwhile, and again when it meets a lock.
+   * Does the work in a transaction of `client` while no other run has one, and again when it meets a lock.
    * @throws Error naming who holds the lock when it is still held after all tries.
    */
   async alone<Result>(work: () => Promise<Result>): Promise<Result> {
@@ -138,12 +138,12 @@ export class MigrationRun implements AsyncDisposable {
     }
   }
 
-  /** Runs a statement outside of a transaction, on a connection beside: one that may take long and stands in nobody's way. */
+  /** Runs a statement outside of a transaction, on a second connection: one that may take long and is in nobody's way. */
   online(sql: string): Promise<void> {
     return this.#besides(sql, TELL_MS, (who) => this.say(`waiting for ${who}`));
   }
 
-  /** Runs a statement there in a transaction of its own: one that takes a moment, and a lock that others wait for. */
+  /** Runs a statement there in a transaction of its own: one that takes a moment, and a lock that others may wait for. */
   brief(sql: string): Promise<void> {
     // One message is one transaction.
     return this.#besides(
@@ -169,14 +169,14 @@ export class MigrationRun implements AsyncDisposable {
 
   /** Begins a transaction that holds the lock of all runs. @returns the server process of `client`. */
   async #begin(): Promise<number> {
-    // Of the transaction: a session may be another one after it (rule 12.3). Its snapshots end with its statements, as
-    // `create index concurrently` waits for all that are older.
+    // Settings and lock of the transaction: the next one may have another session (rule 12.3). Read committed: its snapshots
+    // end with its statements, as `create index concurrently` waits for all older ones.
     const begin = `begin isolation level read committed; set local lock_timeout = ${lockTimeoutMs(this.attempt)};
       set local statement_timeout = 0; set local idle_in_transaction_session_timeout = 0`;
     for (let told = false; ; told = true) {
       await this.client.query(begin);
-      // Never waited for in the server: a statement that waits has a snapshot, which `create index concurrently` of the
-      // run that has the lock would wait for in its turn, on another connection, where Postgres sees no deadlock.
+      // The lock is never waited for in the server: a waiting statement has a snapshot, which `create index concurrently` of
+      // the run that has the lock would wait for in its turn, on another connection, where Postgres sees no deadlock.
       const { rows } = await this.client.query<{ locked: boolean; pid: number }>(
         "select pg_try_advisory_xact_lock($1) as locked, pg_backend_pid() as pid",
         [LOCK],
@@ -189,7 +189,7 @@ export class MigrationRun implements AsyncDisposable {
     }
   }
 
-  /** Tells, while the work goes on, whom a server process waits for, if it waits. */
+  /** Reports, while the work goes on, whom a server process waits for, if it waits. */
   async #watch<Result>(
     pid: number,
     everyMs: number,
@@ -201,7 +201,7 @@ export class MigrationRun implements AsyncDisposable {
       for (;;) {
         await sleep(everyMs, undefined, { signal: ended.signal }).catch(() => {});
         if (ended.signal.aborted) return;
-        // The step is at work beside, maybe for hours, and is looked after there.
+        // The step runs on the second connection, maybe for hours, and is watched there.
         if (this.#isBeside && pid === this.#pid) continue;
         const who = await this.#holders(pid).catch(() => "");
         if (who !== "" && !ended.signal.aborted) tell(who);
@@ -216,7 +216,7 @@ export class MigrationRun implements AsyncDisposable {
   }
 
   async #holders(pid: number): Promise<string> {
-    // Not on `client`: a look takes a snapshot, and a transaction that once had one is waited for as a whole.
+    // Not on `client`: this query takes a snapshot, and a transaction that once had one is waited for as a whole.
     this.#watcher ??= await this.#open();
     const { rows } = await this.#watcher.query<{ who: string | null }>(
       `select string_agg(format('process %s (%s, %s, its transaction began %s s ago)', pid, coalesce(nullif(application_name, ''), usename, ''),
@@ -234,7 +234,7 @@ export class MigrationRun implements AsyncDisposable {
   }
 }
 
-/** JSON stays text: what a backfill hands on to its next step may hold numbers that JavaScript has not. */
+/** Types of JSON, which stays text: what a backfill passes to its next step may hold numbers that JavaScript has not. */
 const JSON_TYPES = new Set([114, 3802]);
 const types: pg.CustomTypesConfig = {
   getTypeParser: (number, format) =>

@@ -1,7 +1,7 @@
 /**
  * Migrations: SQL files `migrations/NNNN_name.sql`, each run once, in order. A plain one is one transaction; what takes
- * long on large tables goes in steps, each of which is repeated or gone on with after an interruption: indexes and checks
- * (migrate-online.ts), backfills (migrate-backfill.ts). Nobody waits for a lock of theirs for a second (rule 12.6). Why not a
+ * long on large tables runs in steps, each of which is repeated or resumed after an interruption: indexes and checks
+ * (migrate-online.ts), backfills (migrate-backfill.ts). Nobody waits a second for a lock of theirs (rule 12.6). Why not a
  * library: docs/decisions/migrations.md; how to write one: CONTRIBUTING.md.
  */
 import { createHash } from "node:crypto";
@@ -22,7 +22,7 @@ export interface Migration {
   readonly sha256: string;
 }
 
-/** The database and this program do not fit together; the message tells what to do. */
+/** The database and this program do not fit together; the message says what to do. */
 export class SchemaMismatchError extends Error {
   override readonly name = "SchemaMismatchError";
 }
@@ -60,8 +60,8 @@ export interface MigrateOptions {
 /**
  * Brings a database up to date and returns the names of what was applied now (none on a second run).
  * @throws SchemaMismatchError when the database was migrated by a newer program, or an applied file was edited.
- * @throws Error when a migration fails, or others held what it has to lock for longer than it is patient. What its earlier
- * steps did stays, and the next run goes on from there.
+ * @throws Error when a migration fails, or others held what it has to lock for longer than `patience`. What its earlier
+ * steps did stays, and the next run continues from there.
  */
 export async function migrate(url: string, options: MigrateOptions = {}): Promise<string[]> {
   const { migrations = readMigrations(), say = () => {} } = options;
@@ -81,7 +81,7 @@ export async function migrate(url: string, options: MigrateOptions = {}): Promis
   }
 }
 
-/** Which ran, and how far the one is that runs in steps. */
+/** Tables of which migrations ran, and how far the one is that runs in steps. */
 const BOOKKEEPING = `
   create table if not exists schema_migrations (
     version integer primary key,
@@ -105,7 +105,7 @@ async function readApplied(client: pg.Client): Promise<Applied[]> {
   return rows;
 }
 
-/** @throws SchemaMismatchError */
+/** Returns the migrations that the database has not run. @throws SchemaMismatchError */
 export function findPending(migrations: readonly Migration[], applied: readonly Applied[]): Migration[] {
   const known = new Map(migrations.map((migration) => [migration.version, migration]));
   const newest = migrations.at(-1)?.name ?? "nothing";
@@ -133,8 +133,9 @@ export function findPending(migrations: readonly Migration[], applied: readonly 
 }
 
 /**
- * Of who does not migrate: a data plane serves on a newer schema too, while its own release is replaced (rule 12.6).
- * @param applied the names of those that the database has. @throws SchemaMismatchError unless it has all of this program.
+ * The check of programs that do not migrate: a data plane serves on a newer schema too, while its own release is replaced
+ * (rule 12.6).
+ * @param applied names of the migrations that the database has. @throws SchemaMismatchError unless it has all of this program.
  */
 export function requireMigrated(
   applied: readonly string[],
@@ -151,7 +152,7 @@ interface Step {
   readonly pauseMs: number;
 }
 
-/** Takes the next step of the oldest that is pending, the only one of a plain file; null: there is none. */
+/** Takes the next step of the oldest pending migration, the only one of a plain file; null: none is pending. */
 async function takeStep(
   run: MigrationRun,
   migrations: readonly Migration[],
@@ -179,7 +180,7 @@ async function takeStep(
 
 type Kind = "plain" | "concurrently" | "steps";
 
-/** Each takes one step, and says for how long to pause before the next one, or null when there is none. */
+/** Each takes one step, and returns how long to pause before the next one, or null when there is none. */
 const takers: Readonly<Record<Kind, (run: MigrationRun, migration: Migration) => Promise<number | null>>> = {
   plain: async ({ client }, { sql }) => {
     await client.query(sql);
@@ -189,7 +190,7 @@ const takers: Readonly<Record<Kind, (run: MigrationRun, migration: Migration) =>
   steps: (run, { version, sql }) => takeBackfillStep(run, version, sql),
 };
 
-/** What the first line says: `-- migrate: concurrently`, `-- migrate: steps`, or nothing. @throws Error for another word. */
+/** Reads the first line: `-- migrate: concurrently`, `-- migrate: steps`, or nothing. @throws Error for another word. */
 export function kindOf(sql: string): Kind {
   const word = /^-- migrate: *(.*)/.exec(sql)?.[1]?.trim();
   if (word === undefined) return "plain";

@@ -2,27 +2,28 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { causesOf, codeOf } from "../lib/causes.ts";
 
-/** How long a Postgres that is not there is waited for, where the caller does not say. */
+/** How long a Postgres that is not there is waited for, when the caller does not say. */
 const USUAL_PATIENCE_MS = 30_000;
-/** How long one that is there and refuses us is waited for, at most: roles and databases may be made only after its start. */
+/** Longest wait for a Postgres that is there and refuses us: roles and databases may be made only after its start. */
 const REFUSED_PATIENCE_MS = 30_000;
-/** Whoever waits says so once in so long. */
+/** Shortest time between two reports of `nowAndThen`. */
 const TELL_EVERY_MS = 10_000;
 
-/** Of who needs Postgres before anything else. */
+/** Options of a program that needs Postgres before anything else. */
 export interface WaitOptions {
   /** How long to keep trying while Postgres is not there yet. Default 30 s. */
   readonly withinMs?: number;
-  /** Hears of each try that failed and is repeated. */
+  /** Called after each failed try that is repeated. */
   readonly onAway?: (error: Error) => void;
 }
 
-/** Of a process; a test has its own. */
+/** Time of a process; a test has its own. */
 const usualTime = { now: () => performance.now(), pause: (ms: number): Promise<unknown> => sleep(ms) };
 
 /**
- * @param isAway whether an error says so; every other one is not tried again.
- * @returns what `ask` brings, which is repeated while Postgres is away. @throws Error of the last try, when time is up.
+ * Repeats `ask` while Postgres is away.
+ * @param isAway whether an error says so; after any other one `ask` is not tried again.
+ * @returns what `ask` returns. @throws Error of the last try, when time is up.
  */
 export async function onceThere<Value>(
   ask: () => Promise<Value>,
@@ -49,14 +50,14 @@ export async function onceThere<Value>(
 
 /** SQLSTATE of a wrong user or password and of no such database; and what TLS says of a certificate that it does not take. */
 const REFUSED = /^(?:(?:28|3D)...|ERR_TLS_\w+|CERT_\w+|UNABLE_TO_\w+|(?:DEPTH_ZERO_)?SELF_SIGNED_\w+)$/;
-/** What `pg` says by words alone: a password is asked for and none is there; TLS is wanted and not offered. */
+/** Errors of `pg` without a code: a password is asked for and missing; TLS is wanted and not offered. */
 const REFUSED_WORDS = /^SASL: |does not support SSL connections/;
 
-/** Postgres is there and does not let us in. Trying again helps only when somebody mends that. */
+/** Whether Postgres is there and does not let us in: trying again helps only when somebody mends that. */
 export const isRefusal = (error: unknown): boolean =>
   causesOf(error).some((cause) => REFUSED.test(codeOf(cause) ?? "") || REFUSED_WORDS.test(cause.message));
 
-/** An `onAway` that tells one of what it hears in ten seconds. */
+/** Makes an `onAway` that passes on at most one error in ten seconds. */
 export function nowAndThen(tell: (error: Error) => void): (error: Error) => void {
   let told = Number.NEGATIVE_INFINITY;
   return (error) => {

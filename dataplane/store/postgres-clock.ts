@@ -6,7 +6,7 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import type { Clock } from "../lib/clock.ts";
 
-/** How often it is to be asked again: a process' own timer is off by less than a millisecond in so long. */
+/** How often Postgres is to be asked again: a process' own timer is off by less than a millisecond in that time. */
 export const CLOCK_REFRESH_MS = 10_000;
 
 export class PostgresClock implements Clock {
@@ -35,14 +35,14 @@ export class PostgresClock implements Clock {
     return Math.floor((this.#begin ?? 0) + this.#elapsed());
   }
 
-  /** Goes on as before while Postgres is away. @throws Error then. */
+  /** Asks Postgres for its time. @throws Error when it is away; the clock then goes on as before. */
   async refresh(): Promise<void> {
     const asked = this.#elapsed();
     const time = await this.#pool.oneFirst(
       sql.type(z.object({ now: z.number() }))`select clock_timestamp() as now`,
     );
     const answered = this.#elapsed();
-    // It is of some moment between the two, which may lie far apart: what is known already moves no further than it must.
+    // `time` is of some moment between the two, which may lie far apart: the known beginning moves no further than it must.
     const known = this.#begin ?? time - (asked + answered) / 2;
     this.#begin = Math.min(Math.max(known, time - answered), time - asked);
   }

@@ -1,8 +1,7 @@
 /**
- * slonik's way to Postgres, in the place of its own driver, which bounds statements by start-up parameters: PgBouncer
- * refuses those, and a setting of a session reaches whoever has the server connection next (rule 12.3). Here a bound
- * costs no round trip: a transaction's stands in the same message that begins it, and a single statement is timed by
- * us and cancelled.
+ * A driver for slonik in place of its own, which bounds statements by start-up parameters: PgBouncer refuses those, and
+ * a setting of a session reaches whoever has the server connection next (rule 12.3). Here a bound costs no round trip:
+ * a transaction's is in the same message that begins it, and a single statement is timed by us and cancelled.
  */
 import { connect } from "node:net";
 import type { Duplex } from "node:stream";
@@ -20,18 +19,21 @@ import {
 export interface DriverLimits {
   /** A statement that takes longer is cancelled. Milliseconds. */
   readonly statementMs: number;
-  /** A transaction whose client says nothing for so long is ended by the server. Milliseconds. */
+  /** A transaction whose client sends nothing for so long is ended by the server. Milliseconds. */
   readonly idleInTransactionMs: number;
 }
 
-/** How long a server may take to end a statement after it was told to; then its connection is given up. */
+/** How long a server may take to cancel a statement; then its connection is given up. */
 const CANCEL_MS = 5_000;
-/** What slonik begins a transaction with. */
+/** The statement with which slonik begins a transaction. */
 const BEGIN = "START TRANSACTION";
 
-/** @throws StatementTimeoutError for a statement over its time; BackendTerminatedError when the connection ended. */
+/**
+ * Makes the driver. @throws, from its queries, StatementTimeoutError for a statement over its time; BackendTerminatedError when
+ * the connection ended.
+ */
 export const boundedDriver = ({ statementMs, idleInTransactionMs }: DriverLimits): DriverFactory => {
-  // The server's own bounds too: they hold when this process stands still, and its locks with it.
+  // The same bounds in the server: they hold also when this process stands still, and its locks with it.
   const begin = [
     BEGIN,
     `set local statement_timeout = ${statementMs}`,
@@ -58,7 +60,7 @@ export const boundedDriver = ({ statementMs, idleInTransactionMs }: DriverLimits
           },
           end: () => client.end(),
           query: async (text, values) => {
-            // Without values it goes as one simple message, which may hold several statements.
+            // Without values `pg` sends one simple message, which may hold several statements.
             const asked = text === BEGIN ? client.query(begin) : client.query(text, values);
             const result = await bounded(client, asked, statementMs).catch((error: Error) => {
               throw told(error);
@@ -80,10 +82,10 @@ export const boundedDriver = ({ statementMs, idleInTransactionMs }: DriverLimits
   });
 };
 
-/** Of an answer so much is taken before others have their turn: a millisecond or two of rows. */
+/** Bytes of an answer that are read before others have their turn: a millisecond or two of rows. */
 const READ_AT_ONCE = 128 * 1024;
 
-/** Node takes megabytes of a socket that has them in one turn, and pg makes rows of them at once. */
+/** Reads a socket in portions: Node would take megabytes in one turn if they are there, and `pg` make rows of all at once. */
 function readInTurns(stream: Duplex): void {
   let read = 0;
   stream.on("data", ({ length }: Buffer) => {
@@ -95,7 +97,7 @@ function readInTurns(stream: Duplex): void {
   });
 }
 
-/** Of the message that begins a transaction. */
+/** Stands for the several results of the message that begins a transaction. */
 const emptyResult: pg.QueryResult = { command: "BEGIN", fields: [], rowCount: null, rows: [], oid: 0 };
 
 function addressOf(url: string): pg.ClientConfig {
@@ -122,7 +124,7 @@ const typeNumbers: Readonly<Record<string, readonly [one: number, array: number]
   timestamptz: [1184, 1185],
 };
 
-/** @throws Error for a type that has no number here. */
+/** Makes the parsers of `pg` of slonik's. @throws Error for a type that has no number here. */
 function typesOf(parsers: readonly DriverTypeParser[]): pg.CustomTypesConfig["getTypeParser"] {
   const known = new Map<number, (text: string) => unknown>();
   for (const { name, parse } of parsers) {
@@ -147,21 +149,21 @@ async function bounded<Result>(client: pg.Client, asked: Promise<Result>, ms: nu
   } finally {
     clearTimeout(timer);
     clearTimeout(last);
-    // It must not reach the statement that comes next.
+    // The cancel request must not reach the next statement.
     // eslint-disable-next-line typescript/await-thenable -- set by the timer
     await cancelled;
   }
 }
 
-/** Number of a request to cancel, in the place of a protocol's version. */
+/** Number of a cancel request, in the place of a protocol's version. */
 const CANCEL_REQUEST = 80_877_102;
 
 /**
  * Asks the server to end what this connection runs, as libpq's PQcancel does: on a connection of its own, unencrypted.
- * Resolves when the server has closed it, having passed the word on, or after CANCEL_MS.
+ * Resolves when the server has passed the request on and closed that connection, or after CANCEL_MS.
  */
 function cancel(client: pg.Client): Promise<void> {
-  // Of the server's greeting (BackendKeyData).
+  // From the server's first messages (BackendKeyData).
   const { processID, secretKey } = client as pg.Client & {
     processID: number | null;
     secretKey: number | null;
@@ -183,7 +185,7 @@ function cancel(client: pg.Client): Promise<void> {
   return promise;
 }
 
-/** In slonik's words where it acts on them: it rolls back on a connection unless it knows that it ended. */
+/** Turns an error into slonik's own where slonik acts on that: it rolls back on a connection unless it knows that it ended. */
 function told(error: Error): Error {
   const { code, severity } = error as Partial<pg.DatabaseError>;
   if (code === "57014") return new StatementTimeoutError(error);

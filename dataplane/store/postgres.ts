@@ -14,7 +14,7 @@ import { onceThere, type WaitOptions } from "./once-there.ts";
 import { boundedDriver } from "./postgres-driver.ts";
 import { isStoreAway } from "./store-away.ts";
 
-/** A transaction whose process stands still, and all who wait for its locks, would wait for ever. */
+/** Longest pause in a transaction: one whose process stands still, and all who wait for its locks, would wait for ever. */
 const IDLE_IN_TRANSACTION_MS = 30_000;
 
 export interface PostgresOptions {
@@ -22,7 +22,7 @@ export interface PostgresOptions {
   readonly maxConnections?: number;
   /** A statement that takes longer is cancelled. Default 15 s; reports may ask for more. */
   readonly statementTimeoutMs?: number;
-  /** Hears of connections that broke while idle; without a listener one of them would end the process. */
+  /** Called for connections that broke while idle; without a listener one of them would end the process. */
   readonly onError: (error: Error) => void;
 }
 
@@ -37,12 +37,12 @@ export async function openPostgres(
   return await oncePostgresIsThere(async () => answering(await createPostgresPool(url, options)), options);
 }
 
-/** `onceThere`, of what is asked through a pool. */
+/** `onceThere`, for what is asked through a pool. */
 export const oncePostgresIsThere = <Value>(ask: () => Promise<Value>, options: WaitOptions): Promise<Value> =>
   onceThere(ask, isStoreAway, options);
 
 /**
- * A pool that asks nobody yet. int8 arrives as bigint, timestamptz as Unix milliseconds (number), rows of
+ * Makes a pool that connects to nothing yet. int8 arrives as bigint, timestamptz as Unix milliseconds (number), rows of
  * `sql.type(schema)` are checked by their schema.
  */
 export async function createPostgresPool(url: string, options: PostgresOptions): Promise<DatabasePool> {
@@ -67,7 +67,7 @@ export async function createPostgresPool(url: string, options: PostgresOptions):
   return pool;
 }
 
-/** @throws Error when nobody answers. */
+/** Returns the pool once Postgres has answered. @throws Error when it does not. */
 async function answering(pool: DatabasePool): Promise<DatabasePool> {
   try {
     await pool.query(sql.unsafe`select 1`);
@@ -90,7 +90,7 @@ const rowChecks: Interceptor = {
   },
 };
 
-/** What each statement took, from when it was handed over. */
+/** Measures how long each statement took, from when it was handed over. */
 const timing: Interceptor = {
   name: "timing",
   afterQueryExecution: ({ queryInputTime }, { sql }) => {
@@ -99,19 +99,19 @@ const timing: Interceptor = {
   },
 };
 
-/** Classes of SQLSTATE that speak of the data: bad values, broken constraints, limits, what a trigger raises. */
+/** Classes of SQLSTATE that are about the data: bad values, broken constraints, limits, what a trigger raises. */
 const dataClasses = new Set(["22", "23", "44", "54", "P0"]);
 
 /**
- * True when Postgres, or what turns our values into its own, does not take the data of a statement: trying it again
- * at once changes nothing. False for a server that is away, busy, of another schema or in a deadlock.
+ * True when Postgres, or the library that encodes our values for it, refuses the data of a statement: trying it again at
+ * once changes nothing. False for a server that is away, busy, of another schema or in a deadlock.
  */
 export const refusesData = (error: unknown): boolean => dataRefusal(error) !== null;
 
-/** What it then says of the data; of other rows' values nothing. null: it is no such error. */
+/** Returns the message of such a refusal, which holds no values of other rows; null: it is no such error. */
 export function dataRefusal(error: unknown): string | null {
   for (const cause of causesOf(error)) {
-    // slonik keeps no cause of a value that it does not take.
+    // slonik's error of a value that it does not take has no cause.
     if (cause instanceof RangeError || cause instanceof InvalidInputError) return cause.message;
     const state = sqlStateOf(cause);
     if (state !== null) return dataClasses.has(state.slice(0, 2)) ? cause.message : null;

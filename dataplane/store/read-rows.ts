@@ -3,8 +3,8 @@ import { z } from "zod";
 import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 
 /**
- * The rows of a statement that may have very many, checked while others have their turns: where rows are read they are checked
- * all at once. @throws ZodError when a row is not what the schema says: a bug of ours.
+ * Reads the rows of a statement that may have very many, and checks them while others have their turns: the pool would check
+ * them all at once. @throws ZodError when a row is not what the schema says: a bug of ours.
  */
 export async function readRows<Schema extends z.ZodType>(
   from: Pick<CommonQueryMethods, "any">,

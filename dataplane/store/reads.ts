@@ -1,6 +1,6 @@
 /**
- * Where reports and the lists of the admin API are read: at a replica when there is one (DATABASE_READ_URL, rule 12.3),
- * and at the primary whatever must be fresh, or all while the replica is away or too far behind.
+ * Decides where reports and the lists of the admin API are read: at a replica when there is one (DATABASE_READ_URL,
+ * rule 12.3); at the primary what must be fresh, and everything while the replica is away or too far behind.
  */
 
 import type { Logger } from "pino";
@@ -14,23 +14,23 @@ import type { RedisStore } from "./redis-servers.ts";
 
 /** How often the replica is asked how far it is. */
 const PROBE_MS = 1_000;
-/** One that answers later is away: running reads are then done by the primary. */
+/** A replica that answers later is away: running reads are then done by the primary. */
 const ANSWERS_WITHIN_MS = 2_000;
-/** One that is further behind is not read. */
+/** A replica that is further behind is not read. */
 const MOST_LAG_MS = 30_000;
-/** For so long an organization that changed something reads the primary: the change's own time, and more than MOST_LAG_MS. */
+/** How long an organization that changed something reads the primary: the change's own time, and more than MOST_LAG_MS. */
 const FRESH_SECONDS = 60;
 /** Moments of the primary that are remembered. */
 const MOST_MOMENTS = 2 * (MOST_LAG_MS / PROBE_MS);
 
 export interface Reads {
-  /** What to read an organization's reports and lists from. */
+  /** Returns the database to read an organization's reports and lists from. */
   of(organizationId: string): Promise<CommonQueryMethods>;
   /** To be called before a change of what its lists show, by whichever data plane. */
   changing(organizationId: string): Promise<void>;
 }
 
-/** Without a replica. */
+/** Reads without a replica, all from the primary. */
 export const primaryReads = (primary: DatabasePool): Reads => ({
   of: () => Promise.resolve(primary),
   changing: () => Promise.resolve(),
@@ -40,14 +40,14 @@ export interface ReplicaReadsOptions {
   readonly primary: DatabasePool;
   /** Need not answer yet. */
   readonly replica: DatabasePool;
-  /** Tells the other data planes who changed something. */
+  /** Where the other data planes see which organizations changed something. */
   readonly redis: RedisStore;
   readonly log: Logger;
   /** Milliseconds that only grow. */
   readonly elapsed: () => number;
 }
 
-/** The primary at a moment: what it had written by then. */
+/** How much the primary had written at a moment. */
 interface Moment {
   readonly at: number;
   readonly lsn: bigint;
@@ -57,7 +57,7 @@ const positionSchema = z.object({ ledger: z.string(), lsn: z.bigint() });
 const primaryPosition = sql.type(positionSchema)`
   select id as ledger, pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0')::int8 as lsn from ledger
 `;
-// What stands for all replicas may at times be the primary itself.
+// An address that stands for all replicas may at times lead to the primary itself.
 const replicaPosition = sql.type(positionSchema)`
   select id as ledger, pg_wal_lsn_diff(
     case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end, '0/0'
@@ -86,9 +86,9 @@ export class ReplicaReads implements Reads {
   /** Oldest first. */
   #moments: Moment[] = [];
   #ledger: string | null = null;
-  /** A question that the replica has not answered yet; there is one at a time. */
+  /** The question that the replica has not answered yet; there is one at a time. */
   #asked: Promise<z.infer<typeof positionSchema>> | null = null;
-  /** Ends of the reads that are under way at the replica, for when it is given up; null: it is. */
+  /** Functions that end the reads under way at the replica, for when it is given up; null: it is. */
   #running: Set<(reason: Error) => void> | null = null;
   #told: string | null = null;
 
@@ -125,7 +125,7 @@ export class ReplicaReads implements Reads {
     });
   }
 
-  /** Asks primary and replica how far they are, and decides. */
+  /** Asks primary and replica how far they are, and decides whether the replica is read. */
   async look(): Promise<void> {
     await this.#lookAtPrimary();
     try {
@@ -138,7 +138,7 @@ export class ReplicaReads implements Reads {
     }
   }
 
-  /** While it is away nothing is written that the replica could lack. */
+  /** Notes how far the primary is. While it is away nothing is written that the replica could lack. */
   async #lookAtPrimary(): Promise<void> {
     const at = this.#options.elapsed();
     const found = await soon(this.#options.primary.one(primaryPosition)).catch(() => null);
@@ -149,7 +149,7 @@ export class ReplicaReads implements Reads {
     this.#moments = [...this.#moments, { at, lsn: found.lsn }].slice(-MOST_MOMENTS);
   }
 
-  /** By how much the replica is behind what is known of the primary. Milliseconds. @throws Error when it is away. */
+  /** Returns by how many milliseconds the replica is behind what is known of the primary. @throws Error when it is away. */
   async #lag(): Promise<number> {
     this.#asked ??= this.#options.replica.one(replicaPosition).finally(() => (this.#asked = null));
     const { ledger, lsn } = await soon(this.#asked);
@@ -170,7 +170,7 @@ export class ReplicaReads implements Reads {
 
   #giveUp(reason: Error): void {
     metrics.replicaUp.set(0);
-    // Said when it changes, not at every look.
+    // Logged when it changes, not at every look.
     if (this.#running !== null || this.#told === null)
       this.#options.log.warn({ err: reason }, "DATABASE_READ_URL is not read: all is read from DATABASE_URL");
     this.#told = reason.message;
@@ -192,13 +192,13 @@ export class ReplicaReads implements Reads {
     const { primary, replica } = this.#options;
     const running = this.#running;
     if (running === null) return await work(primary);
-    // Of this read alone: one promise for all would keep what each of them brought until the replica is given up.
+    // A promise of this read alone: one for all would keep the results of all reads until the replica is given up.
     const { promise: givenUp, reject: end } = Promise.withResolvers<never>();
     running.add(end);
     try {
       return await Promise.race([work(replica), givenUp]);
     } catch (error) {
-      // The primary takes as long, and has more to do.
+      // The primary would take as long, and has more to do.
       if (refusesData(error) || (this.#running === running && error instanceof StatementTimeoutError))
         throw error;
       return await work(primary);

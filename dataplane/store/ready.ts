@@ -6,21 +6,21 @@ import { inTime } from "../lib/in-time.ts";
 import { connectionFault } from "./redis.ts";
 import { mastersOf, type RedisStore } from "./redis-servers.ts";
 
-/** null when Postgres answers. @throws when it does not. */
+/** Asks Postgres; null when it answers. @throws when it does not. */
 export async function checkPostgres(pool: DatabasePool): Promise<string | null> {
   await pool.any(sql.type(z.object({ one: z.number() }))`select 1 as one`);
   return null;
 }
 
-/** Well enough for requests, though something is amiss: in a few words. */
+/** What is wrong, in a few words, with a store that is well enough for requests. */
 export interface Degraded {
   readonly degraded: string;
 }
 
 /**
- * null when Redis answers and forgets nothing by itself (design.md §5: money needs `noeviction`); of a cluster each master. Those
- * of its masters that do not answer are named while others do: they have requests to answer. Read from INFO, because hosted
- * services forbid CONFIG. @throws when no server answers.
+ * Checks Redis, or each master of a cluster: null when it answers and evicts nothing (design.md §5: money needs `noeviction`),
+ * else what is wrong. Masters that do not answer make a cluster degraded while others do, which have requests to answer. Read
+ * from INFO, because hosted services forbid CONFIG. @throws when a single server does not answer.
  */
 export async function checkRedis(redis: RedisStore): Promise<string | Degraded | null> {
   if (!(redis instanceof Cluster)) {
@@ -32,7 +32,7 @@ export async function checkRedis(redis: RedisStore): Promise<string | Degraded |
       throw new Error(`not connected: ${fault}`, { cause: error });
     }
   }
-  // While it is not connected the slots are those of before.
+  // While the cluster is not connected, its slots may be outdated.
   const masters = redis.status === "ready" ? [...mastersOf(redis)] : [];
   const infos = await Promise.allSettled(
     masters.map(async ([name, server]) => {
@@ -52,10 +52,10 @@ export async function checkRedis(redis: RedisStore): Promise<string | Degraded |
   };
 }
 
-/** A master that hangs must not keep the check until it is taken for failed. */
+/** Time for a master to answer: one that hangs must not delay the check until that counts as failed. */
 const MASTER_MS = 700;
 
-/** `info`: the section `memory`. */
+/** Returns what is wrong with the eviction policy; null: nothing. `info`: the section `memory`. */
 export function faultOfRedis(info: string): string | null {
   const policy = /^maxmemory_policy:(\S+)/m.exec(info)?.[1];
   if (policy === undefined || policy === "noeviction") return null;

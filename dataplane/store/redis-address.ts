@@ -1,4 +1,4 @@
-/** What `REDIS_URL` may say (rule 12.1). */
+/** Reads the forms of `REDIS_URL` (rule 12.1). */
 import type { RedisOptions } from "ioredis";
 import { addressFault, BARE_PERCENT } from "./address-fault.ts";
 
@@ -10,16 +10,16 @@ const SENTINEL = /^(rediss?)-sentinel:\/\/(?:([^@/]*)@)?([^@/?]+)\/([^/?]+)(?:\/
 const CLUSTER = /^(rediss?)-cluster:\/\/(?:([^@/]*)@)?([^@/?]+)\/?$/;
 const SENTINEL_PORT = 26_379;
 const CLUSTER_PORT = 6_379;
-/** A master that stopped may never answer our goodbye. */
+/** How long a disconnect waits for the server: a master that stopped may never answer. */
 const GOODBYE_MS = 500;
 const SENTINEL_TIMEOUT_MS = 2_000;
-/** Before another attempt to connect, counted from 1. */
+/** Returns the pause before an attempt to connect again, counted from 1. */
 export const reconnectDelayMs = (attempt: number) => Math.min(50 * attempt, 1_000);
 
-/** Where a Redis is, as the library takes it. */
+/** Where a Redis is, as options of the library. */
 export type RedisPlace = Omit<RedisOptions, "replyMapping">;
 
-/** Where a Redis Cluster is: some of its nodes, which tell of the others. */
+/** Where a Redis Cluster is: some of its nodes, which name the others. */
 export interface ClusterPlace {
   readonly nodes: { host: string; port: number }[];
   readonly login: Pick<RedisPlace, "username" | "password" | "tls">;
@@ -42,8 +42,8 @@ export function checkRedisAddress(url: string): void {
 }
 
 /**
- * Reads an address. Of a set of sentinels it becomes the way to whatever is master, which is looked up anew for each connection;
- * a failover that the sentinels tell of ends the connection, as an old master may be stopped or cut off and never say so.
+ * Reads an address. Sentinels are asked anew for the master at each connection; a failover that they announce ends the
+ * connection, as an old master may be stopped or cut off and never say so.
  * `user:pass` are the data nodes'; sentinels are asked without, or with `?sentinelPassword=`.
  * @returns null for `redis://`, `rediss://`, which the library reads itself. @throws Error that holds nothing of the address.
  */
@@ -97,7 +97,7 @@ function decoded(text: string): string {
   }
 }
 
-/** The address with the sentinels' password in it, where there are sentinels. */
+/** Adds the sentinels' password to an address of sentinels; others stay as they are. */
 export function withSentinelPassword(url: string, password: string): string {
   if (password === "" || !/^rediss?-sentinel:/.test(url)) return url;
   return `${url}${url.includes("?") ? "&" : "?"}sentinelPassword=${encodeURIComponent(password)}`;

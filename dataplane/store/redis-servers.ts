@@ -1,7 +1,7 @@
-/** Of what servers a Redis is made: one, or the masters of a cluster (rule 12.1). */
+/** The servers of a Redis: one, or the masters of a cluster (rule 12.1). */
 import { Cluster, Command, type Redis } from "ioredis";
 
-/** One Redis, whoever is its master now, or a cluster of several, of which each has a part of the slots. */
+/** One Redis, whichever server is its master now, or a cluster of several masters, each with a part of the slots. */
 export type RedisStore = Redis | Cluster;
 
 const slots = new Map<string, number>();
@@ -17,14 +17,14 @@ function slotOf(key: string): number {
   return slot;
 }
 
-/** The address of the master that has a key, as far as is known; null: of the only server. */
+/** Returns the address of the master that has a key, as far as is known; null: there is only one server. */
 export function masterName(redis: RedisStore, key: string): string | null {
   return redis instanceof Cluster ? (redis.slots[slotOf(key)]?.[0] ?? "unknown") : null;
 }
 
 /**
- * The connection to the server that has a key, as far as is known; null: there is none now. In a cluster it leads to one run of
- * one server only, as it is never made anew, and that server answers `MOVED` when it does not have the key any more.
+ * Returns the connection to the server that has a key, as far as is known; null: there is none now. In a cluster it leads to one
+ * run of one server only, as it is never made anew, and that server answers `MOVED` when it does not have the key any more.
  */
 export function serverOf(redis: RedisStore, key: string): Redis | null {
   if (!(redis instanceof Cluster)) return redis;
@@ -35,13 +35,13 @@ const nameOf = ({ options: { host = "", port = 0 } }: Redis) => `${host}:${port}
 const masterNamed = (cluster: Cluster, name: string) =>
   cluster.nodes("master").find((node) => nameOf(node) === name) ?? null;
 
-/** The servers that share the slots, by their addresses; null: there is no connection to it now. */
+/** Returns the servers that share the slots, by their addresses; null for one without a connection now. */
 export function mastersOf(cluster: Cluster): ReadonlyMap<string, Redis | null> {
   const names = new Set(cluster.slots.flatMap((nodes) => nodes?.[0] ?? []));
   return new Map(Array.from(names, (name) => [name, masterNamed(cluster, name)]));
 }
 
-/** Every server that has keys. @throws Error when one of them cannot be asked. */
+/** Returns every server that has keys. @throws Error when one of them cannot be asked. */
 export function allServers(redis: RedisStore): readonly Redis[] {
   if (!(redis instanceof Cluster)) return [redis];
   const servers = Array.from(mastersOf(redis), ([name, server]) => {
@@ -52,7 +52,7 @@ export function allServers(redis: RedisStore): readonly Redis[] {
   return servers;
 }
 
-/** Something did not answer: asks the others who has which slots now. Returns at once, and asks once at a time. */
+/** Asks a cluster who has which slots now, as a server did not answer. Returns at once, and asks once at a time. */
 export function lookForMasters(redis: RedisStore): void {
   if (redis instanceof Cluster && redis.status === "ready") redis.refreshSlotsCache();
 }
@@ -63,7 +63,7 @@ export function isSlotMoving(error: unknown): boolean {
   return error.message.startsWith("Too many Cluster redirections") || isSlotMoving(error.cause);
 }
 
-/** A client of its own for what other clients publish, which does not subscribe by itself again. */
+/** Makes a client of its own for what other clients publish, which does not subscribe by itself again. */
 export function duplicateToListen(redis: RedisStore): RedisStore {
   if (!(redis instanceof Cluster)) return redis.duplicate({ autoResubscribe: false });
   const copy = redis.duplicate();
@@ -73,7 +73,7 @@ export function duplicateToListen(redis: RedisStore): RedisStore {
 
 /**
  * Connects to each node before it is needed: to a replica as well, which is the next master. A node that does not answer is
- * forgotten then until somebody tells of it again, so that nobody waits for it.
+ * forgotten until another one names it again, so that nobody waits for it.
  */
 export function connectAtOnce(cluster: Cluster): void {
   cluster.on("+node", (node: Redis) => {
@@ -82,13 +82,13 @@ export function connectAtOnce(cluster: Cluster): void {
 }
 
 /**
- * Which run of which server a connection leads to, asked once for each connection. A proxy may tell a run of its own; the
+ * Which run of which server a connection leads to, asked once for each connection. A proxy may report a run of its own; the
  * meter's script asks the server itself (store/meter-shard.lua).
  */
 export class ServerRuns {
   readonly #known = new WeakMap<Redis, Promise<string>>();
 
-  /** Its `run_id`; empty: it does not tell. @throws what ioredis throws. */
+  /** Returns the server's `run_id`; empty: it reports none. @throws what ioredis throws. */
   of(server: Redis): Promise<string> {
     const known = this.#known.get(server);
     if (known !== undefined) return known;
@@ -103,7 +103,7 @@ export class ServerRuns {
     return asked;
   }
 
-  /** Whether the connection has not been broken since it was asked. */
+  /** Whether the connection was asked and has not been broken since. */
   knows(server: Redis): boolean {
     return this.#known.has(server);
   }

@@ -13,21 +13,21 @@ import { connectAtOnce, mastersOf, serverOf, type RedisStore } from "./redis-ser
 export interface RedisOptions {
   /** A command without an answer within this time fails. Default 1 s: then settled rows go straight to the ledger. */
   readonly commandTimeoutMs?: number;
-  /** Hears of every broken connection; reconnecting goes on by itself. */
+  /** Called for every broken connection; the client reconnects by itself. */
   readonly onError: (error: Error) => void;
 }
 
-// Not told by the library's index. By `require`, as tools differ in what `import` makes of such a module's default.
+// The library's index does not export it. By `require`, as tools differ in what `import` makes of such a module's default.
 const { default: StandaloneConnector } = createRequire(import.meta.url)(
   "ioredis/built/connectors/StandaloneConnector.js",
 ) as typeof connectors;
 
 /**
- * A node is left while TLS begins when it does not answer in time, and tells a second error then, for which the library listens no
- * more: it would end the process (ioredis 6.0.0, `stream.once("error")` in Redis.js).
+ * Listens for a second error. A node that does not answer in time is left while TLS begins, and then emits another error, for
+ * which the library listens no more: it would end the process (ioredis 6.0.0, `stream.once("error")` in Redis.js).
  */
 class NodeConnector extends StandaloneConnector {
-  // The library's type of a connector's class says no more of its options.
+  // The library's type of a connector's class has no narrower type for its options.
   constructor(options: unknown) {
     super(options as ConstructorParameters<typeof StandaloneConnector>[0]);
   }
@@ -39,9 +39,9 @@ class NodeConnector extends StandaloneConnector {
   }
 }
 
-/** Whoever asks for the slots of a node that hangs goes on to the next one. */
+/** How long one node is asked for the slots before the next one is: it may hang. */
 const SLOTS_MS = 500;
-/** While a slot moves its keys are at two servers, and scripts wait; so often, until the command fails. */
+/** Pause between tries of a script while its slot moves, as its keys are at two servers then, until the command fails. */
 const MOVING_PAUSE_MS = 100;
 
 /**
@@ -63,11 +63,11 @@ export function openRedis(url: string, options: RedisOptions): RedisStore {
       enableOfflineQueue: false,
       clusterRetryStrategy: reconnectDelayMs,
       slotsRefreshTimeout: SLOTS_MS,
-      // Who has lost its master hears so at once; upkeep.ts has the slots looked up anew until there is another.
+      // A command whose master is lost fails at once; upkeep.ts has the slots looked up anew until there is another.
       retryDelayOnFailover: 0,
       retryDelayOnClusterDown: 0,
       retryDelayOnTryAgain: MOVING_PAUSE_MS,
-      // A certificate is checked against the name, so that is kept to connect with.
+      // A certificate is checked against the name, so the name is kept to connect with.
       dnsLookup: (name, done) => done(null, name),
     });
     rememberFaults(redis);
@@ -90,7 +90,7 @@ export function openRedis(url: string, options: RedisOptions): RedisStore {
   return redis;
 }
 
-/** Why there is no connection to a Redis: the library says only of its commands that they cannot be sent. */
+/** Why there is no connection to a Redis: errors of the library's commands say only that they cannot be sent. */
 const faults = new WeakMap<RedisStore, Error>();
 
 function rememberFaults(redis: RedisStore): void {
@@ -98,19 +98,19 @@ function rememberFaults(redis: RedisStore): void {
   redis.on("ready", () => faults.delete(redis));
 }
 
-/** @returns the words of the last attempt to connect; null: it is connected, or nothing was heard yet. */
+/** Returns the error of the last attempt to connect, in words; null: it is connected, or there was none yet. */
 export function connectionFault(redis: RedisStore): string | null {
   const fault = faults.get(redis);
   return fault === undefined || redis.status === "ready" ? null : wordsOf(fault);
 }
 
-/** The library tells more of a connector's class than it asks of one. */
+/** Returns the connector for sentinels. The library's type of a connector's class demands more than it uses. */
 const wayTo = ({ sentinels }: RedisPlace): Pick<RedisPlace, "Connector"> =>
   sentinels === undefined
     ? {}
     : { Connector: SentinelConnector as unknown as NonNullable<RedisPlace["Connector"]> };
 
-/** Between two looks whether all masters of a cluster are connected. */
+/** Time between two looks whether all masters of a cluster are connected. */
 const LOOK_MS = 10;
 
 /** Resolves when commands can be sent, to each master of a cluster. @throws Error after `timeoutMs`. */
@@ -144,7 +144,7 @@ async function clientReady(redis: RedisStore, timeoutMs: number): Promise<void> 
   });
 }
 
-/** Sends one Lua script: atomic on the server, whose keys must all lie in one slot. A server that does not know it is sent its text. */
+/** Sends one Lua script: atomic on the server; its keys must all lie in one slot. A server that lacks it is sent its text. */
 export type Script<Reply> = (
   redis: RedisStore,
   keys: readonly string[],
@@ -152,7 +152,7 @@ export type Script<Reply> = (
 ) => Promise<Reply>;
 
 /**
- * Loads a script from a `.lua` file beside the caller, such as `new URL("./hold.lua", import.meta.url)`; several
+ * Loads a script from a `.lua` file next to the caller, such as `new URL("./hold.lua", import.meta.url)`; several
  * files are joined in their order, each a function within the one before. A server makes all functions of a script anew for
  * each call, and Lua searches a list of all captured locals for each that a function takes from the one that runs, whereas
  * what is captured already is only copied: 40 µs of a call of the meter's script became 30.
@@ -180,7 +180,7 @@ export function loadScript<Reply>(
       return await timed(keys);
     } catch (error) {
       if (!isUnknown(error)) throw error;
-      // Which also stores it.
+      // EVAL also stores the script.
       return read(await redis.eval(text, keys.length, ...keys, ...args));
     }
   };
@@ -188,13 +188,13 @@ export function loadScript<Reply>(
 
 const isUnknown = (error: unknown): boolean => error instanceof Error && error.message.startsWith("NOSCRIPT");
 
-/** Servers that a script's slot may come to one after another while it is called. */
+/** Most servers that a script's slot may come to, one after another, while the script is called. */
 const MOST_SERVERS = 4;
 
 /**
- * In a cluster a script must not run while its slot moves, as a part of its keys, which it does not name, is at the other server
- * then. So it names one more than it has, which never exists: a slot that moves is refused to a command that has not all
- * of its keys in one place (`ASK`, then `TRYAGAIN`: cluster specification, "MULTI KEYS operations").
+ * Calls a script in a cluster, where it must not run while its slot moves: some of its keys, which it does not name, are at the
+ * other server then. So the call names one key more, which never exists: while a slot moves, a command is refused unless all of
+ * its keys are in one place (`ASK`, then `TRYAGAIN`: cluster specification, "MULTI KEYS operations").
  */
 async function inCluster<Reply>(
   redis: Cluster,

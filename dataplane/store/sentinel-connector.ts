@@ -1,7 +1,7 @@
 /**
- * The way to whoever is master, as sentinels tell it. ioredis 6.0.0 leaves a master for any word of a failover: also for one
- * that names the master which it has found already (each sentinel tells of a failover when it hears of it, the one that leads it
- * when all replicas follow, seconds later), and for one that comes while it asks the sentinels, which ends the client for good.
+ * Connects to the server that sentinels report as master. ioredis 6.0.0 leaves a master at any message of a failover: also at one
+ * that names the master which it has found already (each sentinel announces a failover when it hears of it, the one that leads it
+ * when all replicas follow, seconds later), and at one that comes while it asks the sentinels, which ends the client for good.
  */
 import { lookup } from "node:dns/promises";
 import { createRequire } from "node:module";
@@ -10,10 +10,10 @@ import type { Redis } from "ioredis";
 
 type Tell = (type: string, error: Error) => void;
 
-/** What this needs of the library's connector, most of which its types keep to themselves. */
+/** What is used of the library's connector, most of which its types do not show. */
 interface LibraryConnector {
   readonly options: { readonly name?: string | undefined };
-  /** Undefined before the first connection; the last one, also after its end. */
+  /** The last connection, also after its end; undefined before the first one. */
   readonly stream?: Socket;
   readonly failoverDetector: { readonly sentinels: readonly { readonly client: Redis }[] } | null;
   connect(tell: Tell): Promise<Socket>;
@@ -27,7 +27,7 @@ const library = createRequire(import.meta.url)("ioredis/built/connectors/Sentine
 
 export class SentinelConnector extends library.default {
   #isAsking = false;
-  /** A failover that was told while the sentinels were asked: what they answered may be older. */
+  /** A failover that was announced while the sentinels were asked: their answer may be older. */
   #told: string | null = null;
 
   override async connect(tell: Tell): Promise<Socket> {
@@ -58,7 +58,7 @@ export class SentinelConnector extends library.default {
     return subscribed;
   }
 
-  /** Ends the connection, so that the sentinels are asked again, unless it leads to the master that was told. */
+  /** Ends the connection, so that the sentinels are asked again, unless it leads to the announced master. */
   #leaveUnless(told: string): void {
     const { stream } = this;
     if (stream === undefined) return;

@@ -1,4 +1,4 @@
-/** What a failure of a store is to a client: not its fault and not a bug of ours, and worth another try (service.md "Errors"). */
+/** Failures of a store, which are neither a client's fault nor a bug of ours, and worth another try (service.md "Errors"). */
 import {
   BackendTerminatedError,
   BackendTerminatedUnexpectedlyError,
@@ -10,7 +10,7 @@ import {
 import { ApiError } from "../lib/api-error.ts";
 import { causesOf, sqlStateOf } from "../lib/causes.ts";
 
-/** Of a store whose client has no error of its own for it. */
+/** Failure of a store whose library has no error of its own for it. */
 export class StoreAway extends Error {
   override readonly name = "StoreAway";
 }
@@ -29,7 +29,7 @@ const away = [
 const awayClasses = new Set(["08", "40", "53", "57", "58"]);
 /** A server that takes no writes: a standby before its promotion. */
 const READ_ONLY = "25006";
-/** What Redis refuses for its own state, in the first word of its answer. */
+/** First words of Redis' answers when it refuses a command because of its own state. */
 const redisStates =
   /^(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|OOM|READONLY|TRYAGAIN|UNKILLABLE)\b/;
 /** Errors of the Redis client without a reply; they have no classes of their own. */
@@ -37,8 +37,8 @@ const redisSilence =
   /^(?:Command timed out|Connection is closed\.|Stream isn't writeable)|^Reached the max retries per request/;
 
 /**
- * True when a store was away, full, read-only or too busy when it was asked. False when it did not like what it was asked: that is
- * a bug.
+ * True when a store was away, full, read-only or too busy when it was asked. False when it refused what it was asked: that is a
+ * bug.
  */
 export function isStoreAway(error: unknown): boolean {
   for (const cause of causesOf(error)) {
@@ -51,7 +51,7 @@ export function isStoreAway(error: unknown): boolean {
   return false;
 }
 
-/** Whatever was thrown, as one of the errors of the table. */
+/** Turns whatever was thrown into one of the errors of the table. */
 export function apiErrorOf(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (isStoreAway(error))
