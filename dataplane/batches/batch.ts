@@ -1,6 +1,6 @@
 /**
- * A batch as it is stored: one engine for both forms of the API (service.md "Message batch", "Batch"). How it looks to a
- * client stands with the routes.
+ * A batch as it is stored: one engine for both forms of the API (service.md "Message batch", "Batch"). The routes define
+ * what a client sees of it.
  *
  * States: creating → in_progress (Messages form), validating → in_progress | ended (failed) (file form),
  * in_progress → finalizing → ended. A cancel or the deadline changes what becomes of waiting items, not the state:
@@ -20,12 +20,12 @@ export const RETENTION_MS = 29 * DAY_MS;
 export const SHOWN_MS = 60 * DAY_MS;
 /** Batches of one organization that have not ended. */
 export const MAX_OPEN_BATCHES = 2_000;
-/** Batches of one organization whose rows are there, ended and deleted ones too. */
+/** Batch rows of one organization, ended and deleted batches included. */
 export const MAX_KEPT_BATCHES = 100_000;
 export const MAX_REQUESTS = 10_000;
-/** Its requests together, as they come: a body or a file. */
+/** Bytes of all requests of a batch as received: a request body or an input file. */
 export const MAX_BATCH_BYTES = 256 * 1024 * 1024;
-/** One request (rule 1.17). */
+/** Bytes of one request (rule 1.17). */
 export const MAX_ITEM_BYTES = bodyLimits.bytes;
 
 export type BatchForm = "messages" | "openai";
@@ -67,12 +67,12 @@ export const batchSchema = z.object({
   overdue: z.boolean(),
   endedAt: z.number().nullable(),
   archivedAt: z.number().nullable(),
-  /** Of who validates or finalizes it. */
+  /** The claim of the worker that validates or finalizes the batch. */
   claim: z.string().nullable(),
 });
 export type Batch = Readonly<z.infer<typeof batchSchema>>;
 
-/** Bytes of what its client attached to a batch and of what is wrong with its input: either may be some 100 KiB. */
+/** Bytes of a batch's metadata and input errors; either may be some 100 KiB. */
 export const attachedBytes = sql.fragment`
   (coalesce(octet_length(metadata), 0) + coalesce(octet_length(errors), 0))
 `;

@@ -1,4 +1,4 @@
-/** Cancels a batch: what has not begun never will; calls under way finish and count (rule 4.5). */
+/** Cancels a batch: waiting items never begin; running ones finish and count (rule 4.5). */
 import { sql } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import { timestamp } from "../store/timestamp.ts";
@@ -7,7 +7,7 @@ import type { BatchContext } from "./context.ts";
 import { findBatch } from "./find.ts";
 import { reachedBatchStep } from "./steps.ts";
 
-/** Repeating it before the end changes nothing. @throws ApiError 404; 400 after the end. */
+/** Cancels a batch; doing so again before its end changes nothing. @throws ApiError 404; 400 after the end. */
 export async function cancelBatch(
   { pool, clock, wake }: BatchContext,
   organizationId: string,
@@ -24,7 +24,7 @@ export async function cancelBatch(
     if (cancelled === null) {
       throw new ApiError("invalid_request", "The batch has ended: there is nothing left to cancel.");
     }
-    // Items of a file that is still being read are not the batch's yet.
+    // While the input file is read its items do not count yet; they are cancelled when it has been read.
     if (cancelled.state !== "in_progress") return cancelled;
     const { rowCount } = await transaction.query(sql.unsafe`
       update batch_items set state = 'canceled', body = null where batch_id = ${id} and state = 'waiting'

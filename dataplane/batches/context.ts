@@ -1,4 +1,4 @@
-/** What the code of batches is given by the process that runs it. */
+/** What the process that runs it passes to the code of batches. */
 import type { DatabasePool } from "slonik";
 import type { Logger } from "pino";
 import type { Micros } from "../billing/credits.ts";
@@ -12,18 +12,18 @@ import type { WorkerPool } from "../lib/worker-pool.ts";
 export interface BatchContext {
   readonly pool: DatabasePool;
   readonly files: FileStore;
-  /** Of the whole process: batch items take what live requests leave. */
+  /** The process's body budget: batch items take what live requests leave. */
   readonly bodies: ByteBudget;
   readonly clock: Clock;
   readonly newId: NewId;
-  /** Where large requests are read; null: here. */
+  /** The threads that read large requests; null: they are read in this one. */
   readonly large: WorkerPool | null;
   readonly log: Logger;
   /** The id of this worker: one for each process. */
   readonly workerId: string;
-  /** Message batches whose bodies are coming in here. */
+  /** Ids of message batches whose bodies this process is receiving. */
   readonly creating: Set<string>;
-  /** Tells the workers of every pod that there is something to do. Never fails: they look by themselves, too. */
+  /** Wakes the workers of every pod. Never fails: they poll, too. */
   readonly wake: () => void;
   /** Grants − usage of an organization. @throws ApiError 503 */
   readonly balance: (organizationId: string) => Promise<Micros>;

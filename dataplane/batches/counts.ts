@@ -1,4 +1,4 @@
-/** The counters of batches, which move in the transactions that move their items, and what looks after them. */
+/** The counters of batches, which change in the same transactions as their items, and the correction of wrong ones. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { promptOf } from "../billing/token-usage.ts";
@@ -71,11 +71,11 @@ export class Counts {
   }
 }
 
-/** By its counters, all of a batch is over. */
+/** True when all items of a batch are over by its counters. */
 export const allCounted = sql.fragment`
   batch.succeeded + batch.errored + batch.canceled + batch.expired = batch.total
 `;
-/** By its items, all of a batch is over. */
+/** True when all items of a batch are over by their states. */
 export const nothingLeft = sql.fragment`
   not exists (select from batch_items where batch_id = batch.id and state = 'waiting')
   and not exists (select from batch_items where batch_id = batch.id and state = 'running')
@@ -83,7 +83,7 @@ export const nothingLeft = sql.fragment`
 
 /**
  * Counts a batch's items again where its counters differ from them. Both change in the same transactions, so only a bug
- * can part them; without this such a batch would never end, or end early. @returns whether anything was corrected.
+ * makes them differ; without this such a batch would never end, or end early. @returns whether anything was corrected.
  */
 export async function correctCounts({ pool, log }: BatchContext, id: string): Promise<boolean> {
   const corrected = await pool.transaction(async (transaction) => {

@@ -5,7 +5,7 @@ import { type Batch } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
 import { batchNotFound, findBatch } from "./find.ts";
 
-/** Hides an ended message batch for good; its results are taken away afterwards. @throws ApiError 404; 400 before the end. */
+/** Hides an ended message batch for good; a sweep deletes its results later. @throws ApiError 404; 400 before the end. */
 export async function deleteBatch(
   { pool, clock }: BatchContext,
   organizationId: string,

@@ -1,4 +1,4 @@
-/** At `expires_at` nothing new starts: what waits becomes `expired`, what runs finishes and counts (rule 4.5). */
+/** From `expires_at` on no item starts: waiting ones become `expired`, running ones finish and count (rule 4.5). */
 import { sql } from "slonik";
 import { z } from "zod";
 import { timestamp } from "../store/timestamp.ts";
@@ -10,7 +10,7 @@ import { reachedBatchStep } from "./steps.ts";
 export async function expireOverdue(context: BatchContext): Promise<void> {
   const { pool, clock } = context;
   const now = clock.now();
-  // Its input could not be read in all that time: what it asks for is not known.
+  // An input that could not be read in all that time: the batch ends at once, as its requests are unknown.
   await pool.query(sql.unsafe`
     update batches set state = 'ended', worker = null, claim = null, ended_at = ${timestamp(now)}, overdue = true,
       outcome = case when cancel_initiated_at is null then 'expired' else 'cancelled' end

@@ -1,4 +1,4 @@
-/** Looking batches up. Foreign, unknown and malformed ids read alike (rule 4.16). */
+/** Finds batches. Foreign, unknown and malformed ids get the same answer (rule 4.16). */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
@@ -28,7 +28,7 @@ export async function findBatch(
 export const batchNotFound = (id: string): ApiError =>
   new ApiError("not_found", `No batch with the id ${JSON.stringify(id.slice(0, 100))} was found.`);
 
-/** Its headers, and what it shows of what its client attached or did wrong: each may be some 10 or 100 KiB. */
+/** Bytes of a batch's headers, metadata and input errors: each may be some 10 or 100 KiB. */
 const bytes = sql.fragment`octet_length(headers) + ${attachedBytes}`;
 
 export interface BatchListQuery extends PageAsked {
@@ -37,8 +37,8 @@ export interface BatchListQuery extends PageAsked {
 }
 
 /**
- * One page, in the order asked for, which ends early where its batches are large. null: the cursor names no batch of the
- * organization in this form.
+ * Returns one page in the requested order, which ends early where its batches are large. null: the cursor names no batch
+ * of the organization in this form.
  */
 export async function listBatches(
   db: CommonQueryMethods,
@@ -49,7 +49,7 @@ export async function listBatches(
   let position: bigint | null = null;
   if (cursor !== null) {
     if (!idPattern[form].test(cursor.id)) return null;
-    // Also of one that was deleted: a client that deletes what it lists asks for the page behind it.
+    // A deleted batch is a valid cursor: a client that deletes what it lists asks for the page after it.
     position = await db.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
       select position from batches where id = ${cursor.id} and ${scope} and state <> 'creating'
     `);

@@ -16,7 +16,7 @@ import { reachedBatchStep } from "./steps.ts";
 import type { Turns } from "./worker/turns.ts";
 import { validate } from "./create/validate.ts";
 
-/** Batches with nothing left to run get ready for their end. */
+/** Moves batches with nothing left to run to `finalizing`. */
 export async function closeFinished({ pool, clock }: BatchContext): Promise<void> {
   const { rowCount } = await pool.query(sql.unsafe`
     update batches batch set state = 'finalizing', finalizing_at = ${timestamp(clock.now())}
@@ -26,8 +26,8 @@ export async function closeFinished({ pool, clock }: BatchContext): Promise<void
 }
 
 /**
- * Reads one input or writes one batch's end, if there is one that no living worker is at: of the organization whose turn
- * it is the oldest, as either may take a minute (rule 4.5). False: there was none.
+ * Reads one input or ends one batch, if there is one that no living worker has. Organizations take turns, as either may
+ * take a minute; each one's oldest batch comes first (rule 4.5). False: there was none.
  */
 export async function workOnOne(
   context: BatchContext,
@@ -75,13 +75,13 @@ async function finish(context: BatchContext, batch: Batch): Promise<void> {
   try {
     isEnded = await writeEnd(context, batch, written);
   } finally {
-    // Each try writes its own, and they count as kept: those of one that failed are not left for the sweep of days later.
+    // Each try writes files of its own, which count as stored. Those of a failed try must not stay until the sweep days later.
     if (!isEnded) await discard(context, written);
   }
   reachedBatchStep("finish.done");
 }
 
-/** @param written gets the hidden files as they are made. @returns false: somebody else took it for dead and ends it. */
+/** @param written receives the hidden files as they are made. @returns false: another worker took the batch and ends it. */
 async function writeEnd(context: BatchContext, batch: Batch, written: StoredFile[]): Promise<boolean> {
   const { pool, clock } = context;
   const wantsFiles = batch.form === "openai";
@@ -110,7 +110,7 @@ async function writeEnd(context: BatchContext, batch: Batch, written: StoredFile
   });
 }
 
-/** An answer of the database may be lost after it showed them: then they stay. Never fails, as the sweep finds them, too. */
+/** Deletes hidden files; those that a commit with a lost answer has shown stay. Never fails: the sweep finds the rest. */
 async function discard({ files, log }: BatchContext, written: readonly StoredFile[]): Promise<void> {
   for (const file of written)
     await files.discardHidden(file).catch((error: unknown) => {
@@ -118,7 +118,7 @@ async function discard({ files, log }: BatchContext, written: readonly StoredFil
     });
 }
 
-/** From here on a message batch keeps its results and no requests any more. */
+/** Counts a message batch's storage anew: from its end on it stores results and no requests. */
 async function countResults(transaction: CommonQueryMethods, { id, organizationId }: Batch): Promise<void> {
   const schema = z.object({ bytes: z.bigint().transform(Number) });
   const before = await transaction.oneFirst(sql.type(schema)`

@@ -6,7 +6,7 @@ import { messagesErrorBody, openaiErrorBody, errorStatus } from "../dialects/err
 import type { ApiError, ErrorCode } from "../lib/api-error.ts";
 import type { BatchForm } from "./batch.ts";
 
-/** What a line needs of its item. */
+/** The fields of an item that its line needs. */
 export interface LineItem {
   readonly customId: string;
   readonly requestId: string;
@@ -23,7 +23,7 @@ type ResultCode =
   | "unsupported_parameter"
   | "unsupported_content";
 
-/** How each error of the service is called in results: an error that is new has to be given a name here. */
+/** The result code of each error of the service; a new error needs one here. */
 const resultCodes: Readonly<Record<ErrorCode, ResultCode>> = {
   insufficient_credit: "insufficient_quota",
   key_limit_reached: "key_limit_reached",
@@ -65,7 +65,7 @@ const resultCodes: Readonly<Record<ErrorCode, ResultCode>> = {
 
 export const resultCode = (error: ApiError): ResultCode => resultCodes[error.code];
 
-/** `message` is a whole answer, as the client would have got it. */
+/** Makes the line of an answer. `answer`: the whole body, as a live client would have received it. */
 export function succeededLine(form: BatchForm, item: LineItem, answer: Buffer): Buffer {
   const [before, after] =
     form === "messages"
@@ -92,7 +92,7 @@ export function erroredLine(form: BatchForm, item: LineItem, error: ApiError): B
   const response = {
     status_code: errorStatus("openai", error),
     request_id: item.requestId,
-    // Clients read one error or the other, so that neither is without a code (dialects.md §A8).
+    // Clients read either of the two errors, so both have a code (dialects.md §A8).
     body: { ...body, error: { ...shown, code: shown["code"] ?? code } },
   };
   return openaiLine(item, response, { code, message: error.message });
@@ -109,7 +109,7 @@ const messagesTypes: Readonly<Record<ResultCode, string>> = {
   upstream_error: "api_error",
 };
 
-/** An item that nobody ran. */
+/** Makes the line of an item that never ran. */
 export function neverRunLine(form: BatchForm, item: LineItem & { readonly state: string }): Buffer {
   const cancelled = item.state === "canceled";
   if (form === "messages") {
@@ -137,10 +137,10 @@ const lineId = ({ requestId }: LineItem) => requestId.replace(/^req_/, "batch_re
 const wholeLine = (json: string) => Buffer.concat([onOneLine(Buffer.from(json)), LINE_FEED]);
 
 const LINE_FEED = Buffer.from("\n");
-/** Some readers of lines, Python's among them, take these for ends too. In JSON they stand only in texts. */
+/** Some line readers, Python's among them, take these for line ends too. In JSON they occur only in strings. */
 const otherEnds = ["\u0085", "\u2028", "\u2029"].map((end) => Buffer.from(end));
 
-/** JSON holds line breaks only between its values, where blanks mean the same. */
+/** Puts JSON on one line. It has line breaks only between tokens, where blanks mean the same. */
 function onOneLine(json: Buffer): Buffer {
   const escaped = otherEnds.some((end) => json.includes(end)) ? escapeEnds(json) : json;
   if (!escaped.includes(0x0a) && !escaped.includes(0x0d)) return escaped;
@@ -150,8 +150,8 @@ function onOneLine(json: Buffer): Buffer {
 }
 
 /**
- * By bytes, so that whatever else there is stays as it is; without a call for each end, as a text may hold nothing else and
- * everybody waits meanwhile.
+ * Escapes `otherEnds`. Works on bytes, so that all others stay as they are, and copies them in a loop: a text may consist of
+ * such ends, and a buffer call for each would block the thread for too long.
  */
 function escapeEnds(json: Buffer): Buffer {
   let ends = 0;
@@ -175,10 +175,10 @@ function escapeEnds(json: Buffer): Buffer {
 }
 
 const escapes = ["\\u0085", "\\u2028", "\\u2029"].map((escape) => Buffer.from(escape));
-/** At most so many bytes more than what it stands for has an escape. */
+/** The most bytes that an escape is longer than its character. */
 const LONGER_BY = 4;
 
-/** Which of `otherEnds` begins there; -1: none. */
+/** Returns which of `otherEnds` begins at `at`; -1: none. */
 function otherEndAt(json: Buffer, at: number): number {
   const byte = json[at];
   if (byte === 0xc2) return json[at + 1] === 0x85 ? 0 : -1;

@@ -1,7 +1,7 @@
 /**
- * Compares what batches say with the ledger: every result line that was paid for has exactly its usage row, and no
- * row of a batch stands without one (design.md §5). Works beside running data planes: result, row and counters are
- * stored in one transaction, and everything is read as of one moment.
+ * Compares batches with the ledger: every result line that was paid for has exactly one usage row, and every usage row
+ * of a batch has a result line (design.md §5). Data planes may run meanwhile: result, row and counters are stored in one
+ * transaction, and everything is read as of one moment.
  */
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
@@ -17,7 +17,7 @@ export async function reconcileBatches(pool: DatabasePool): Promise<readonly str
   });
 }
 
-/** The same, as this transaction sees it. */
+/** Does the same inside the caller's transaction. */
 export async function findFaults(transaction: CommonQueryMethods): Promise<readonly string[]> {
   return [
     ...(await wrongItems(transaction)),
@@ -27,7 +27,7 @@ export async function findFaults(transaction: CommonQueryMethods): Promise<reado
   ];
 }
 
-/** All items of these are there: their input was read, and the sweep has not begun to take them away. */
+/** Batches with all their items: the input was read, and the sweep has not begun to delete them. */
 const whole = sql.fragment`
   batch.state in ('in_progress', 'finalizing', 'ended') and not batch.emptied
   and not (batch.state = 'ended'
@@ -36,8 +36,8 @@ const whole = sql.fragment`
 const ran = sql.fragment`item.state in ('succeeded', 'errored')`;
 
 /**
- * A succeeded item has its row, one that is not over or never ran has none, and what ran has a line. What runs is
- * some worker's, and nothing else is.
+ * Checks that a succeeded item has a usage row, one that is not over or never ran has none, exactly the items that ran
+ * have a line, and exactly the running ones have a worker.
  */
 async function wrongItems(transaction: CommonQueryMethods): Promise<string[]> {
   const schema = z.object({ id: z.string(), number: z.number(), state: z.string(), fault: z.string() });
@@ -63,8 +63,8 @@ async function wrongItems(transaction: CommonQueryMethods): Promise<string[]> {
 }
 
 /**
- * A row of a batch belongs to a request of that batch, in the organization and with the key that made it. One that is older than
- * batches are shown may be of one whose row has gone.
+ * Checks that a usage row of a batch belongs to a request of that batch, and to the organization, project and key that made
+ * it. A row older than `SHOWN_MS` may be of a batch that was deleted.
  */
 async function strayRows(transaction: CommonQueryMethods): Promise<string[]> {
   const rows = await transaction.any(sql.type(z.object({ id: z.string(), batchId: z.string().nullable() }))`
@@ -83,7 +83,7 @@ async function strayRows(transaction: CommonQueryMethods): Promise<string[]> {
   return firstLines(rows, ({ id, batchId }) => `${id}: its usage row is of no request of batch ${batchId}`);
 }
 
-/** The counters are those of the items, and an ended batch has nothing left. */
+/** Checks that the counters are those of the items, and that nothing is left of a batch that is ending or has ended. */
 async function wrongCounts(transaction: CommonQueryMethods): Promise<string[]> {
   const rows = await transaction.any(sql.type(z.object({ id: z.string() }))`
     select batch.id from batches batch
@@ -103,7 +103,7 @@ async function wrongCounts(transaction: CommonQueryMethods): Promise<string[]> {
   return firstLines(rows, ({ id }) => `${id}: its counts are not those of its requests`);
 }
 
-/** Also after the results were taken away: every success has its row, and the tokens are those of the rows. */
+/** Checks, also after the results were deleted, that every success has its row and the tokens are those of the rows. */
 async function wrongSums(transaction: CommonQueryMethods): Promise<string[]> {
   const rows = await transaction.any(sql.type(z.object({ id: z.string() }))`
     select batch.id from batches batch

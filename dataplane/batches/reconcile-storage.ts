@@ -1,6 +1,6 @@
 /**
- * Counts what organizations keep again and compares it with the sums that limits are judged by (rule 7.8). Works
- * beside running data planes: both move in one transaction, and everything is read as of one moment.
+ * Counts what organizations store and compares it with the sums that limits are checked against (rule 7.8). Data planes
+ * may run meanwhile: rows and sums change in one transaction, and everything is read as of one moment.
  */
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";

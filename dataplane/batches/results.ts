@@ -6,7 +6,7 @@ import type { Batch } from "./batch.ts";
 import { neverRunLine } from "./lines.ts";
 
 const BYTES_AT_ONCE = 2 * 1024 * 1024;
-/** Of a line that is longer: one may be as long as an answer, and whoever takes it slowly makes it stay in memory. */
+/** Slice of a line above `BYTES_AT_ONCE`: it may be as long as an answer, and a slow client would keep all of it in memory. */
 const SLICE_BYTES = 1024 * 1024;
 const ROWS_AT_ONCE = 1_000;
 
@@ -23,8 +23,8 @@ const lineSchema = z.object({
 type WithLines = Pick<Batch, "id" | "form" | "total" | "succeeded">;
 
 /**
- * Of a batch whose items are over, in the order of the input. `which`: everything; what went well; the rest.
- * @throws Error at the end when some were taken away meanwhile, as those of a batch that is deleted are: what was read is not whole.
+ * Yields the lines of a batch whose items are over, in input order. `which`: all; the succeeded ones; the rest.
+ * @throws Error at the end when lines were deleted meanwhile, as when the batch is deleted: what was read is incomplete.
  */
 export async function* resultLines(
   db: CommonQueryMethods,
@@ -38,8 +38,8 @@ export async function* resultLines(
   }[which];
   let missing = { all: total, output: succeeded, errors: total - succeeded }[which];
   for (let after = -1; ;) {
-    // The first row always, further ones as long as they are small: one row may be as large as an answer, and the line of an
-    // item that never ran is little more than its custom_id, which may have 64 KiB.
+    // Takes the first row always, and more up to `BYTES_AT_ONCE`: a row may be as large as an answer, and the line of an item
+    // that never ran is little more than its custom_id, which may have 64 KiB.
     const rows = await db.any(sql.type(lineSchema)`
       select number, custom_id as "customId", request_id as "requestId", state, "lineBytes",
         case when "lineBytes" <= ${BYTES_AT_ONCE} then line end as line
@@ -58,7 +58,7 @@ export async function* resultLines(
     const last = rows.at(-1);
     if (last === undefined) break;
     missing -= rows.length;
-    // A long one comes alone.
+    // A long line is the only row.
     if (last.lineBytes > BYTES_AT_ONCE) yield* slicesOf(db, id, last);
     else
       yield Buffer.concat(
@@ -69,7 +69,7 @@ export async function* resultLines(
   if (missing !== 0) throw takenAway(id);
 }
 
-/** @throws Error when the line is taken away meanwhile. */
+/** Yields one long line in slices. @throws Error when the line is deleted meanwhile. */
 async function* slicesOf(
   db: CommonQueryMethods,
   id: string,

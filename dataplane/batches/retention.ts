@@ -16,16 +16,16 @@ import { removeItems } from "./create/items.ts";
 import { reachedBatchStep } from "./steps.ts";
 
 const BATCHES_AT_ONCE = 50;
-/** Of those whose rows alone are left. */
+/** Batch rows that one statement of `forgetOld` deletes. */
 const ROWS_AT_ONCE = 500;
-/** How long one kind of work may take in a sweep; what is left is the next one's. */
+/** How long each kind of work may take in one sweep; the next sweep continues it. */
 const SWEEP_MS = 20_000;
-/** A message batch whose body nobody takes in any more is swept when it is so old: its process died, or could not clear it. */
+/** Age at which a batch in state `creating` is swept if no process receives its body: its own died, or could not clear it. */
 const CREATING_MS = 30 * 60_000;
 
 /**
- * Any number of processes may do so at once. One kind of work that fails keeps none of the others from being done.
- * @param backOff remembers which batches could not be cleared here: the others come before them.
+ * Sweeps once; any number of processes may do so at the same time. A kind of work that fails does not stop the others.
+ * @param backOff remembers the batches that this process could not clear; the others come before them.
  */
 export async function sweepBatches(context: BatchContext, backOff = new BatchBackOff()): Promise<void> {
   const failures: unknown[] = [];
@@ -42,7 +42,7 @@ async function archive({ pool, clock }: BatchContext): Promise<void> {
   `);
 }
 
-/** What is left of such a batch is what its object shows. */
+/** Deletes the items of ended batches whose results nobody can read; the fields of the batch object stay. */
 async function emptyUnreadable(context: BatchContext, backOff: BatchBackOff): Promise<void> {
   const { pool } = context;
   const unreadable = sql.fragment`
@@ -76,7 +76,7 @@ async function discardAbandoned(context: BatchContext, backOff: BatchBackOff): P
   await clearEach(context, backOff, "discarded", abandoned, (id) => discardBatch(context, id));
 }
 
-/** From here on nobody knows of them but their usage rows. */
+/** Deletes the rows of batches that are not shown any more; only their usage rows stay. */
 async function forgetOld({ pool, clock }: BatchContext): Promise<void> {
   const until = performance.now() + SWEEP_MS;
   let rows = ROWS_AT_ONCE;
@@ -95,8 +95,8 @@ async function forgetOld({ pool, clock }: BatchContext): Promise<void> {
 }
 
 /**
- * Clears those that `condition` finds, a portion at a time. Those that could not be cleared before come last, so that however many
- * they are the others do not wait for them.
+ * Clears the batches that `condition` finds, a portion at a time. Batches that could not be cleared before come last, so
+ * that the others do not wait for them, however many they are.
  */
 async function clearEach(
   context: BatchContext,

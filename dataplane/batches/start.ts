@@ -1,4 +1,4 @@
-/** Everything of a data plane that has to do with batches, put together. */
+/** Puts together all parts of a data plane that deal with batches. */
 import type { RedisStore } from "../store/redis-servers.ts";
 import type { Holds } from "../billing/holds/holds.ts";
 import type { RunServices } from "./worker/run.ts";
@@ -18,11 +18,11 @@ export interface BatchesOptions
 export interface Batches {
   readonly context: BatchContext;
   readonly worker: BatchWorker;
-  /** Takes nothing more, and waits at most `timeoutMs` for what runs, and no longer once `hurry` is aborted. */
+  /** Claims nothing more and waits for running items, at most `timeoutMs` and no longer once `hurry` is aborted. */
   stop(timeoutMs: number, hurry?: AbortSignal): Promise<void>;
 }
 
-/** Starts nothing yet: `worker.start()` does. */
+/** Builds the parts; `worker.start()` starts the work. */
 export function openBatches(options: BatchesOptions): Batches {
   const { pool, files, bodies, clock, newId, large, log, redis, holds, ...rest } = options;
   const { serve, snapshot, random, records, limitsOf, toolRoom } = options;

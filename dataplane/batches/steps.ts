@@ -1,6 +1,6 @@
 /**
- * The named points of a batch's way, one for each write, for tests that kill the process at one of them.
- * `written`: inside the transaction, before its commit; `done`: after it, before anything else is told of it.
+ * Named points in the life of a batch, one for each write; tests kill the process at one of them.
+ * `written`: inside the transaction, before its commit; `done`: after the commit, before anything else learns of it.
  */
 import { publisherOf } from "../lib/steps.ts";
 

@@ -23,13 +23,13 @@ export type CheckedLine =
 /** The fields of a line's envelope. */
 export const lineFields = ["custom_id", "method", "url", "body"] as const;
 
-/** A line as it is read: a byte order mark may stand before the first one. */
+/** Returns a line without the byte order mark that may precede the first one. */
 export const lineText = (bytes: Buffer, line: number): Buffer => (line === 1 ? withoutMark(bytes) : bytes);
 
 /**
  * Judges one line.
  * @param text from `lineText`.
- * @param read what `readJsonFields` finds of `lineFields` in it; long lines are read in another thread.
+ * @param read the result of `readJsonFields` for `lineFields`; long lines are read in another thread.
  */
 export function checkLine(
   text: Buffer,

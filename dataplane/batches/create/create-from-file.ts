@@ -24,7 +24,7 @@ export interface FileBatchRequest {
 }
 
 /**
- * The batch, in state `validating`: its input is read by a worker.
+ * Makes the batch in state `validating`; a worker reads its input.
  * @throws ApiError 402 without credit; as `takePlace`; 400 `storage_limit_reached`; 400 for an unknown, foreign or deleted input
  * file alike (rule 4.10).
  */
@@ -46,11 +46,11 @@ export async function createFromFile(
     );
   });
   const limits = files.limitsOf(organizationId);
-  // Results may have passed the number of files, which this one's room does not ask about.
+  // Result files may have passed the limit of files, which `takeStorage` does not check where no file is added.
   await requireStorage(pool, organizationId, { bytes: 1, files: 0 }, limits);
   const now = clock.now();
   const metadata = request.metadata === null ? null : JSON.stringify(request.metadata);
-  // Its requests are copied out of the file, and are no more than that.
+  // The requests are copied out of the file, so they take no more than its size.
   const bytes = input.sizeBytes + Buffer.byteLength(metadata ?? "");
   const batch = await pool.transaction(async (transaction) => {
     const made = await transaction.one(sql.type(batchSchema)`
@@ -120,7 +120,7 @@ function readMetadata(value: unknown): Record<string, string> | null {
       throw refuse(`A value of metadata is a string of at most ${MAX_METADATA_VALUE} characters.`, param);
     }
   }
-  // As it was read: a copy by assignment would lose a pair named __proto__.
+  // Not copied: a copy by assignment would lose a pair named __proto__.
   return value as Record<string, string>;
 }
 

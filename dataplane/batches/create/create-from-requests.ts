@@ -1,4 +1,4 @@
-/** Makes a message batch out of a body that is still coming in. */
+/** Makes a message batch out of a body while it is being received. */
 import { sql } from "slonik";
 import type { Principal } from "../../identity/principal.ts";
 import { countStorage, givingBack, requireStorage, Room } from "../../files/storage.ts";
@@ -16,10 +16,10 @@ import { reachedBatchStep } from "../steps.ts";
 import { takePlace } from "./take-place.ts";
 
 /**
- * Stores the requests as they come; the batch is seen only once the last one is there. What waits to be stored is
+ * Stores the requests as they arrive; the batch is visible only after the last one. Bytes that wait to be stored are
  * counted in `lease`.
  * @throws ApiError 402 without credit; as `takePlace`; 400 `storage_limit_reached`; 400 and 413 for what can be judged without running
- * anything (rule 4.7): shape, count, size, `custom_id`. Nothing is left then. Whatever `source` and `lease` throw.
+ * anything (rule 4.7): shape, count, size, `custom_id`. Nothing is stored then. Whatever `source` and `lease` throw.
  */
 export async function createFromRequests(
   context: BatchContext,
@@ -32,7 +32,7 @@ export async function createFromRequests(
   const { organizationId } = principal;
   await requireBalance(context, organizationId);
   const limits = files.limitsOf(organizationId);
-  // What it takes is known as it comes; where there is no room at all nothing is read.
+  // The size is known only as the body arrives; where there is no room at all nothing is read.
   await requireStorage(pool, organizationId, { bytes: 1, files: 0 }, limits);
   const id = newId("msgbatch");
   const begun = clock.now();
@@ -107,8 +107,9 @@ async function storeRequests(
 const requestFields = ["custom_id", "params"] as const;
 
 /**
- * @param read what `readJsonFields` finds of `requestFields`; long ones are read in another thread.
- * @throws ApiError 400 naming the field; 413. What stands inside `params` is judged when it runs.
+ * Checks one element of `requests`.
+ * @param read the result of `readJsonFields` for `requestFields`; long elements are read in another thread.
+ * @throws ApiError 400 naming the field; 413. The contents of `params` are checked when the item runs.
  */
 export function readBatchRequest(
   element: Buffer,
@@ -127,7 +128,7 @@ export function readBatchRequest(
   if (named.kind !== "string")
     throw fault("invalid_type", `${path}.custom_id`, "Input should be a valid string");
   const customId = named.text;
-  // Without a text it is longer than any of them.
+  // A string without `text` is longer than any allowed id.
   if (customId === undefined || !isMessagesCustomId(customId)) {
     throw fault("invalid_value", `${path}.custom_id`, "String should match pattern '^[a-zA-Z0-9_-]{1,64}$'");
   }

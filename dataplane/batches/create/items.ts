@@ -1,4 +1,4 @@
-/** The requests of a batch on their way into Postgres: a few MiB a statement, whatever the batch's size. */
+/** Stores the requests of a batch in Postgres, a few MiB a statement, whatever the batch's size. */
 import { sql, type CommonQueryMethods } from "slonik";
 import type { Room } from "../../files/storage.ts";
 import type { NewId } from "../../lib/ids.ts";
@@ -7,14 +7,14 @@ import { timestamp } from "../../store/timestamp.ts";
 
 const ROWS_AT_ONCE = 1_000;
 const BYTES_AT_ONCE = 4 * 1024 * 1024;
-/** Models that a batch knows of its items. */
+/** Distinct models that `batches.models` lists at most. */
 const MOST_MODELS = 16;
 
 export interface NewItem {
   /** As a JSON string literal. */
   readonly customId: string;
   readonly body: Buffer;
-  /** As the body names it; undefined: it names none, or not by a text. */
+  /** The body's `model`; undefined: it is missing or no string. */
   readonly model: string | undefined;
 }
 
@@ -30,12 +30,12 @@ export class ItemWriter {
   bytes = 0;
   readonly #room: Room | null;
   #stored = 0;
-  /** Of the first item that names one. */
+  /** The model of the first item that names one. */
   model: string | null = null;
-  /** Of all items; null: more than `MOST_MODELS`, or some item names none. */
+  /** The models of all items; null: more than `MOST_MODELS`, or some item names none. */
   #models: Set<string> | null = new Set();
 
-  /** @param room null: there is room for all of them already. */
+  /** @param room takes storage as the items come; null: storage for all is taken already. */
   constructor(db: CommonQueryMethods, batchId: string, newId: NewId, now: number, room: Room | null = null) {
     this.#db = db;
     this.#batchId = batchId;
@@ -49,7 +49,7 @@ export class ItemWriter {
     return this.#stored + this.#waiting.length;
   }
 
-  /** Of the items that are not stored yet. */
+  /** Bytes of the items that are not stored yet. */
   get waitingBytes(): number {
     return this.#waitingBytes;
   }
@@ -78,7 +78,7 @@ export class ItemWriter {
       if (model !== null) this.#models?.add(model);
       if (model === null || (this.#models?.size ?? 0) > MOST_MODELS) this.#models = null;
     }
-    // Sent as one value and cut apart by Postgres: an array of them would be twice as large on the wire.
+    // The bodies are one value, which Postgres cuts apart: an array of them would be twice as large on the wire.
     const blob = sql.binary(Buffer.concat(items.map(({ body }) => body)));
     let offset = 1;
     const offsets = items.map(({ body }) => (offset += body.length) - body.length);
@@ -112,11 +112,11 @@ export class ItemWriter {
   }
 }
 
-/** null: no model has such a name. What is wrong with it is told when the item runs. */
+/** Returns null where no model can have the name; the error is reported when the item runs. */
 const modelName = (text: string | undefined): string | null =>
   text !== undefined && text.length <= MOST_MODEL_NAME && /^[\x20-\x7e]+$/.test(text) ? text : null;
 
-/** Takes a batch's items away, in portions: one statement over thousands of large rows could time out. */
+/** Deletes a batch's items in portions: one statement over thousands of large rows could time out. */
 export async function removeItems(db: CommonQueryMethods, batchId: string): Promise<void> {
   for (;;) {
     const { rowCount } = await db.query(sql.unsafe`

@@ -1,10 +1,10 @@
-/** Reads what stands around a batch's request, a long one in another thread (rule 7.3). */
+/** Reads the fields around a request of a batch, those of a long one in another thread (rule 7.3). */
 import { LargeBody, INSPECT_HERE_BYTES } from "../../inference/large/large-body.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
 import { readJsonFields, type FieldsRead } from "../../lib/json-fields.ts";
 import type { BatchContext } from "../context.ts";
 
-/** @returns the bytes too: those that were given may have been handed over. */
+/** @returns the bytes too: the given buffer may have been transferred to the thread. */
 export async function readEnvelope(
   { large: pool }: Pick<BatchContext, "large">,
   organizationId: string,

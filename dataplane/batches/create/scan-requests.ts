@@ -1,7 +1,7 @@
 /**
- * Reads `{"requests": [ … ]}` from a stream and gives out the array's elements one by one, so that a body of
- * 256 MiB never stands in memory. The scanner only finds where things begin and end; each piece is then validated
- * as strictly as any other body (`JsonReader`). Either of them refuses what is not JSON.
+ * Reads `{"requests": [ … ]}` from a stream and yields the array's elements one by one, so that a body of 256 MiB is
+ * never in memory as a whole. The scanner only finds where pieces begin and end; each piece is then validated as
+ * strictly as any other body (`JsonReader`). Both refuse what is not JSON.
  */
 import { ApiError } from "../../lib/api-error.ts";
 import { BODY_LIMIT } from "../../lib/body-limits.ts";
@@ -23,7 +23,7 @@ import { MAX_ITEM_BYTES } from "../batch.ts";
 
 /** Room for `custom_id` and braces around a request of the largest size. */
 const MAX_ELEMENT_BYTES = MAX_ITEM_BYTES + 64 * 1024;
-/** Other top-level fields are read and ignored, keys included. */
+/** The longest key or value of other top-level fields, which are read and ignored. */
 const MAX_OTHER_BYTES = 128 * 1024;
 
 /** What is expected next. `value` and `element` collect a piece; the rest is punctuation. */
@@ -40,7 +40,8 @@ type Place =
   | "done";
 
 /**
- * @param gathered hears, after each chunk, how many bytes of the element that has begun stand in memory.
+ * Yields the elements of `requests`.
+ * @param gathered called after each chunk with the bytes of the unfinished element that are in memory.
  * @throws ApiError 400: not a JSON object, `requests` missing, twice, or no array; 413: one element is too large.
  * Whatever `source` and `gathered` throw.
  */
@@ -56,7 +57,7 @@ export async function* scanRequests(
   scanner.end();
 }
 
-/** `index` in the array. */
+/** Makes the error for the element at `index`. */
 export const requestTooLarge = (index: number): ApiError =>
   new ApiError("too_large", `requests.${index}: the request is larger than ${BODY_LIMIT}.`);
 
@@ -103,7 +104,7 @@ class Scanner {
     }
   }
 
-  /** One byte outside of any piece. Returns where to go on: at the same byte when it begins a piece. */
+  /** Handles one byte outside of any piece. Returns the next position: the same byte when it begins a piece. */
   #punctuation(byte: number, at: number): number {
     switch (this.#place) {
       case "start":
@@ -168,7 +169,7 @@ class Scanner {
     return at;
   }
 
-  /** A piece is whole. Returns it when it is an element of `requests`. */
+  /** Handles a complete piece. Returns it when it is an element of `requests`. */
   #taken(bytes: Buffer): Buffer | null {
     switch (this.#place) {
       case "key":

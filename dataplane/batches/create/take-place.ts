@@ -1,4 +1,4 @@
-/** How many batches an organization may have: the rows of each cost whoever looks for work, lists and sweeps. */
+/** Limits the batches of an organization: their rows make claims, lists and sweeps slower. */
 import { sql, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import { takeBatch } from "../../files/storage.ts";
@@ -8,7 +8,8 @@ import { MAX_KEPT_BATCHES, MAX_OPEN_BATCHES, SHOWN_MS } from "../batch.ts";
 
 /**
  * Counts a batch whose row this transaction has just made.
- * @throws ApiError 429 where the organization has as many open ones as it may; 400 `storage_limit_reached` where as many are kept.
+ * @throws ApiError 429 where the organization has `MAX_OPEN_BATCHES` already; 400 `storage_limit_reached` where it has
+ * `MAX_KEPT_BATCHES`.
  */
 export async function takePlace(
   transaction: DatabaseTransactionConnection,
@@ -19,7 +20,7 @@ export async function takePlace(
       "storage_limit_reached",
       `The organization has ${MAX_KEPT_BATCHES} batches, as many as are kept: each goes ${SHOWN_MS / DAY_MS} days after its end.`,
     );
-  // The row of sums is this transaction's from here on, so that no two take the last place.
+  // `takeBatch` has locked the organization's sums, so that no two transactions take the last place.
   const open = await transaction.oneFirst(sql.type(z.object({ count: z.bigint().transform(Number) }))`
     select count(*) as count from batches where organization_id = ${organizationId} and state <> 'ended'
   `);

@@ -1,6 +1,6 @@
 /**
- * Reads a batch's input file: line by line into items, or into the reasons why none of it runs (rule 4.10).
- * Any worker may do it; one that dies in the middle leaves rows that the next one takes away first.
+ * Reads a batch's input file: line by line into items, or into the errors for which none of it runs (rule 4.10).
+ * Any worker may do it; one that dies on the way leaves rows that the next one deletes first.
  */
 import { sql } from "slonik";
 import { z } from "zod";
@@ -19,10 +19,10 @@ import { reachedBatchStep } from "../steps.ts";
 
 /** Room for the other fields around a request of the largest size. */
 const MAX_LINE_BYTES = MAX_ITEM_BYTES + 1024 * 1024;
-/** Further bad lines are not named. */
+/** Errors that are listed at most; reading stops there. */
 const MAX_ERRORS = 1_000;
 
-/** The batch must be this worker's, in state `validating`. A cancel that came meanwhile stands (rule 4.11). */
+/** Reads the input of a batch that this worker has in state `validating`. A cancel that came meanwhile stands (rule 4.11). */
 export async function validate(context: BatchContext, batch: Batch): Promise<void> {
   const { pool } = context;
   if (!(await clearEarlierTry(context, batch))) return;
@@ -30,12 +30,12 @@ export async function validate(context: BatchContext, batch: Batch): Promise<voi
   const errors = await readInput(context, batch, writer);
   reachedBatchStep("validate.stored");
   if (errors.length === 0) await begin(context, batch, writer);
-  // What was stored of it is swept: the items of a worker that was taken for dead may be another one's by now.
+  // Stored items are left to the sweep: if this worker was taken for dead, they may be another worker's by now.
   else await fail(context, batch, errors);
   reachedBatchStep("validate.done");
 }
 
-/** @returns whether the batch is still this worker's. Nobody takes it over while the rows go. */
+/** Deletes an earlier try's items; the lock keeps the batch this worker's meanwhile. @returns whether it still was. */
 async function clearEarlierTry({ pool }: BatchContext, { id, claim }: Batch): Promise<boolean> {
   return await pool.transaction(async (transaction) => {
     const { rowCount } = await transaction.query(sql.unsafe`
@@ -110,7 +110,7 @@ async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter
         });
         continue;
       }
-      // Counted, not waited for: these bytes are in memory already, and leave the less room for others.
+      // Counted without waiting for room: these bytes are in memory already, and leave less room for others.
       held.release();
       held.count(bytes.length + writer.waitingBytes);
       const text = lineText(bytes, number);
@@ -128,7 +128,7 @@ async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter
         break;
       }
       if (checked.kind === "invalid") errors.push(checked.error);
-      // Once a line is bad nothing will run: the rest is only judged.
+      // After a bad line nothing will run: further lines are only checked.
       else if (errors.length === 0) await writer.add(checked.item);
       if (errors.length >= MAX_ERRORS) break;
     }

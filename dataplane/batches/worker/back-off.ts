@@ -20,12 +20,12 @@ export class BatchBackOff {
     this.#batches.delete(id);
   }
 
-  /** All of them, also those that have rested. */
+  /** All remembered batches, also those whose rest is over. */
   get known(): readonly string[] {
     return [...this.#batches.keys()];
   }
 
-  /** Those that rest. */
+  /** The batches that rest now. */
   ids(now: number): string[] {
     return [...this.#batches].flatMap(([id, { until }]) => (now < until ? [id] : []));
   }

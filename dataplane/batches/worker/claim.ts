@@ -5,12 +5,12 @@ import { dialects } from "../../dialects/dialect.ts";
 import { timestamp } from "../../store/timestamp.ts";
 import { SUSPECT_LOSSES } from "./losses.ts";
 
-/** So many batches of one organization stand in line at once; the others follow as these end. */
+/** Batches of one organization that stand in line at once; the others follow as these end. */
 const BATCHES_EACH = 8;
 const MOST_BATCHES = 1_000;
-/** So many that may begin now are looked through for those that no other worker takes at the moment. */
+/** Most items of a batch that are searched for ones that may begin now and that no other worker is claiming. */
 const MOST_CANDIDATES = 10_000;
-/** Larger bodies are read when they run: sixty of 32 MiB would not fit. */
+/** Larger bodies are read when their items run: sixty of 32 MiB would not fit into memory. */
 export const SMALL_BODY_BYTES = 256 * 1024;
 
 const claimedSchema = z.object({
@@ -32,7 +32,7 @@ const claimedSchema = z.object({
   organizationId: z.string(),
   projectId: z.string(),
   keyId: z.string(),
-  /** Of the batch. */
+  /** The batch's times. */
   createdAt: z.number(),
   expiresAt: z.number(),
   form: z.enum(["messages", "openai"]),
@@ -41,25 +41,25 @@ const claimedSchema = z.object({
 });
 export type ClaimedItem = Readonly<z.infer<typeof claimedSchema>>;
 
-/** Whose items of which model, by the name that they ask for it. */
+/** An organization and a model, by the name that its items use. */
 export interface ModelAsked {
   readonly organizationId: string;
   readonly model: string;
 }
 
-/** How many more of them may begin. */
+/** How many more items of an organization and model may begin. */
 export interface ModelRoom extends ModelAsked {
   readonly room: number;
 }
 
 /** Models and batches of which no more items may begin for now. */
 export interface Blocked {
-  /** Of all organizations. */
+  /** Blocked for all organizations. */
   readonly models: readonly string[];
-  /** Of one organization each. */
+  /** Blocked for one organization each. */
   readonly asked: readonly ModelAsked[];
   readonly batches: readonly string[];
-  /** Items that may end their process: one runs here (losses.ts). */
+  /** Whether items that may end their process are blocked, as one runs here (losses.ts). */
   readonly suspects: boolean;
 }
 
@@ -69,7 +69,7 @@ export interface BatchInLine {
   readonly organizationId: string;
 }
 
-/** The index of waiting items has all that these conditions ask. */
+/** Condition of items that may begin now; the index of waiting items has all its columns. */
 const ready = ({ suspects }: Pick<Blocked, "suspects">) => sql.fragment`
   item.state = 'waiting' and (item.not_before is null or item.not_before <= clock_timestamp())
   and (item.losses < ${SUSPECT_LOSSES} or not ${suspects})
@@ -90,7 +90,7 @@ const unblocked = (
     or (batch.organization_id, ${model}) in (select * from unnest(${organizationsOf(asked)}, ${modelsOf(asked)}))
   ))
 `;
-/** Whether some item of the batch may be unblocked, as far as can be told without a look at its items: these may be very many. */
+/** Whether some item of the batch may be unblocked, as far as `batches.models` tells: its items may be very many. */
 const hasUnblocked = (blocked: Pick<Blocked, "models" | "asked">) => sql.fragment`
   (batch.models is null or exists (
     select from unnest(batch.models) as named (model) where ${unblocked(blocked, sql.fragment`named.model`)}
@@ -108,7 +108,7 @@ const modelsOf = (asked: readonly ModelAsked[]) =>
   );
 
 /**
- * The batches in line: the oldest of each organization, then the second of each, and so on. Those of suspended and
+ * Returns the batches in line: the oldest of each organization, then the second of each, and so on. Those of suspended and
  * deleted organizations wait (rule 4.5). One that is blocked takes no place in line from those behind it (rule 9.6).
  */
 export async function batchesInLine(
@@ -142,18 +142,18 @@ export async function batchesInLine(
 
 /** What may be claimed at the moment. */
 export interface Claim {
-  /** So many items at most of each batch. */
+  /** Most items of each batch. */
   readonly shares: ReadonlyMap<string, number>;
   readonly blocked: Omit<Blocked, "batches">;
-  /** So many at most of each of these models, over all batches. */
+  /** Most items of each of these models, over all batches. */
   readonly modelRooms: ReadonlyMap<string, number>;
   readonly askedRooms: readonly ModelRoom[];
 }
 
 /**
- * Takes items of each batch, in the order of its input; where a model has fewer places than there are items, those of
- * organizations in turn, and of each one's batches in turn; by lot who is first (rule 4.5). A worker that the others took
- * for dead gets none until its next sign of life: they would take them from it again.
+ * Claims items of each batch in input order. Where a model has fewer places than items, organizations take turns, and so do
+ * the batches of each; who is first is drawn by lot (rule 4.5). A worker that the others took for dead gets none until its
+ * next heartbeat: they would take them from it again.
  */
 export async function claimItems(
   db: CommonQueryMethods,
@@ -240,7 +240,7 @@ export async function mayBegin(
   `);
 }
 
-/** The body of a claimed item; null when it was taken meanwhile. */
+/** Reads the body of a claimed item; null when the item was taken meanwhile. */
 export async function readBodyOf(
   db: CommonQueryMethods,
   { batchId, number, claim }: Pick<ClaimedItem, "batchId" | "number" | "claim">,

@@ -2,8 +2,8 @@ import { isStoreAway } from "../../store/store-away.ts";
 import type { BatchContext } from "../context.ts";
 
 /**
- * Does it to each of these batches, one after the other. One that fails holds up no other: it is told, and comes again.
- * @throws Error of a store that is away: the others would only wait for it, too.
+ * Calls `act` for each batch, one after the other. A failure is logged and stops no other batch; the next round tries again.
+ * @throws Error of a store that is away: the other batches would only wait for it, too.
  */
 export async function eachBatch(
   { log }: Pick<BatchContext, "log">,

@@ -1,31 +1,31 @@
-/** How busy this process is with what somebody waits for: not at all, or with time to spare, or without. */
+/** How busy this process is with live requests: not at all, with time to spare, or without. */
 export type LiveLoad = "none" | "light" | "heavy";
 
 const LOOK_MS = 100;
-/** Items that run at first beside live requests, until it is known what they cost. */
+/** Items that run beside live requests at first, until their cost is known. */
 const FIRST_PLACES = 4;
 
 /**
- * How many items may run at once beside live requests, which come first: all places while nobody waits; else a few
- * at first, half as many at each look that finds the process short of time, one more at each that does not. One
- * always remains, so that a batch goes on below whatever comes in.
+ * How many items may run at once beside live requests, which come first. Without live requests: all places. Else a few at
+ * first, half as many after each look that finds the process short of time, one more after each that does not. One place
+ * always remains, so that a batch makes progress under any load.
  */
 export class Headroom {
   readonly #most: number;
   readonly #load: () => LiveLoad;
   #places: number;
-  /** An item began since the last look. */
+  /** Whether an item began since the last look. */
   #isAtWork = false;
   #lookedAt = Number.NEGATIVE_INFINITY;
 
-  /** `load`: since it was last asked. */
+  /** `load`: the load since its last call. */
   constructor(most: number, load: () => LiveLoad) {
     this.#most = most;
     this.#load = load;
     this.#places = most;
   }
 
-  /** An item began. */
+  /** Notes that an item began. */
   began(): void {
     this.#isAtWork = true;
   }

@@ -2,17 +2,17 @@ import type { BodyLease } from "../../inference/call.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import type { ByteBudget, ByteLease } from "../../lib/byte-budget.ts";
 
-/** What the error of an item says to programs that waited for room until it might not begin any more. */
+/** Cause of the error of an item that waited for room until it might not begin any more. */
 export const NOT_BEGUN = { reserved: "room" } as const;
 
-/** The bytes that one item holds: its body where that is counted, and the files that its run puts into it (rule 7.2). */
+/** The bytes of the body budget that one item holds: its body, if counted, and the files that its run inserts (rule 7.2). */
 export class ItemLease implements BodyLease {
   readonly #bodies: Pick<ByteBudget, "whenRoom">;
   readonly #organizationId: string;
   readonly #mayBegin: () => Promise<boolean>;
   #lease: ByteLease | null = null;
 
-  /** @param mayBegin asked once the item has its room, for which it may have waited long. */
+  /** @param mayBegin called when the item has its room, for which it may have waited long. */
   constructor(
     bodies: Pick<ByteBudget, "whenRoom">,
     organizationId: string,
@@ -24,7 +24,7 @@ export class ItemLease implements BodyLease {
   }
 
   /**
-   * Waits for room while the item holds nothing. Later it may not, as others may wait for what it holds.
+   * Takes bytes, and waits for room if the item holds none yet. Later it must not wait, as others may wait for what it holds.
    * @throws ApiError 503 without room then: the item is run again; with the cause NOT_BEGUN where it may not begin any more.
    */
   async take(bytes: number): Promise<void> {

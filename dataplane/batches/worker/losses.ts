@@ -1,25 +1,25 @@
 /**
- * Items whose workers died while they ran. One of them may be the reason, as what it makes a process do ends it; the others only ran
- * beside it. So each that was lost more than once is suspected: of these at most one runs in a worker at a time, the least lost
- * first, and who is lost again and again among items that were not is given up.
+ * Items whose workers died while they ran. One of them may have ended its process; the others only ran at the same time. So
+ * each item that was lost more than once is suspected: a worker runs at most one suspect at a time, the least lost first, and
+ * a suspect that is lost again and again, though it runs among unsuspected items only, is given up.
  */
 import { sql, type CommonQueryMethods, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../../lib/api-error.ts";
 import { erroredLine } from "../lines.ts";
 
-/** Losses from which on an item is suspected. */
+/** Losses at which an item is suspected. */
 export const SUSPECT_LOSSES = 2;
-/** Losses with which it is given up. */
+/** Losses at which an item is given up. */
 const MOST_LOSSES = 5;
 
-/** What a client is told of one: the request, or what an upstream says to it, ended each process that ran it. */
+/** The result of an item that is given up: the request, or an upstream's answer to it, ended each process that ran it. */
 const givenUp = (): ApiError =>
   new ApiError("internal", "The service failed each time it ran this request.", { retry: false });
 
 /**
- * Ends those running items of a batch that have now been lost as often as they may be. The batch must be locked.
- * @param condition which of its running items are lost.
+ * Ends the lost items of a batch that reach `MOST_LOSSES` with this loss. The batch must be locked.
+ * @param condition selects the lost ones of its running items.
  * @returns the ids of their requests.
  */
 export async function giveUp(

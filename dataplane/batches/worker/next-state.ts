@@ -5,7 +5,7 @@ import { timestamp } from "../../store/timestamp.ts";
 
 export type NextState = "waiting" | "canceled" | "expired";
 
-/** Locks the batches, in the order of their ids, and says what becomes of their waiting items. */
+/** Locks the batches in the order of their ids and returns the next state of each one's items that would run again. */
 export async function nextStatesOf(
   transaction: DatabaseTransactionConnection,
   batchIds: readonly string[],

@@ -1,5 +1,5 @@
 /**
- * What an item's run means: an answer, an error, or another try (service.md "What becomes of an item"; rules 4.1,
+ * Judges a failed run: it ends the item in an error, or the item is tried again (service.md "What becomes of an item"; rules 4.1,
  * 4.3, 4.4, 4.8). Pure.
  */
 import { RESERVED_LIMIT } from "../../billing/holds/rate-limits.ts";
@@ -9,21 +9,21 @@ import { NoAnswer } from "../../upstream/failure.ts";
 import { NOT_BEGUN } from "./item-lease.ts";
 import { TOOLS_IN_USE } from "./tool-room.ts";
 
-/** What is known when a run ended. */
+/** What is known of a run that ended in an error. */
 export interface RunEnd {
   readonly error: ApiError;
-  /** Something was charged: repeating it would charge again. */
+  /** Whether something was charged: another run would charge again. */
   readonly charged: boolean;
-  /** The meter admitted it: what failed after that was an upstream. */
+  /** Whether the meter admitted it: what failed after that was an upstream. */
   readonly admitted: boolean;
   /** Earlier runs of this item that ended in a fault of the upstream. */
   readonly faults: number;
-  /** What of them speaks against the item itself: the sum of `own` of their verdicts. */
+  /** How many of these count against the item itself: the sum of `own` of their verdicts. */
   readonly ownFaults: number;
   /** When it ended, and when its batch does; Unix milliseconds. */
   readonly now: number;
   readonly expiresAt: number;
-  /** Of other items of the same route a run that began after this item's first fault went well. */
+  /** Whether another item's run on the same route that began after this item's first fault succeeded. */
   readonly othersSucceed: boolean;
 }
 
@@ -36,8 +36,8 @@ export type RunVerdict =
       readonly because: "credit" | "model" | "stores" | "limit" | "tools" | "room";
     }
   /**
-   * The upstream failed: tried again, later and later. `own`: what speaks against the item itself. `restMs`: null where
-   * others may fare better; else nobody serves any, and is to be left alone for so long at the least.
+   * The upstream failed: the item is tried again after growing waits. `own`: how much counts against the item itself. `restMs`:
+   * null where other items may succeed; else no upstream serves any, and none is called for at least this long.
    */
   | {
       readonly kind: "fault";
@@ -46,20 +46,20 @@ export type RunVerdict =
       readonly restMs: number | null;
     };
 
-/** Tries of an item that fail while others of its route succeed: then the fault is its own. About six minutes. */
+/** Failed tries, while others of its route succeed, after which the fault is the item's own: about six minutes. */
 const MOST_OWN_FAULTS = 12;
 /** Tries that may time out: each may take the route's whole request time-out. */
 const MOST_TIMEOUTS = 3;
 const LONGEST_WAIT_MS = 60_000;
-/** Where nobody is there for anybody, the worker holds the others back, and this one need not wait long beside them. */
+/** The longest wait while the upstream serves nobody: the worker holds other items back then, so this one need not wait longer. */
 const LONGEST_AWAY_MS = 10_000;
-/** A limit may be raised before it begins anew. Few items look: their batch's room is halved when one is refused. */
+/** The longest wait for a limit's next window, as it may be raised before. Few items look: a refusal halves their batch's room. */
 const LIMIT_LOOK_MS = 30_000;
 
-/** Of an item that may not begin any more: it waits again, and the end of its batch decides what becomes of it. */
+/** The verdict on an item that may not begin any more: it waits again, and the end of its batch decides how it ends. */
 export const notBegun = { kind: "again", waitMs: 0, because: "room" } as const satisfies RunVerdict;
 
-/** `random`: 0 to 1, spreads items that failed together. */
+/** Judges a failed run. `random`: 0 to 1, spreads items that failed together. */
 export function judgeRun(end: RunEnd, random: number): RunVerdict {
   const { error, charged, admitted } = end;
   const errored = { kind: "errored" } as const;
@@ -90,8 +90,8 @@ export function judgeRun(end: RunEnd, random: number): RunVerdict {
 }
 
 /**
- * Before it was admitted it is the tool calls that others make, or the credit that others hold (rule 4.1): all of it, or what is
- * left of its key's limit.
+ * Returns what the item waits for. Before it was admitted: tool calls that others make, or credit that others hold (rule 4.1),
+ * be it the balance or what is left of its key's or project's limit.
  */
 function reasonToWait({ error, admitted }: RunEnd): "credit" | "model" | "limit" | "tools" {
   if (admitted) return "model";
@@ -99,7 +99,7 @@ function reasonToWait({ error, admitted }: RunEnd): "credit" | "model" | "limit"
   return error.cause === RESERVED_LIMIT ? "limit" : "credit";
 }
 
-/** It waits until its limit begins anew, and is accepted in that window (rule 9.6); null: its batch ends before. */
+/** Makes it wait for its limit's next window, in which it is accepted (rule 9.6); null: its batch ends before. */
 function judgeLimit({ error, now, expiresAt }: RunEnd): RunVerdict | null {
   const anew = Date.parse(String(error.details?.["begins_anew_at"]));
   if (Number.isNaN(anew) || anew >= expiresAt) return null;
@@ -111,7 +111,7 @@ function judgeUpstreamError(end: RunEnd, random: number): RunVerdict {
   const status = upstreamStatus(error);
   // 401, 402, 403, 404 and the like are faults of the route's configuration: another try would not help (rule 4.8).
   if (status !== null && status < 500) return { kind: "errored" };
-  // Of the first nobody can tell. Those of a time in which the upstream was away for everybody do not count.
+  // The first fault counts, as its cause is unknown. Later ones do not while the upstream is away for everybody.
   return judgeFault(end, faults === 0 || othersSucceed ? 1 : 0, random);
 }
 
@@ -125,14 +125,14 @@ function judgeFault(end: RunEnd, own: number, random: number): RunVerdict {
   return { kind: "fault", waitMs: Math.max(namedMs, soon), own, restMs: namedMs };
 }
 
-/** Whether the next request may well fare the same: nobody was reached, or who was reached serves none for now. */
+/** Whether the next request is likely to fail too: no upstream was reached, or the one that was serves none for now. */
 const isAway = (error: ApiError): boolean =>
   error instanceof NoAnswer ||
   error.code === "unavailable" ||
   error.code === "overloaded" ||
   (upstreamStatus(error) ?? 0) >= 500;
 
-/** An upstream said no to this request, and answers others. */
+/** Whether an upstream refused this request, though it answers others. */
 export const isUpstreamRefusal = (error: ApiError): boolean => (upstreamStatus(error) ?? 500) < 500;
 
 /** 0.5 s, 1 s, 2 s … 60 s, each up to half as long again. */

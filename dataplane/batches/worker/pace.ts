@@ -1,16 +1,16 @@
 /**
- * A limit of items at once that is halved when they are refused, and grows by one when as many as it allows have succeeded.
- * One that begins low grows with each success until the first refusal.
+ * A limit on concurrent items: halved when an item is refused, raised by one after as many successes as it allows. A limit
+ * that begins low grows with each success until the first refusal.
  */
 export class Pace {
   limit: number;
-  /** Nothing begins before, by the clock of whoever asks, in milliseconds. */
+  /** No item begins before this time, in milliseconds of the caller's clock. */
   blockedUntil = 0;
   #successes = 0;
   #wasRefused = false;
   readonly #most: number;
 
-  /** It begins with `limit`, and never grows beyond `most`. */
+  /** Begins with `limit`, and never grows beyond `most`. */
   constructor(most: number, limit = most) {
     this.#most = most;
     this.limit = limit;

@@ -9,7 +9,7 @@ const schema = z.object({
   oldest: z.number().nullable(),
 });
 
-/** Shows how many items are not over, and how old the oldest is. */
+/** Sets the metrics of items that wait and run: how many, and the age of the oldest. */
 export async function measureQueue({ pool, clock }: BatchContext): Promise<void> {
   const rows = await pool.any(sql.type(schema)`
     select 'waiting' as state, count(*) as items, min(accepted_at) as oldest from batch_items where state = 'waiting'

@@ -36,23 +36,23 @@ export interface RunServices {
   readonly log: Logger;
   readonly clock: Clock;
   readonly random: () => number;
-  /** Keeps what is known of each run; absent where none are kept. */
+  /** Stores a record of each run; absent where none are stored. */
   readonly records?: RequestRecords;
-  /** Other items of the item's route went well since then, Unix milliseconds. */
+  /** Whether a run on the item's route that began after `since`, Unix milliseconds, succeeded. */
   readonly succeededSince: (item: ClaimedItem, since: number) => boolean;
 }
 
-/** What is to be stored of a run. */
+/** The outcome of a run, to be stored. */
 export type ItemEnd =
   | {
       readonly kind: "over";
       readonly state: "succeeded" | "errored";
-      /** An upstream answered, if only to refuse it. */
+      /** Whether an upstream answered, if only to refuse it. */
       readonly answered: boolean;
       readonly line: Buffer;
       /** What it cost; null: nothing. */
       readonly row: UsageRow | null;
-      /** Gives the hold back where the row turns out not to be this worker's to charge. */
+      /** Releases the hold where the item was taken from this worker, so that `row` is not charged. */
       readonly release: () => Promise<void>;
     }
   | Exclude<RunVerdict, { kind: "errored" }>;
@@ -77,7 +77,7 @@ export async function runItem(
   try {
     headers = JSON.parse(item.headers) as InferenceCall["headers"];
     const snapshot = services.snapshot();
-    // It was taken from the snapshot a moment before Postgres knew, or is back in Postgres before it is here: it waits (rule 4.5).
+    // The organization left the snapshot before Postgres knew, or is back in Postgres first: the item waits (rule 4.5).
     if (snapshot.organization(item.organizationId) === undefined) throw organizationGone();
     const limits = await services.limitsOf(item.keyId, item.projectId);
     timer = setTimeout(() => waitedFor.tell(), timeLeft(snapshot, item, services.clock.now()));
@@ -122,7 +122,7 @@ export async function runItem(
   endSpan(summary.span, {}, error?.code ?? null);
   const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);
   const verdict = error === null ? null : judge(services, item, charge, error);
-  // One that may not begin is nothing to tell of: its record is that of the run which begins, if any does.
+  // A run that may not begin leaves no record: the item's record is of the run that begins, if any does.
   if (error?.cause !== TOOLS_IN_USE && error?.cause !== NOT_BEGUN)
     services.records?.add(
       requestRecord({ ...endOf(item), status, durationMs: performance.now() - startedAt }, summary),
@@ -138,8 +138,8 @@ export async function runItem(
 }
 
 /**
- * Milliseconds after which an item is waited for no longer, however many calls its tool loop makes: what runs at the end of its
- * batch has the route's request time-out from there (rule 4.5).
+ * Milliseconds until a run is cut off, however many calls its tool loop makes: an item that runs when its batch's time is over
+ * has the route's request time-out from then on (rule 4.5).
  */
 function timeLeft(
   snapshot: Snapshot,
@@ -166,8 +166,8 @@ const judge = (services: RunServices, item: ClaimedItem, charge: ItemCharge, err
   );
 
 /**
- * What its record says of an item; nobody waited for its first byte. The moment is that of its batch, not `acceptedAt`, which
- * is another one after it waited for a limit: records of all its runs have one place, so that the item is listed once.
+ * The item's fields of its request record; nobody waited for a first byte. The time is its batch's, not the item's own
+ * `acceptedAt`, which changes after a wait for a limit: so the records of all its runs have one key, and it is listed once.
  */
 const endOf = (item: ClaimedItem) => ({
   id: item.requestId,
@@ -185,11 +185,11 @@ const endOf = (item: ClaimedItem) => ({
 const organizationGone = (): ApiError =>
   new ApiError("unavailable", "This organization is not served at the moment.", { retryAfterSeconds: 1 });
 
-/** Of a run that was cut off as its batch had ended: neither its upstream failed nor this service. */
+/** The error of a run that was cut off as its batch's time was over: neither the upstream nor this service failed. */
 const timeOver = (): ApiError =>
   new ApiError("timeout", "The time of the batch was over before the answer was whole.");
 
-/** Nothing that a provider said enters a result (service.md "What becomes of an item"). */
+/** Replaces an upstream's message: no text of a provider enters a result (service.md "What becomes of an item"). */
 function inOwnWords(error: ApiError): ApiError {
   const message =
     resultCode(error) === "upstream_error"
@@ -198,7 +198,7 @@ function inOwnWords(error: ApiError): ApiError {
   return new ApiError(error.code, message);
 }
 
-/** What the run of an item would charge: kept until it is stored together with the result. */
+/** The charge of an item's run, kept until it is stored together with the result. */
 class ItemCharge {
   row: UsageRow | null = null;
   readonly meter: Meter;
@@ -218,17 +218,17 @@ class ItemCharge {
     };
   }
 
-  /** The meter has admitted the item, so what fails later is not a lack of credit. */
+  /** Whether the meter has admitted the item, so that a later failure is not a lack of credit. */
   get opened(): boolean {
     return this.#bill !== null;
   }
 
-  /** Gives the hold back, also that of a row which was handed over and is not charged. */
+  /** Releases the hold, also after a row was made that is not charged. */
   readonly release = async (): Promise<void> =>
     this.#giveBack === null ? this.#bill?.release() : this.#giveBack();
 }
 
-/** An answer in memory; upstreams' answers are bounded where they are read. */
+/** Keeps an answer in memory; upstreams' answers are bounded where they are read. */
 class KeptAnswer implements AnswerSink {
   status = 0;
   ended = false;

@@ -3,7 +3,7 @@ import type { BatchInLine, ModelRoom } from "./claim.ts";
 import { Pace } from "./pace.ts";
 import { Silences } from "./silences.ts";
 
-/** What counts as running: every item that this worker has claimed. */
+/** An item that this worker has claimed: all of these count as running. */
 export interface RunningItem {
   readonly batchId: string;
   readonly organizationId: string;
@@ -13,26 +13,26 @@ export interface RunningItem {
 export interface SchedulerLimits {
   /** Items at once in this process. */
   readonly places: number;
-  /** Of one organization: others find a place soon, however long its items take. */
+  /** Items of one organization at once, so that others find a place soon, however long its items take. */
   readonly placesOfOne: number;
 }
 
-/** Names are remembered for as long as something of them runs or is held back, and so much longer, at most so many. */
+/** Names that are remembered at most, and for how long after no item of them runs or is held back. */
 const MOST_REMEMBERED = 10_000;
 const REMEMBERED_MS = 10 * 60_000;
 
-/** What a pace is kept by. */
+/** Returns the name that an item's pace is kept by; null: none. */
 type NameOf = (item: RunningItem) => string | null;
 const modelOf: NameOf = ({ model }) => model;
 const organizationOf: NameOf = ({ organizationId }) => organizationId;
 const batchOf: NameOf = ({ batchId }) => batchId;
-/** Organizations may have upstreams of their own under one model's name: no other's is slowed by one that is away. */
+/** Organizations may have upstreams of their own under one model name: one that is away must slow no other organization. */
 const askedOf: NameOf = ({ organizationId, model }) =>
   model === null ? null : `${organizationId}\n${model}`;
 
 export class BatchScheduler {
   readonly #limits: SchedulerLimits;
-  /** With the number that each has among all that began. */
+  /** Each with its number in the order in which items began. */
   readonly #running = new Map<RunningItem, number>();
   #begun = 0;
   readonly #models = new Map<string, Pace>();
@@ -43,7 +43,7 @@ export class BatchScheduler {
   /** Upstreams, by `askedOf`, and stores, by organization, as one of several may be away. */
   readonly #upstreams: Silences<RunningItem>;
   readonly #stores: Silences<RunningItem>;
-  /** When the newest of a route's runs that went well began, Unix milliseconds. */
+  /** When the newest successful run of each route began, Unix milliseconds. */
   readonly #successBegan = new Map<string, number>();
 
   /** Items at once at the moment, at most as many as the limits say. */
@@ -73,15 +73,16 @@ export class BatchScheduler {
     this.#running.delete(item);
   }
 
-  /** Its upstream is there, and so are the stores, whatever it said. */
+  /** Notes that the item's upstream and the stores are there, whatever the answer was. */
   answered(item: RunningItem): void {
     this.#upstreams.answered(item);
     this.#stores.answered(item);
   }
 
   /**
-   * @param beganAt when its run did, Unix milliseconds.
-   * @param route that served it, by any name; null: it is gone.
+   * Notes a successful run.
+   * @param beganAt when the run began, Unix milliseconds.
+   * @param route the route that served it, one name for all aliases; null: it is gone.
    */
   succeeded(item: RunningItem, beganAt: number, route: string | null): void {
     const { model, organizationId, batchId } = item;
@@ -93,7 +94,7 @@ export class BatchScheduler {
     if (route !== null) remember(this.#successBegan, route, Math.max(beganAt, this.#lastSuccessBegan(route)));
   }
 
-  /** Whether a run of the route began after `since` and went well: a long answer may end well beside an upstream that is away. */
+  /** Whether a run of the route that began after `since` succeeded: a long answer may end well while the upstream is away. */
   succeededSince(route: string | null, since: number): boolean {
     return route !== null && this.#lastSuccessBegan(route) > since;
   }
@@ -103,22 +104,22 @@ export class BatchScheduler {
   }
 
   /**
-   * No upstream of the model answered.
-   * @param leastMs how long these asked to be left alone.
+   * Notes that no upstream of the model answered.
+   * @param leastMs how long they asked not to be called.
    */
   unanswered(item: RunningItem, now: number, leastMs: number): void {
     this.#stores.answered(item);
     this.#upstreams.unanswered(item, this.#running, this.#begun, now, leastMs);
   }
 
-  /** A store that the item needs is away. */
+  /** Notes that a store that the item needs is away. */
   storesAway(item: RunningItem, now: number, waitMs: number): void {
     this.#stores.unanswered(item, this.#running, this.#begun, now, waitMs);
   }
 
   /**
-   * How many more items of each organization and model may begin where nobody answered, or its own upstreams refused some; 0 or
-   * less: none for now.
+   * How many more items may begin of each organization and model whose upstreams did not answer, or whose own upstreams
+   * refused some; 0 or less: none for now.
    */
   askedRooms(now: number): ModelRoom[] {
     const rooms = new Map(this.#upstreams.rooms(this.#running, now));
@@ -130,7 +131,7 @@ export class BatchScheduler {
     });
   }
 
-  /** The upstreams of a model ask for less. `isOwn`: not all organizations have these under its name. */
+  /** Notes that a model's upstreams ask for fewer requests. `isOwn`: not all organizations have these under its name. */
   modelRefused(item: RunningItem, now: number, waitMs: number, isOwn: boolean): void {
     this.#upstreams.answered(item);
     this.#stores.answered(item);
@@ -138,19 +139,19 @@ export class BatchScheduler {
     else this.#refuse(this.#models, modelOf, item, now, waitMs);
   }
 
-  /** Other requests hold the organization's credit. */
+  /** Notes that other requests hold the organization's credit. */
   creditRefused(item: RunningItem, now: number, waitMs: number): void {
     this.#stores.answered(item);
     this.#refuse(this.#organizations, organizationOf, item, now, waitMs);
   }
 
-  /** A limit of the batch's key or project is spent, or held: its organization's other batches go on (rule 9.6). */
+  /** Notes that a limit of the batch's key or project is spent or held; its organization's other batches continue (rule 9.6). */
   limitRefused(item: RunningItem, now: number, waitMs: number): void {
     this.#stores.answered(item);
     this.#refuse(this.#batches, batchOf, item, now, waitMs);
   }
 
-  /** Models that nothing more may begin for now. */
+  /** Models of which no more items may begin for now. */
   blockedModels(now: number): string[] {
     return this.#rooms(this.#models, modelOf, now).flatMap(([model, room]) => (room <= 0 ? [model] : []));
   }
@@ -165,7 +166,7 @@ export class BatchScheduler {
     return this.#rooms(this.#batches, batchOf, now).flatMap(([id, room]) => (room <= 0 ? [id] : []));
   }
 
-  /** How many more may begin of each name that has a pace. Thousands may have one, so what runs is counted once for all. */
+  /** How many more may begin of each name that has a pace. These may be thousands, so running items are counted once for all. */
   #rooms(paces: ReadonlyMap<string, Pace>, nameOf: NameOf, now: number): (readonly [string, number])[] {
     const running = this.#runningBy(nameOf);
     return Array.from(paces, ([name, pace]) => [name, this.#roomLeft(pace, running.get(name) ?? 0, now)]);

@@ -1,4 +1,4 @@
-/** Gathers how items ended and has them stored, many at a time, however long Postgres is away. */
+/** Gathers the ends of items and stores them, many at a time, however long Postgres is away. */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Account } from "../../billing/ledger/accounts.ts";
 import { chargeOrSetAside, type chargeRows } from "../../billing/ledger/charge.ts";
@@ -20,15 +20,15 @@ const GATHER_MS = 30;
 const ITEMS_AT_ONCE = 200;
 const BYTES_AT_ONCE = 8 * 1024 * 1024;
 const LONGEST_PAUSE_MS = 5_000;
-/** What Postgres refused comes again after so long, and later each time once it takes it in no form. */
+/** Pause before an end that Postgres refused is tried again; it doubles each time once Postgres takes it in no form. */
 const REFUSED_PAUSE_MS = 1_000;
 const LONGEST_REFUSED_PAUSE_MS = 60_000;
-/** So often an end is refused before Postgres may take it in another form (`storeSomehow`). */
+/** Refusals of an end after which Postgres may take it in another form (`storeSomehow`). */
 const MOST_REFUSALS = 3;
 
 interface Waiting extends Ended {
   readonly stored: () => void;
-  /** How often Postgres, which was there, did not take it. */
+  /** How often Postgres refused it without being away. */
   readonly refusals: number;
 }
 
@@ -63,8 +63,8 @@ export function createSettler(
   }
 
   /**
-   * A store that is away is waited for: the answers are paid for upstream. What it does not take is tried item by item, so that
-   * the others are stored, and again later (`refused`).
+   * Waits for a store that is away: the answers are paid for upstream. Ends that it refuses are tried one by one, so that the
+   * others are stored, and again later (`refused`).
    */
   async function settle(some: readonly Waiting[]): Promise<void> {
     for (let pauseMs = 100; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
@@ -99,8 +99,9 @@ export function createSettler(
     context.pool.transaction((transaction) => storeEnds(transaction, ends, context.clock.now(), charge));
 
   /**
-   * In the best form that Postgres takes: as it is, if need be with its charge as a dead letter; else as an error in its stead,
-   * so that its batch ends. Tried as it is once more where it takes the error: what made it refuse all may have gone by then.
+   * Stores an end in the best form that Postgres takes: as it is, if need be with its charge as a dead letter; else as an
+   * error in its place, so that its batch ends. Where Postgres would take the error, the end is first tried as it is once
+   * more: what made Postgres refuse everything may be gone.
    */
   async function storeSomehow(one: Waiting): Promise<Stored> {
     const asItIs = () => store([one], chargeOrSetAside);
@@ -121,7 +122,7 @@ export function createSettler(
     }
   }
 
-  /** Stores nothing. @throws what Postgres says where it does not take them. */
+  /** Tries to store the ends and rolls back. @throws Postgres' error where it does not take them. */
   async function wouldStore(ends: readonly Ended[]): Promise<void> {
     const taken = new Error("taken");
     const trial = context.pool.transaction(async (transaction) => {
@@ -133,7 +134,7 @@ export function createSettler(
     });
   }
 
-  /** It comes again, until the time of its batch is over. */
+  /** Lets a refused end be tried again, until the time of its batch is over. */
   async function refused(one: Waiting, error: unknown): Promise<void> {
     const refusals = one.refusals + 1;
     if (refusals > MOST_REFUSALS) {
@@ -143,7 +144,7 @@ export function createSettler(
     if (refusals > MOST_REFUSALS && context.clock.now() >= one.item.expiresAt) {
       gaveUp(one, error, "expired");
       if (one.end.kind === "over") await one.end.release();
-      // Nobody knows of its claim from here on, so that it expires (`takeUnknown`).
+      // From here on its claim is unknown to the worker, so `takeUnknown` takes the item, and it expires.
       return isOver(one);
     }
     const doublings = Math.max(0, refusals - MOST_REFUSALS);
@@ -171,13 +172,13 @@ export function createSettler(
     if (!running) inBackground(run(), context.log, "storing the results of a batch");
   }
 
-  /** Tells what was committed, once. If that fails, accounts and workers find out by looking at the database. */
+  /** Reports what was committed, once. If that fails, accounts and workers learn of it from the database. */
   async function tell(
     { mine, late, accounts, again, finished: anyFinished }: Stored,
     some: readonly Waiting[],
   ): Promise<void> {
     reachedBatchStep("settle.done");
-    // Their own rows, also where others were stored in their stead: each gives back the hold of its run.
+    // The runs' own rows, also where an error was stored in their place: each releases the hold of its run.
     const kept = new Set(mine.map(({ item }) => item.claim));
     const rows = some.flatMap(({ item, end }) =>
       end.kind === "over" && kept.has(item.claim) ? [end.row] : [],
@@ -202,7 +203,7 @@ export function createSettler(
   };
 }
 
-/** What becomes of an item whose own end is refused. Its run is charged, as it is paid for upstream. */
+/** Makes the error that is stored in place of a refused end. The run is charged, as it is paid for upstream. */
 function refusedEnd({ item, end }: Ended): ItemEnd {
   const error = new ApiError("internal", "The result of this request could not be stored.", { retry: false });
   const line = erroredLine(item.form, item, error);

@@ -1,47 +1,48 @@
-/** Who answers no more, and how many items may ask there nevertheless. Pure but for what it remembers. */
+/** Upstreams or stores that stopped answering, and how many items may try them nevertheless. Pure but for what it remembers. */
 import { LRUCache } from "lru-cache";
 
-/** So many runs in a row that nobody answered, and none between them that went well, say that nobody is there. */
+/** Unanswered runs in a row, without an answered one between them, that count as a silence. */
 const UNANSWERED_IN_A_ROW = 5;
-/** How long nothing begins then at first, twice as long each time, and at most: so soon it is known that somebody is back. */
+/** How long no item begins after a silence: the first time, doubled each time, at most. So soon an upstream's return is noticed. */
 const REST_MS = { first: 1_000, most: 10_000 } as const;
 const MOST_REMEMBERED = 10_000;
 
 interface Silence {
-  /** Of those that began since it was noticed; infinite: it is not noticed yet. */
+  /** Most items at once of those that began since the silence was noticed; infinite: it is not noticed yet. */
   limit: number;
-  /** Nothing begins before, Unix milliseconds. */
+  /** No item begins before this time, Unix milliseconds. */
   restsUntil: number;
-  /** The last that had begun when it was noticed: they may hang, and their ends say nothing new. */
+  /** Number of the last item that had begun when it was noticed: items up to it may hang, and their ends say nothing new. */
   since: number;
-  /** In a row. */
+  /** Unanswered runs in a row. */
   unanswered: number;
   rests: number;
 }
 
-/** What runs, and the number that each has among all that began. */
+/** Running items, each with its number in the order in which they began. */
 type Numbered<Item> = ReadonlyMap<Item, number>;
 
 /**
- * As many items as there are ask, until too many in a row are not answered; then one, with rests between; and one more with
- * each that goes well, and for each ten seconds without bad news, as answers may take minutes, until so many may as ever run.
+ * Limits the items that ask one name. There is no limit until too many runs in a row are unanswered; then one item may ask,
+ * with rests between tries. Each answered run allows one more, and so do each ten seconds without a failure, as answers may
+ * take minutes. The limit ends when it reaches `most`.
  */
 export class Silences<Item> {
   readonly #nameOf: (item: Item) => string | null;
   readonly #most: number;
   readonly #byName = new LRUCache<string, Silence>({ max: MOST_REMEMBERED });
 
-  /** @param nameOf who is asked; null: nobody. @param most so many run at once at the most. */
+  /** @param nameOf the name that an item asks; null: none. @param most items that ever run at once. */
   constructor(nameOf: (item: Item) => string | null, most: number) {
     this.#nameOf = nameOf;
     this.#most = most;
   }
 
   /**
-   * A run ended without an answer.
-   * @param running what runs, this one included.
-   * @param begun the number of the last that has begun.
-   * @param leastMs how long nothing may begin at the least.
+   * Notes that a run ended without an answer.
+   * @param running all running items, this one included.
+   * @param begun the number of the last item that has begun.
+   * @param leastMs the least time in which no item may begin.
    */
   unanswered(item: Item, running: Numbered<Item>, begun: number, now: number, leastMs: number): void {
     const name = this.#nameOf(item);
@@ -63,7 +64,7 @@ export class Silences<Item> {
     silence.rests = Math.min(silence.rests + 1, 10);
   }
 
-  /** Somebody is there. */
+  /** Notes that the name answered. */
   answered(item: Item): void {
     const name = this.#nameOf(item);
     const silence = name === null ? undefined : this.#byName.get(name);

@@ -1,7 +1,7 @@
 /**
  * Stores how runs of items ended: result line, usage row, charge and counters in one transaction (design.md §5). A
- * run counts only while its claim is the item's: what was taken from this worker meanwhile is somebody else's, or
- * another run's here, and leaves nothing.
+ * run counts only while the item still has its claim: the run of an item that was taken from this worker meanwhile
+ * stores nothing, as another run, here or elsewhere, has the item.
  */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
@@ -20,15 +20,15 @@ export interface Ended<End extends ItemEnd = ItemEnd> {
 }
 
 export interface Stored {
-  /** Runs whose results these items have now. */
+  /** Runs whose results are stored. */
   readonly mine: readonly Ended<Over>[];
-  /** Runs that are not wanted: their items were taken. */
+  /** Runs whose results are dropped: their items were taken. */
   readonly late: readonly Ended<Over>[];
-  /** Those that were charged, as they are now. */
+  /** The accounts that were charged, as they are now. */
   readonly accounts: readonly Account[];
   /** Items that will run again. */
   readonly again: number;
-  /** A batch has nothing left to run. */
+  /** True when a batch has nothing left to run. */
   readonly finished: boolean;
 }
 
@@ -73,7 +73,7 @@ export async function storeEnds(
 
 const claimedSchema = z.object({ claim: z.string() });
 
-/** @returns the claims whose items have their lines now. */
+/** @returns the claims whose lines were stored. */
 async function storeLines(
   db: CommonQueryMethods,
   over: readonly Ended<Over>[],
@@ -118,7 +118,7 @@ async function storedBefore(
   );
 }
 
-/** These runs ended though their items were taken from here: where that counted as a loss, nobody's process died of it (losses.ts). */
+/** Takes back losses of items that were taken from here though their runs went on to end: no process died of them (losses.ts). */
 async function notLost(db: CommonQueryMethods, ends: readonly Ended[]): Promise<void> {
   if (ends.length === 0) return;
   await db.query(sql.unsafe`
@@ -133,7 +133,7 @@ async function notLost(db: CommonQueryMethods, ends: readonly Ended[]): Promise<
   `);
 }
 
-/** @returns those whose claim still stood, and their new states. */
+/** @returns the items whose claims still stood, with their new states. */
 async function putBack(
   db: CommonQueryMethods,
   again: readonly Ended[],

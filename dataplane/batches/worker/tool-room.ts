@@ -1,8 +1,8 @@
 /**
- * How batches go by their organization's tool calls a minute, so that no answer is spent on `too_many_requests` (rule 4.5).
- * A call waits for room. An item in the middle of its loop keeps its place in the worker meanwhile, and what it has
- * asked a model is paid; so only few begin, and fewer where calls have to wait long. Who may not begin has cost nothing
- * and is run again later, each at a time of its own.
+ * Keeps batches within their organization's tool calls a minute, so that no answer is spent on `too_many_requests` (rule 4.5).
+ * A call waits for room. Meanwhile its item keeps its place in the worker, and its model calls so far are paid; so only few
+ * items begin, and fewer where calls wait long. An item that may not begin has cost nothing and is run again later, each
+ * at a time of its own.
  */
 import { setTimeout as timerSleep } from "node:timers/promises";
 import { LRUCache } from "lru-cache";
@@ -12,35 +12,35 @@ import type { AdmitToolCall, ToolCallLimits } from "../../tools/call-limit.ts";
 import { Pace } from "./pace.ts";
 
 const MINUTE_MS = 60_000;
-/** Of a minute's tool calls batches leave a fifth to requests that somebody waits for. */
+/** The part of a minute's tool calls that batches may use; a fifth is left to live requests. */
 const SHARE = 0.8;
 const PAUSE_MS = 500;
-/** A call that has waited for so long says that too many items run. */
+/** A call that waits for this long shows that too many items run. */
 const LONG_MS = 30_000;
-/** After a call had to wait, no more items than before run for so long. */
+/** How long after a call had to wait the limit of items does not grow. */
 const REST_MS = MINUTE_MS;
 /**
- * When no call was admitted here for so long, as live requests take them all, the next one gets `too_many_requests` after
- * all, and no item begins for as long again.
+ * When no call was admitted here for this long, as live requests take them all, a waiting one gets `too_many_requests`
+ * after all, and no item begins for as long again.
  */
 const STUCK_MS = 5 * MINUTE_MS;
-/** However many are before it, a call waits no longer, as a route's request time-out is ten minutes (rule 4.5). */
+/** The longest that a call waits, however many are before it: a route's request time-out is ten minutes (rule 4.5). */
 const LONGEST_MS = 10 * MINUTE_MS;
-/** Items that could make all their calls within a minute begin at first; where none has to wait, so many times as many. */
+/** At first as many items run as could make all their calls within a minute; where none waits, up to this many times as many. */
 const GROWTH = 3;
-/** An item that may not begin looks again after so long at most. */
+/** The longest wait of an item that may not begin until it is tried again. */
 const LOOK_MS = 5 * MINUTE_MS;
 const MOST_REMEMBERED = 10_000;
 
-/** What the error of an item that may not begin says to programs. */
+/** Cause of the error of an item that may not begin. */
 export const TOOLS_IN_USE = { reserved: "tool calls" } as const;
 
 interface ToolRoomOptions {
   /** The organization's limit, which live requests share. */
   readonly admit: AdmitToolCall;
-  /** Of ages alone. */
+  /** Used for ages alone. */
   readonly clock?: Clock;
-  /** Between two looks whether there is room. */
+  /** Waits between two checks for room. */
   readonly sleep?: (ms: number) => Promise<unknown>;
 }
 
@@ -48,12 +48,12 @@ interface ToolRoomOptions {
 interface Items {
   running: number;
   readonly pace: Pace;
-  /** The end of the call that came last; each begins to look when the one before it is admitted. */
+  /** Resolves when the newest call has ended its wait; each begins to look for room after the one before it. */
   lastCall: Promise<unknown>;
-  /** By the clock: when a call last looked and found no room, and when one was last admitted. */
+  /** By `#clock`: when a call last found no room, and when one was last admitted. */
   waitedAt: number;
   admittedAt: number;
-  /** When the item that was told last to come again is to do so. */
+  /** When the item that was refused last is to come again. */
   nextLookAt: number;
 }
 
@@ -71,12 +71,12 @@ export class ToolRoom {
   }
 
   /**
-   * The tool-call limit of batch items: where a live call would fail, it waits until the last minute has room. Calls that
-   * wait here get it in the order in which they came.
-   * @throws what the limit throws where it did so when a call gave up: the store is away, and who calls says so.
+   * The tool-call limit of batch items: where a live call would fail, one of theirs waits until the last minute has room.
+   * Calls are admitted in the order in which they came.
+   * @throws the limit's error if it failed, as the store is away, when the call gave up.
    */
   readonly admit: AdmitToolCall = async (organizationId, limit) => {
-    // One that is unknown was forgotten among very many.
+    // `begin` made the entry; if it is missing, it was evicted among very many.
     const items = this.#itemsOf(organizationId, { callsPerMinute: limit, parallelCalls: limit });
     const began = this.#clock.now();
     const admitted = items.lastCall.then(() => this.#whenRoom(organizationId, limit, items, began));
@@ -85,9 +85,9 @@ export class ToolRoom {
   };
 
   /**
-   * Takes a place for an item that may call tools, before its model is asked anything.
-   * @returns its end: whether all went well.
-   * @throws ApiError `rate_limited` with the cause TOOLS_IN_USE: as many run here as their calls have room for.
+   * Takes a place for an item that may call tools, before its first model call.
+   * @returns the function that ends it and takes whether it succeeded.
+   * @throws ApiError `rate_limited` with the cause TOOLS_IN_USE: as many items run here as their calls have room for.
    */
   begin(organizationId: string, limits: ToolCallLimits): (isWell: boolean) => void {
     const items = this.#itemsOf(organizationId, limits);
@@ -111,9 +111,9 @@ export class ToolRoom {
     return items;
   }
 
-  /** While the store is away there is no room. */
+  /** Waits until the call is admitted or gives up. A store that is away counts as no room. */
   async #whenRoom(organizationId: string, limit: number, items: Items, began: number): Promise<boolean> {
-    // One call of each pod at a time, or whoever looks first takes all that has become free.
+    // After a wait, one call of each pod at a time, or the pod that looks first takes all that has become free.
     if (this.#clock.now() - items.waitedAt <= PAUSE_MS) await this.#sleep(PAUSE_MS);
     for (let isLong = false; ;) {
       const { isAdmitted, fault } = await this.#admit(organizationId, shareOf(limit)).then(
@@ -153,7 +153,7 @@ function newItems({ callsPerMinute, parallelCalls }: ToolCallLimits): Items {
   };
 }
 
-/** One item after the other, as fast as there are calls: all at once they would only be refused again. */
+/** Spreads the next tries of refused items by the rate of calls: all at once they would only be refused again. */
 function nextLook(items: Items, { callsPerMinute }: ToolCallLimits, now: number): number {
   const soonest = Math.max(now + 1_000, items.pace.blockedUntil);
   const inTurn = items.nextLookAt + MINUTE_MS / shareOf(callsPerMinute);

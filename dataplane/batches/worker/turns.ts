@@ -1,6 +1,6 @@
 const MOST_REMEMBERED = 1_000;
 
-/** Organizations whose batches were read or ended here: who had its turn last comes last (rule 4.5). */
+/** Organizations whose batches were read or ended here: the one that had its turn last comes last (rule 4.5). */
 export class Turns {
   readonly #organizations = new Set<string>();
 
@@ -12,7 +12,7 @@ export class Turns {
       this.#organizations.delete(oldest);
   }
 
-  /** Who waits longest first. */
+  /** In the order of their last turns, the longest ago first. */
   get organizations(): readonly string[] {
     return [...this.#organizations];
   }

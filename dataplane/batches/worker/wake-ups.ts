@@ -1,20 +1,20 @@
-/** Wakes the workers of all pods through Redis. Without Redis they find work by looking, a little later. */
+/** Wakes the workers of all pods through Redis. Without Redis they find work by polling, a little later. */
 import { duplicateToListen, type RedisStore } from "../../store/redis-servers.ts";
 
 const CHANNEL = "gapura:batches";
 
 export interface WakeUps {
-  /** There is something to do. Never fails. */
+  /** Wakes the workers of all pods. Never fails. */
   send(): void;
-  /** Calls `listener` when any pod rings. */
+  /** Calls `listener` when any pod sends. */
   listen(listener: () => void): void;
   close(): void;
 }
 
-/** `redis`: its options are taken over for a connection of one's own, and `send` uses it. */
+/** `redis`: `send` publishes with it; to listen, a connection of its own is made with its options. */
 export function redisWakeUps(redis: RedisStore): WakeUps {
-  // Left to itself the client subscribes anew after each break with a promise that nobody awaits: on a busy machine
-  // that time-out would end the process.
+  // By itself the client subscribes again after each break with a promise that nobody awaits: on a busy machine its
+  // time-out would end the process.
   const subscriber = duplicateToListen(redis);
   subscriber.on("error", () => {});
   const listeners = new Set<() => void>();
@@ -22,7 +22,7 @@ export function redisWakeUps(redis: RedisStore): WakeUps {
     for (const listener of listeners) listener();
   };
   subscriber.on("message", tell);
-  // What was sent while it was not subscribed is found by looking.
+  // Work that was announced while it was not subscribed is found by polling.
   const subscribe = () => {
     subscriber.subscribe(CHANNEL).catch(() => {
       // A connection that does not answer is given up; one that broke comes back by itself.

@@ -37,7 +37,7 @@ import { beat, handBack, leave, takeFromDead, takeUnknown } from "./workers.ts";
 /** Milliseconds. */
 export interface WorkerRhythm {
   readonly beatMs: number;
-  /** A worker that was silent for so long is dead: what it had is run by others (rule 4.4). */
+  /** A worker that was silent for this long counts as dead: others run its items (rule 4.4). */
   readonly leaseMs: number;
   /** Workers look for work this often even when nobody wakes them. */
   readonly pollMs: number;
@@ -46,9 +46,9 @@ export interface WorkerRhythm {
 
 const usualRhythm: WorkerRhythm = { beatMs: 5_000, leaseMs: 30_000, pollMs: 1_000, sweepMs: 30_000 };
 const usualLimits: SchedulerLimits = { places: 64, placesOfOne: 56 };
-/** Places that became free are filled together. */
+/** Places that become free within this time are filled together. */
 const GATHER_MS = 5;
-/** How long a worker that ends waits for Postgres to note it. */
+/** How long a stopping worker waits for Postgres to store that it leaves. */
 const LEAVE_MS = 5_000;
 
 export interface WorkerOptions {
@@ -56,18 +56,18 @@ export interface WorkerOptions {
   readonly run: Omit<RunServices, "log" | "succeededSince">;
   /** `Charges.ledgerCharged`. */
   readonly charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void;
-  /** True while this process has more than enough to do with requests that somebody waits for. */
+  /** True while live requests overload this process, or it has no configuration yet. */
   readonly busy?: () => boolean;
-  /** What these requests leave of this process's time, since it was last asked. */
+  /** How much time live requests have left this process since the last call. */
   readonly liveLoad?: () => LiveLoad;
   readonly rhythm?: Partial<WorkerRhythm>;
   readonly limits?: Partial<SchedulerLimits>;
 }
 
-/** Organizations may have routes of their own under one name, or upstreams of a route that are dedicated to them. */
+/** An item's route. Organizations may have routes of their own under one name, or upstreams of a route dedicated to them. */
 interface RouteOfItem {
   readonly name: string;
-  /** The organization's, or its namespace's. */
+  /** True when the route or one of its upstreams serves only the organization, or only its namespace. */
   readonly isOwn: boolean;
 }
 
@@ -89,7 +89,7 @@ export class BatchWorker {
   #running = new Set<Promise<void>>();
   /** Claims of items that run here or have yet to be stored. */
   readonly #claims = new Set<string>();
-  /** Items here that may end this process. */
+  /** Running items that may end this process (losses.ts). */
   #suspects = 0;
   /** When this worker last looked for claims of its own that it does not know of, as `performance.now()`. */
   #lookedAt = Number.NEGATIVE_INFINITY;
@@ -126,15 +126,15 @@ export class BatchWorker {
     this.#ending.start();
   }
 
-  /** There may be something to do. */
+  /** Looks for work at once. */
   wake(): void {
     this.#filling.wake();
     this.#ending.wake();
   }
 
   /**
-   * Takes nothing more; waits until what runs is stored, at most `timeoutMs`, and no longer once `hurry` is aborted. The rest
-   * runs elsewhere. A Postgres that does not answer is not waited for.
+   * Claims nothing more; waits until running items are stored, at most `timeoutMs` and no longer once `hurry` is aborted. The
+   * rest runs elsewhere. Does not wait for a Postgres that does not answer.
    */
   async stop(timeoutMs: number, hurry?: AbortSignal): Promise<void> {
     const ended = async () => {
@@ -142,12 +142,12 @@ export class BatchWorker {
       await Promise.all(this.#running);
     };
     await within(timeoutMs, ended, hurry);
-    // Not waited for before this worker has said that it leaves: a sweep may take longer than there is time.
+    // Awaited only after `leave`: a sweep may take longer than there is time.
     const others = Promise.all(this.#loops.map((loop) => loop.stop()));
     await within(LEAVE_MS, async () => {
       await this.#heartbeat.stop();
       await handBack(this.#engine).catch(() => undefined);
-      // Who cannot say that it leaves is taken for dead later on.
+      // If this fails, the others take this worker for dead later.
       await leave(this.#engine).catch(() => undefined);
       await others;
     });
@@ -179,7 +179,7 @@ export class BatchWorker {
     return items.length > 0 && this.#scheduler.free > 0;
   }
 
-  /** Called between two claims, as no claim may be under way meanwhile (`takeUnknown`). */
+  /** Called between two claims, as `takeUnknown` allows none in progress. */
   async #takeUnknown(): Promise<void> {
     const now = performance.now();
     if (now - this.#lookedAt < this.#beatMs) return;
@@ -208,7 +208,7 @@ export class BatchWorker {
 
   /** Never fails. */
   async #work(item: ClaimedItem): Promise<void> {
-    // Small bodies came with their items and are not counted: all of them together are as much as one large body.
+    // Small bodies came with their items and are not counted: all of them together are no more than one large body.
     const { pool, bodies, clock } = this.#engine;
     const lease = new ItemLease(bodies, item.organizationId, () => mayBegin(pool, item, clock.now()));
     let beganAt = clock.now();
@@ -217,7 +217,7 @@ export class BatchWorker {
       if (item.bodyBytes > SMALL_BODY_BYTES) await lease.take(item.bodyBytes);
       beganAt = clock.now();
       const body = item.body ?? (await readBodyOf(pool, item));
-      // It was taken from this worker.
+      // The item was taken from this worker.
       if (body === null) return;
       end = await runItem(this.#run, item, body, lease);
     } catch (error) {
@@ -257,7 +257,7 @@ export class BatchWorker {
     else if (end.kind === "fault" && end.restMs !== null) this.#scheduler.unanswered(item, now, end.restMs);
   }
 
-  /** Which route serves it; null: it is gone. */
+  /** The route that serves the item; null: it is gone. */
   #routeOf({ organizationId, model }: ClaimedItem): RouteOfItem | null {
     const user = { organizationId, limits: [] };
     const route = model === null ? undefined : findRoute(this.#run.snapshot(), user, model);
@@ -284,7 +284,7 @@ export class BatchWorker {
   }
 }
 
-/** Does its task when woken, and now and then without. Never twice at the same time. */
+/** Runs its task when woken, and every `pollMs` without. Never twice at the same time. */
 class WakingLoop {
   readonly #engine: BatchContext;
   readonly #name: string;

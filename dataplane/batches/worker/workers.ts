@@ -17,17 +17,17 @@ export async function beat({ pool, workerId }: BatchContext): Promise<void> {
   `);
 }
 
-/** This worker ends: what it still has runs elsewhere, and was not lost. */
+/** Returns a stopping worker's items: they run elsewhere, and do not count as lost. */
 export async function handBack(context: BatchContext): Promise<void> {
   await take(context, sql.fragment`worker = ${context.workerId}`, "kept");
 }
 
-/** This worker ends: the items that it still has may be claimed by others at once. */
+/** Removes a stopping worker, so that others need not wait to take the items that it still has. */
 export async function leave({ pool, workerId }: BatchContext): Promise<void> {
   await pool.query(sql.unsafe`delete from batch_workers where id = ${workerId}`);
 }
 
-/** Takes from workers that have been silent for `leaseMs` what they had. @returns the number of items. */
+/** Takes the items of workers that have been silent for `leaseMs`. @returns the number of items. */
 export async function takeFromDead(context: BatchContext, leaseMs: number): Promise<number> {
   await context.pool.query(sql.unsafe`
     delete from batch_workers where seen_at < clock_timestamp() - ${leaseMs} * interval '1 millisecond'
@@ -36,8 +36,8 @@ export async function takeFromDead(context: BatchContext, leaseMs: number): Prom
 }
 
 /**
- * Takes from this worker what it does not know to have: the answer to a claim never came, though it was committed.
- * No claim may be under way. `known`: every claim that it runs or has yet to store. @returns the number of items.
+ * Takes items that this worker has without knowing: their claim was committed, but its answer was lost. No claim may be in
+ * progress. `known`: every claim that it runs or has yet to store. @returns the number of items.
  */
 export async function takeUnknown(context: BatchContext, known: readonly string[]): Promise<number> {
   const unknown = sql.fragment`claim is null or not claim = any(${sql.array([...known], "uuid")})`;
@@ -46,8 +46,8 @@ export async function takeUnknown(context: BatchContext, known: readonly string[
 
 /**
  * Lets running items wait again.
- * @param condition which of them.
- * @param how lost: their worker died while they ran, and one of them may be the reason (losses.ts); kept: it lives.
+ * @param condition selects them.
+ * @param how lost: their worker died while they ran, and one of them may be the cause (losses.ts); kept: it lives.
  */
 async function take(
   context: BatchContext,
