@@ -42,7 +42,7 @@ export interface NewFile {
   readonly storage: "postgres" | "s3";
 }
 
-/** What is known of a file once its last byte has come. */
+/** The fields of a file that are known after its last byte. */
 export interface FileDescription {
   readonly filename: string;
   readonly mimeType: string;
@@ -58,8 +58,8 @@ interface WholeFile extends FileDescription {
 }
 
 /**
- * Notes that contents are coming in, with room for `reservedBytes` of them; nobody sees the file yet.
- * @param limits null: it is stored however much there is.
+ * Makes the row of a file that is being received and reserves `reservedBytes`; nobody sees the file yet.
+ * @param limits null: it is stored even beyond the organization's limits.
  * @throws ApiError 400 `storage_limit_reached`
  */
 export async function beginFile(
@@ -84,7 +84,7 @@ export async function beginFile(
   });
 }
 
-/** A sign of life of whoever writes the file. False: it was silent for too long, and is not the writer any more. */
+/** Stores a heartbeat of the file's writer. False: it was silent for too long, and is not the writer any more. */
 export async function touchFile(db: CommonQueryMethods, id: string, now: number): Promise<boolean> {
   const { rowCount } = await db.query(sql.unsafe`
     update files set touched_at = ${timestamp(now)} where id = ${id} and state = 'writing'
@@ -93,8 +93,8 @@ export async function touchFile(db: CommonQueryMethods, id: string, now: number)
 }
 
 /**
- * Gives a file up, whatever state it is in, or only if it is hidden: nobody sees it from now on, and its contents may be taken
- * away. False: there was none to give up.
+ * Gives a file up, in any state or only if it is hidden: nobody sees it from now on, and its contents may be deleted.
+ * False: there was none to give up.
  */
 export async function abandonFile(
   db: CommonQueryMethods,
@@ -114,7 +114,7 @@ export async function abandonFile(
 }
 
 /**
- * The contents are whole. `hidden` files wait for `showFile`. Of the room that was reserved only the size stays taken.
+ * Completes a file whose contents are stored. `hidden` ones wait for `showFile`. Of the reserved storage only the size stays taken.
  * @throws NotFoundError when the row was swept in the meantime: the writer was silent for too long.
  */
 export async function completeFile(
@@ -150,7 +150,7 @@ export async function showFile(db: CommonQueryMethods, id: string): Promise<void
   `);
 }
 
-/** Hides a file for good; its contents are taken away afterwards. False: there was none to remove. */
+/** Hides a file for good; its contents are deleted afterwards. False: there was none to remove. */
 export async function markRemoved(
   db: CommonQueryMethods,
   organizationId: string,
@@ -168,7 +168,7 @@ export async function markRemoved(
   return rowCount > 0;
 }
 
-/** Files that the organization may see, by id; `expired` and absence tell the two kinds of it apart. */
+/** Returns the organization's files by id: `expired` for those that expired, no entry for those that do not exist. */
 export async function findFiles(
   db: CommonQueryMethods,
   organizationId: string,
@@ -191,7 +191,7 @@ export interface FileListQuery extends PageAsked {
 }
 
 /**
- * One page, in the order asked for. The page before a cursor is the one directly before it, in the same order.
+ * Returns one page in the requested order. The page before a cursor is the one directly before it, in the same order.
  * @returns null when the cursor names no file of the organization, or one that is long gone.
  */
 export async function listFiles(
@@ -216,7 +216,7 @@ export async function listFiles(
   return { files: items, hasMore };
 }
 
-/** Also of a file that was deleted or expired since it was listed: whoever listed it asks for the page behind it. */
+/** Finds a cursor's position, also if its file was deleted or expired since: the client that listed it asks for the next page. */
 async function positionOf(
   db: CommonQueryMethods,
   organizationId: string,
@@ -228,7 +228,7 @@ async function positionOf(
   `);
 }
 
-/** Hides what has expired; its row is kept a while, so that reading it can say why it is gone. @returns how many. */
+/** Hides expired files; their rows are kept for a while, so that a read can say why a file is gone. @returns how many. */
 export async function expireFiles(db: CommonQueryMethods, now: number, most: number): Promise<number> {
   const { rowCount } = await db.query(sql.unsafe`
     with gone as (
@@ -246,9 +246,9 @@ export async function expireFiles(db: CommonQueryMethods, now: number, most: num
 }
 
 /**
- * Takes files whose contents should go: removed ones, those whose writer has been silent since `silentSince`, and
- * hidden ones that no batch has shown since `hiddenSince`. They are `removed` from here on, so that a writer or a
- * batch that wakes up late cannot show a file whose contents are being taken away.
+ * Takes files whose contents are to be deleted: removed ones, those whose writer has been silent since `silentSince`, and
+ * hidden ones that no batch has shown since `hiddenSince`. They are `removed` from here on, so that a writer or a batch
+ * that comes late cannot show a file whose contents are being deleted.
  * @param storage the place where their contents are.
  */
 export async function takeAbandoned(
@@ -283,7 +283,7 @@ export async function takeAbandoned(
   `);
 }
 
-/** What could not be cleared stands behind all others from here on. */
+/** Moves files that could not be cleared behind all others. */
 export async function putLast(db: CommonQueryMethods, ids: readonly string[], now: number): Promise<void> {
   await db.query(sql.unsafe`
     update files set touched_at = ${timestamp(now)}
@@ -291,7 +291,7 @@ export async function putLast(db: CommonQueryMethods, ids: readonly string[], no
   `);
 }
 
-/** The contents are gone: the row goes too, save that of a file that lists have shown. */
+/** Deletes the row of a file whose contents are deleted; a row that lists have shown is kept as a cursor and marked `emptied`. */
 export async function forgetFile(db: CommonQueryMethods, id: string): Promise<void> {
   const wasListed = sql.fragment`position is not null`;
   await db.query(sql.unsafe`delete from files where id = ${id} and state <> 'ready' and not ${wasListed}`);
@@ -300,7 +300,7 @@ export async function forgetFile(db: CommonQueryMethods, id: string): Promise<vo
   `);
 }
 
-/** Forgets files that expired before `expiredBefore`, and those that were deleted before `deletedBefore`. @returns how many. */
+/** Deletes the kept rows of files that expired before `expiredBefore` or were deleted before `deletedBefore`. @returns how many. */
 export async function forgetGone(
   db: CommonQueryMethods,
   {

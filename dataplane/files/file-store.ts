@@ -1,7 +1,7 @@
 /**
- * Files of organizations: upload, look up, list, read, delete, and the sweep that takes away what nobody may see
- * any more. A file is visible only when its last byte is stored; a process killed at any moment leaves at most a
- * row in state `writing` or `removed`, which the sweep of any other process clears.
+ * Files of organizations: upload, look up, list, read, delete, and the sweep that deletes what nobody may see any more.
+ * A file is visible only when its last byte is stored; a process killed at any moment leaves at most a row in state
+ * `writing` or `removed`, which the sweep of any other process clears.
  */
 import type { DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
@@ -29,18 +29,18 @@ import { requireStorage, Room, type StorageLimits } from "./storage.ts";
 
 /** A writer that stored nothing for this long is dead. */
 const SILENT_MS = 15 * 60_000;
-/** So long a file that expired is answered with `file_expired` instead of a plain 404. */
+/** How long an expired file is answered with `file_expired` instead of a plain 404. */
 const REMEMBER_EXPIRED_MS = 30 * DAY_MS;
-/** For so long a deleted file may be a cursor of lists. No longer: its row stays for that, and such rows come fast. */
+/** How long a deleted file may be a cursor of lists: its row is kept for that, and such rows can grow fast in number. */
 const REMEMBER_DELETED_MS = HOUR_MS;
-/** A batch lives a day; a hidden file of its that is older will never be shown. */
+/** Age at which a hidden file is swept: a batch lives a day, so an older one will never be shown. */
 const HIDDEN_MS = 72 * HOUR_MS;
-/** A sweep clears at most so many files from each place, for so long: one that does not answer takes a minute for each file. */
+/** Most files and longest time of a sweep of each place: one that does not answer takes a minute for each file. */
 const SWEEP_MOST = 500;
 const SWEEP_MS = 60_000;
-/** Rows without contents are cheap: a sweep changes so many portions of `SWEEP_MOST`, more than anybody deletes between two. */
+/** Portions of `SWEEP_MOST` rows in a sweep: rows without contents are cheap, and nobody deletes more between two sweeps. */
 const ROW_PORTIONS = 100;
-/** A writer's sign of life, at most this often. */
+/** Shortest time between two heartbeats of a writer. */
 const TOUCH_MS = 30_000;
 
 export interface FileStoreOptions {
@@ -51,17 +51,17 @@ export interface FileStoreOptions {
   readonly others?: readonly FileContents[];
   readonly clock: Clock;
   readonly newId: NewId;
-  /** How much an organization may keep. */
+  /** How much an organization may store. */
   readonly limitsOf: (organizationId: string) => StorageLimits;
 }
 
-/** How an upload is kept. */
+/** How an upload is stored. */
 export interface Keeping {
-  /** `hidden`: shown by the transaction that ends its batch, and stored however much the organization keeps already. */
+  /** `hidden`: shown by the transaction that ends its batch, and stored even beyond the organization's limits. */
   readonly visibility?: "ready" | "hidden";
-  /** At least so many bytes will come: there is room for them before the first is read. */
+  /** The least size: storage for these bytes is reserved before the first is read. */
   readonly leastBytes?: number;
-  /** More will not come. */
+  /** The largest size. */
   readonly mostBytes?: number;
 }
 
@@ -85,19 +85,19 @@ export class FileStore {
     this.#limitsOf = limitsOf;
   }
 
-  /** How much an organization may keep. */
+  /** Returns how much an organization may store. */
   limitsOf(organizationId: string): StorageLimits {
     return this.#limitsOf(organizationId);
   }
 
-  /** @throws ApiError 400 `storage_limit_reached` when a file of so many bytes would not fit now. */
+  /** @throws ApiError 400 `storage_limit_reached` when a file of this size would not fit now. */
   async requireRoom(organizationId: string, bytes: number): Promise<void> {
     const limits = this.#limitsOf(organizationId);
     await requireStorage(this.#postgres, organizationId, { bytes, files: 1 }, limits);
   }
 
   /**
-   * Stores a file. `describe` is asked once the last byte has come, because a form's fields may follow the file.
+   * Stores a file. `describe` is called after the last byte, because a form's fields may follow the file.
    * Throws what `source` or `describe` throw; nothing is left then.
    * @throws ApiError 400 `storage_limit_reached` as soon as that is known; nothing is left then.
    */
@@ -137,7 +137,7 @@ export class FileStore {
     }
   }
 
-  /** @throws ApiError 404; foreign and unknown ids read alike (rule 4.16), an expired one says so. */
+  /** Returns a file. @throws ApiError 404; foreign and unknown ids get the same answer (rule 4.16), an expired one says so. */
   async get(organizationId: string, id: string): Promise<StoredFile> {
     const file = (await this.find(organizationId, [id])).get(id);
     if (file === undefined) throw fileNotFound(id);
@@ -145,7 +145,7 @@ export class FileStore {
     return file;
   }
 
-  /** Those of `ids` that are files of the organization, and of those that expired lately just that. */
+  /** Returns those of `ids` that are files of the organization; `expired` for those that expired within `REMEMBER_EXPIRED_MS`. */
   async find(
     organizationId: string,
     ids: readonly string[],
@@ -155,13 +155,13 @@ export class FileStore {
     return await findFiles(this.#postgres, organizationId, known, this.#clock.now());
   }
 
-  /** null: the cursor names no file of the organization. */
+  /** Returns one page; null: the cursor names no file of the organization. */
   async list(query: FileListQuery) {
     if (query.cursor !== null && !isFileId(query.cursor.id)) return null;
     return listFiles(this.#postgres, query, this.#clock.now());
   }
 
-  /** Bytes from `start` to `end` (exclusive). @throws ApiError 404 once somebody has deleted the file, or it expired. */
+  /** Yields the bytes from `start` to `end` (exclusive). @throws ApiError 404 when the file was deleted or expired meanwhile. */
   async *read(file: StoredFile, start = 0, end = file.sizeBytes): AsyncIterable<Buffer> {
     try {
       yield* this.#placeOf(file.storage).read(file.id, start, end);
@@ -171,23 +171,23 @@ export class FileStore {
     }
   }
 
-  /** Once this returns nobody sees the file. @throws ApiError 404 */
+  /** Deletes a file: once this returns nobody sees it. @throws ApiError 404 */
   async delete(organizationId: string, id: string): Promise<void> {
     const file = await this.get(organizationId, id);
     if (!(await markRemoved(this.#postgres, organizationId, id, this.#clock.now()))) throw fileNotFound(id);
     await this.#clear(id, this.#placeOf(file.storage)).catch(() => undefined);
   }
 
-  /** Takes away a hidden file that will not be shown; one that was shown meanwhile stays. What cannot be cleared now is swept. */
+  /** Deletes a file that is still hidden; one that was shown meanwhile stays. Contents that cannot be deleted now are swept. */
   async discardHidden({ id, storage }: StoredFile): Promise<void> {
     if (!(await abandonFile(this.#postgres, id, "hidden"))) return;
     await this.#clear(id, this.#placeOf(storage)).catch(() => undefined);
   }
 
-  /** Takes away what expired, was deleted, or was never finished. Any number of processes may do so at once. */
+  /** Deletes files that expired, were deleted, or were never finished. Any number of processes may do so at once. */
   async sweep(): Promise<void> {
     const now = this.#clock.now();
-    // What one organization lets expire must not keep the room of another's files.
+    // In many portions, so that the expired files of one organization do not delay giving back the storage of another's.
     await inPortions(() => expireFiles(this.#postgres, now, SWEEP_MOST));
     // Contents that this process cannot reach are left to one that can. One place that is away must not keep the files
     // of the other.
@@ -203,7 +203,7 @@ export class FileStore {
     if (failures.length > 0) throw failures[0];
   }
 
-  /** @returns what could not be cleared, and why; never fails. */
+  /** @returns the errors of what could not be cleared; never fails. */
   async #sweepPlace(place: FileContents, now: number): Promise<readonly unknown[]> {
     const failures: unknown[] = [];
     const failed: string[] = [];
@@ -229,7 +229,7 @@ export class FileStore {
   }
 
   /**
-   * An upload failed. The row goes first: an answer of the database may be lost after it showed the file. What
+   * Undoes a failed upload. The row comes first, as `completeFile` may have shown the file though its answer was lost. What
    * cannot be cleared now, because a store is away, is swept later.
    */
   async #giveUp(id: string): Promise<void> {
@@ -249,12 +249,12 @@ export class FileStore {
   }
 }
 
-/** Repeats work on at most `SWEEP_MOST` rows, which tells how many there were, until there are fewer. */
+/** Repeats work on at most `SWEEP_MOST` rows, which returns how many there were, until there are fewer. */
 async function inPortions(work: () => Promise<number>): Promise<void> {
   for (let portion = 0; portion < ROW_PORTIONS; portion += 1) if ((await work()) < SWEEP_MOST) return;
 }
 
-/** The bytes of `source`, each piece only once there is room for it. */
+/** Yields the bytes of `source`, each piece after storage for it is reserved. */
 async function* fittingInto(room: Room, source: AsyncIterable<Buffer>): AsyncIterable<Buffer> {
   let bytes = 0;
   for await (const chunk of source) {
@@ -264,7 +264,7 @@ async function* fittingInto(room: Room, source: AsyncIterable<Buffer>): AsyncIte
   }
 }
 
-/** Anything else cannot be an id of ours, and may hold what Postgres refuses in text (NUL). */
+/** Whether it has the form of our ids. Other text may hold what Postgres refuses in text (NUL). */
 const isFileId = (id: string): boolean => /^file_[A-Za-z0-9]{1,64}$/.test(id);
 
 const fileNotFound = (id: string): ApiError =>

@@ -3,7 +3,7 @@
 const MAX_NAME = 255;
 const UNKNOWN_TYPE = "application/octet-stream";
 
-/** Types by extension, for uploads that do not say one; also the extension of a nameless file. */
+/** Types by extension, for uploads without a type; also the extensions of files without a name. */
 const TYPES: Readonly<Record<string, string>> = {
   csv: "text/csv",
   gif: "image/gif",
@@ -20,8 +20,8 @@ const TYPES: Readonly<Record<string, string>> = {
 };
 
 /**
- * The name under which a file is kept: the last component of a path, whatever its separator, without NUL, CR, LF
- * and other control characters, at most 255 characters. An empty one becomes `unnamed` and the type's extension.
+ * Returns the name under which a file is stored: the last component of a path, whatever its separator, without NUL, CR,
+ * LF and other control characters, at most 255 characters. An empty one becomes `unnamed` and the type's extension.
  */
 export function safeFilename(given: string | undefined, mimeType: string): string {
   const last = (given ?? "").split(/[/\\]/).at(-1) ?? "";
@@ -42,7 +42,7 @@ function shortened(name: string): string {
   return characters.slice(0, MAX_NAME - extension.length).join("") + extension;
 }
 
-/** The type a client gave, without parameters; else that of the extension; else unknown. */
+/** Returns the client's type without parameters; else that of the extension; else `application/octet-stream`. */
 export function mimeTypeOf(given: string | undefined, filename: string | undefined): string {
   const type = (given ?? "").split(";", 1)[0]?.trim().toLowerCase() ?? "";
   if (/^[a-z0-9!#$&^_.+-]{1,64}\/[a-z0-9!#$&^_.+-]{1,64}$/.test(type) && type !== UNKNOWN_TYPE) return type;
@@ -50,7 +50,7 @@ export function mimeTypeOf(given: string | undefined, filename: string | undefin
   return (Object.hasOwn(TYPES, extension) ? TYPES[extension] : undefined) ?? UNKNOWN_TYPE;
 }
 
-/** `content-disposition` of a download: an ASCII name for old clients and the exact one beside it (RFC 6266). */
+/** Makes the `content-disposition` of a download: an ASCII name for old clients, and the exact one (RFC 6266). */
 export function attachment(filename: string): string {
   const ascii = filename.replaceAll(/[^\x20-\x7e]|["\\%]/g, "_");
   const exact = encodeURIComponent(filename).replaceAll(

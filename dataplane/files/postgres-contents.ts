@@ -37,7 +37,7 @@ export class PostgresContents implements FileContents {
       `);
       const piece = bytes.subarray(from, Math.min(bytes.length, from + end - at));
       if (piece.length === 0) throw new Error(`file ${id} ends before byte ${end}`);
-      // A row comes as hexadecimal text, of twice its bytes.
+      // A row arrives as hexadecimal text, twice as long as its bytes.
       countMoved(2 * piece.length);
       yield piece;
       at += piece.length;

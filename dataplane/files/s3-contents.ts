@@ -71,7 +71,7 @@ export class S3Contents implements FileContents {
   }
 
   async remove(id: string): Promise<void> {
-    // A part-wise upload that a killed process left; servers that cannot list them clear them by a lifecycle rule.
+    // A killed process may have left a multipart upload. Servers that cannot list these clear them by a lifecycle rule.
     const listing = this.#s3.listMultipartUploads("/", id).catch((error: unknown) => {
       if (error instanceof S3ServiceError && error.status === 501) return null;
       throw error;
@@ -82,7 +82,7 @@ export class S3Contents implements FileContents {
   }
 }
 
-/** What the storage answers. @throws StoreAway where that is nothing, or that it cannot now; else what `asking` throws. */
+/** Awaits the storage's answer. @throws StoreAway where it does not answer or is unavailable; else what `asking` throws. */
 async function answered<Answer>(asking: Promise<Answer>): Promise<Answer> {
   try {
     return await asking;
@@ -91,7 +91,7 @@ async function answered<Answer>(asking: Promise<Answer>): Promise<Answer> {
   }
 }
 
-/** Fetch says of a connection that failed no more than that it is a TypeError with a cause. */
+/** Whether the storage is away. A connection that failed is recognizable only as a TypeError of fetch with a cause. */
 function isAway(error: unknown): boolean {
   if (error instanceof S3ServiceError)
     return (error.status >= 500 && error.status !== 501) || error.status === 429;

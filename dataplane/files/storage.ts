@@ -1,7 +1,7 @@
 /**
- * How much an organization keeps, and how much it may (rule 7.8): the bytes of its files (hidden ones and those that
- * are still coming in too), of its batches' requests and of its results; and how many batches it has. One row for each
- * organization, changed in the transaction that makes or takes away what it counts; `reconcileStorage` counts it again.
+ * How much an organization stores, and how much it may (rule 7.8): the bytes of its files (also hidden ones and those
+ * being received), of its batches' requests and of its results; and how many batches it has. One row for each
+ * organization, changed in the transaction that adds or deletes what it counts; `reconcileStorage` counts it again.
  *
  * Locks: first the row of the file or batch, then that of the organization; several organizations' in the order of
  * their ids.
@@ -21,7 +21,7 @@ export interface StorageUse {
   readonly files: number;
 }
 
-/** What comes in without a known size reserves so much at a time. */
+/** Bytes that contents of unknown size reserve at a time. */
 const STEP_BYTES = 8 * 1024 * 1024;
 
 const useSchema = z.object({
@@ -29,7 +29,7 @@ const useSchema = z.object({
   files: z.bigint().transform(Number),
 });
 
-/** What the organization keeps now. */
+/** Returns what the organization stores now. */
 export async function storageOf(db: CommonQueryMethods, organizationId: string): Promise<StorageUse> {
   const row = await db.maybeOne(sql.type(useSchema)`
     select bytes, files from storage where organization_id = ${organizationId}
@@ -37,7 +37,7 @@ export async function storageOf(db: CommonQueryMethods, organizationId: string):
   return row ?? { bytes: 0, files: 0 };
 }
 
-/** Counts more (or, negative, less), whatever the limit: results of what was accepted are stored all the same. */
+/** Counts more (or, negative, less) whatever the limit: results of accepted requests are stored even beyond it. */
 export async function countStorage(
   db: CommonQueryMethods,
   organizationId: string,
@@ -52,7 +52,7 @@ export async function countStorage(
 
 /**
  * Counts more if it fits.
- * @param own what the same upload has taken before: it is not in use when it is refused.
+ * @param own what the same upload has taken before; the error does not count it as used, as it is given back.
  * @throws ApiError 400 `storage_limit_reached` that names what is used and the maximum.
  */
 export async function takeStorage(
@@ -91,8 +91,8 @@ export async function takeBatch(
 }
 
 /**
- * Further parts of a `with` that give back what the rows of `freed` took (`organization_id`, `stored_bytes`);
- * `files` and `batches`: how many of these one of them counts for.
+ * Makes the parts of a `with` that give back the storage of the rows in `freed` (`organization_id`, `stored_bytes`);
+ * `files` and `batches`: how many of these each row counts for.
  */
 export const givingBack = (
   freed: FragmentSqlToken,
@@ -115,14 +115,14 @@ export const givingBack = (
   )
 `;
 
-/** A file or a batch whose contents are coming in. */
+/** A file or a batch whose contents are being received. */
 export interface RoomOwner {
   readonly kind: "file" | "batch";
   readonly id: string;
   readonly organizationId: string;
 }
 
-/** Room for contents that are coming in: a file's, or the requests of a batch. */
+/** Reserves storage for contents that are being received: a file's, or the requests of a batch. */
 export class Room {
   readonly #pool: DatabasePool;
   readonly #owner: RoomOwner;
@@ -131,7 +131,7 @@ export class Room {
   #taken: number;
 
   /**
-   * @param coming `least`: reserved when the owner's row was made; `most`: more will not come.
+   * @param coming `least`: bytes that were reserved with the owner's row; `most`: the largest size.
    */
   constructor(
     pool: DatabasePool,
@@ -151,12 +151,12 @@ export class Room {
     return this.#taken;
   }
 
-  /** Makes sure of room for so many bytes in all. @throws ApiError 400 `storage_limit_reached` */
+  /** Reserves storage for `bytes` in all. @throws ApiError 400 `storage_limit_reached` */
   async fit(bytes: number): Promise<void> {
     if (bytes <= this.#taken) return;
     const more = bytes - this.#taken;
     const step = Math.max(more, Math.min(STEP_BYTES, this.#mostBytes - this.#taken));
-    // Near the limit exactly what is needed.
+    // Near the limit a whole step may not fit: exactly what is needed is reserved.
     if (step > more && (await this.#grow(step).then(() => true, refused))) return;
     await this.#grow(more);
   }
