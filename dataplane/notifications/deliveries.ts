@@ -1,24 +1,24 @@
-/** Messages on their way (webhook_deliveries in store/migrations/0002_ledger.sql), for all pods that send them. */
+/** Deliveries of messages (webhook_deliveries in store/migrations/0002_ledger.sql), shared by all pods that send them. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { DAY_MS } from "../lib/clock.ts";
 import type { ThresholdMessage } from "./message.ts";
 
-/** A message for one of its receivers. */
+/** A message to one of its receivers. */
 export interface DueDelivery extends ThresholdMessage {
   readonly url: string;
-  /** This one included. */
+  /** Tries so far, this one included. */
   readonly tries: number;
-  /** The one that its organization's id belongs to; empty: none. */
+  /** The namespace that owns the organization's id; empty: none. */
   readonly namespace: string;
 }
 
-/** What kept a receiver from getting it: `refused`: the URL guard. */
+/** Why a delivery failed; `refused`: by the URL guard. */
 export type DeliveryFailure = "refused" | "not declared" | "no signing secret" | "failed";
 
-/** Whoever has a delivery must be done with it by then; else another pod takes it. */
+/** Time in which a pod must be done with a delivery; after it another pod takes it. */
 const LEASE_SECONDS = 60;
-/** Messages whose window ended so long ago are forgotten: no charge of then can come any more. */
+/** Days after the end of its window at which a message is deleted: no charge of that window can come any more. */
 const FORGOTTEN_DAYS = 62;
 
 const deliverySchema = z.object({
@@ -37,17 +37,17 @@ const deliverySchema = z.object({
   namespace: z.string(),
 });
 
-/** How much is taken at once. */
+/** Limits of one claim. */
 export interface ClaimOptions {
   readonly most: number;
   readonly ofOrganization: number;
   readonly ofNamespace: number;
-  /** Organizations and namespaces of which nothing is taken. */
+  /** Organizations and namespaces whose deliveries are not claimed. */
   readonly busy: { readonly organizations: readonly string[]; readonly namespaces: readonly string[] };
 }
 
 /**
- * Takes what is due, some of each namespace and of each of its organizations, so that none waits behind another's
+ * Claims due deliveries, some of each namespace and of each of its organizations, so that none waits for another's
  * receivers.
  */
 export async function claimDeliveries(
@@ -104,7 +104,7 @@ export async function claimDeliveries(
   `);
 }
 
-/** It was taken, or is given up. */
+/** Ends a delivery that was accepted (`failure` null) or is given up. */
 export async function endDelivery(
   pool: CommonQueryMethods,
   { id, url }: DueDelivery,
@@ -116,7 +116,7 @@ export async function endDelivery(
   `);
 }
 
-/** It is tried again later. */
+/** Lets a delivery be tried again later. */
 export async function postponeDelivery(
   pool: CommonQueryMethods,
   { id, url }: DueDelivery,
@@ -130,7 +130,7 @@ export async function postponeDelivery(
   `);
 }
 
-/** Forgets windows that are long over. */
+/** Deletes messages of windows that are long over. */
 export async function forgetMessages(pool: CommonQueryMethods, now: number): Promise<void> {
   const today = Math.floor(now / DAY_MS);
   await pool.query(sql.unsafe`delete from threshold_messages where to_day < ${today - FORGOTTEN_DAYS}`);
@@ -139,7 +139,7 @@ export async function forgetMessages(pool: CommonQueryMethods, now: number): Pro
 const refusedSchema = z.object({ organizationId: z.string(), url: z.string() });
 export type RefusedDestination = z.infer<typeof refusedSchema>;
 
-/** Receivers whose address the URL guard refuses, as the tries say that are still going on. */
+/** Returns receivers whose address the URL guard refused, of deliveries that have not ended. */
 export async function refusedDestinations(pool: CommonQueryMethods): Promise<readonly RefusedDestination[]> {
   return await pool.any(sql.type(refusedSchema)`
     select distinct organization_id as "organizationId", url from webhook_deliveries

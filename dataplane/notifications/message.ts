@@ -1,5 +1,5 @@
 /**
- * What a receiver gets (rule 9.8), as Standard Webhooks says it:
+ * The message that a receiver gets (rule 9.8), in the form of Standard Webhooks:
  * https://www.standardwebhooks.com. Pure.
  */
 import { Webhook } from "standardwebhooks";
@@ -25,7 +25,7 @@ export interface ThresholdMessage {
   readonly crossedAt: number;
 }
 
-/** The same at each try. */
+/** Makes the body, the same at each try. */
 export function messageBody(message: ThresholdMessage): string {
   const { organizationId, scope, scopeId, per, toDay, threshold, amount, spent, crossedAt } = message;
   return JSON.stringify({
@@ -44,7 +44,7 @@ export function messageBody(message: ThresholdMessage): string {
   });
 }
 
-/** What signs messages; null: the secret is none. */
+/** Makes the signer of messages; null: the secret cannot sign. */
 export function signerOf(secret: string): Webhook | null {
   try {
     return new Webhook(secret);
@@ -53,7 +53,7 @@ export function signerOf(secret: string): Webhook | null {
   }
 }
 
-/** `at`: Unix milliseconds of this try; receivers refuse old ones. */
+/** Makes the headers. `at`: Unix milliseconds of this try; receivers refuse old ones. */
 export function messageHeaders(
   id: string,
   at: number,

@@ -1,4 +1,4 @@
-/** One try to deliver a message: through the URL guard, without redirects, bounded in time and in what is read. */
+/** One try to deliver a message: through the URL guard, without redirects, bounded in time and in the bytes read. */
 import { request } from "undici";
 import type { Notification } from "../config/schema.ts";
 import { causesOf, codeOf } from "../lib/causes.ts";
@@ -8,10 +8,10 @@ import { judgeUrl } from "../tools/url-guard/judge-url.ts";
 import type { OwnAddresses } from "../tools/url-guard/own-addresses.ts";
 import { UnresolvedName, type Resolver } from "../tools/url-guard/resolver.ts";
 
-/** Each try has so long (rule 9.8). */
+/** Time-out of a try (rule 9.8). */
 const TRY_MS = 15_000;
 
-/** `reason` is for the log. */
+/** The outcome of a try; `reason` is for the log. */
 export type SendOutcome =
   | { readonly kind: "taken" }
   | { readonly kind: "refused" | "failed"; readonly reason: string };
@@ -19,8 +19,8 @@ export type SendOutcome =
 export interface SendDeps {
   readonly resolver: Resolver;
   /**
-   * Of receivers that `allowCIDRs` opens: knows a cluster's and a hosts file's names. Others are public, anybody's, and take
-   * no thread however slow their servers are.
+   * For receivers with `allowCIDRs`: it knows the names of a cluster and of a hosts file. All others use `resolver`: their names
+   * are public and may be anybody's, and it takes no thread however slow their servers are.
    */
   readonly insideResolver: Resolver;
   readonly own?: OwnAddresses;
@@ -48,7 +48,7 @@ export async function sendMessage(
   try {
     const response = await request(verdict.url, { method: "POST", dispatcher, signal, headers, body });
     const { statusCode } = response;
-    // What it says is of no interest: its status decides.
+    // The body is not read: the status decides.
     response.body.on("error", () => undefined).destroy();
     return statusCode >= 200 && statusCode <= 299
       ? { kind: "taken" }
@@ -65,7 +65,7 @@ export async function sendMessage(
   }
 }
 
-/** Of an error its code or name: a message may hold addresses. */
+/** Returns an error's code or name: its message may hold addresses. */
 function nameOf(error: unknown): string {
   if (!(error instanceof Error)) return "failed";
   return codeOf(error) ?? error.name;

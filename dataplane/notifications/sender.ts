@@ -1,6 +1,6 @@
 /**
- * Sends what has crossed a threshold (rule 9.8). Every pod has one and all do the same: what one has taken the others leave
- * alone for a minute, and what one has not finished when it dies is taken by another, under the same id.
+ * Sends messages of crossed thresholds (rule 9.8). Every pod has a sender and all do the same: a delivery that one has claimed
+ * is left to it for a minute, and one that it has not finished when it dies is claimed by another, under the same id.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "pino";
@@ -21,27 +21,27 @@ import {
 import { messageBody, messageHeaders, signerOf } from "./message.ts";
 import { sendMessage, type SendDeps } from "./send.ts";
 
-/** The first try comes within 10 s of the charge. */
+/** Pause between two looks for deliveries: the first try must come within 10 s of the charge. */
 const LOOK_MS = 1_000;
 const FORGET_MS = HOUR_MS;
-/** Tries of this process at once, and of them those of one organization. A namespace gets no more while it has as many as are free. */
+/** Tries of this process at once, and those of one organization. A namespace that has as many as are free gets no more. */
 const PLACES = 128;
 const OF_ONE = 8;
-/** Of the free places a namespace gets this part at once. */
+/** A namespace gets at most one in this many of the free places at once. */
 const NAMESPACE_PART = 8;
 const GIVEN_UP_MS = DAY_MS;
 const FIRST_PAUSE_MS = 10_000;
 const LONGEST_PAUSE_MS = 2 * HOUR_MS;
-/** What is wrong here may be mended at any time, and costs the receiver nothing. */
+/** Pause after a failure of our side: it may be mended at any time, and trying costs the receiver nothing. */
 const OWN_PAUSE_MS = 60_000;
-/** Useless secrets that are remembered as told. */
+/** Useless secrets that are remembered as logged. */
 const MOST_TOLD = 1_000;
-/** Before it is tried again to note what became of a try, while Postgres is away. */
+/** Pause between attempts to store the outcome of a try while Postgres is away. */
 const NOTE_PAUSE_MS = 250;
-/** A Postgres that is away for longer costs a receiver a message that it has. */
+/** How long that is attempted; if Postgres is away for longer, a receiver gets a message again that it has. */
 const NOTED_WITHIN_MS = HOUR_MS;
 
-/** After so many tries: 10 s, 30 s, 90 s … 2 h, each up to half as long again. `random`: 0 to 1. */
+/** Returns the pause after this many tries: 10 s, 30 s, 90 s … 2 h, each up to half as long again. `random`: 0 to 1. */
 export const pauseAfter = (tries: number, random: number): number =>
   Math.min(LONGEST_PAUSE_MS, FIRST_PAUSE_MS * 3 ** Math.min(tries - 1, 10)) * (1 + random / 2);
 
@@ -49,20 +49,20 @@ export interface SenderOptions extends SendDeps {
   readonly pool: DatabasePool;
   readonly clock: Clock;
   readonly log: Logger;
-  /** What is served now; null before the first one. */
+  /** The snapshot that is served now; null before the first one. */
   readonly snapshot: () => Snapshot | null;
   readonly random: () => number;
-  /** Milliseconds between two looks; `LOOK_MS` unless a test has less patience. */
+  /** Milliseconds between two looks; `LOOK_MS` except in tests. */
   readonly lookMs?: number;
 }
 
 export class NotificationSender {
   readonly #options: SenderOptions;
   readonly #loops: readonly Recurring[];
-  /** What is being tried, by its message and receiver. */
+  /** Deliveries that are being tried, by message and receiver. */
   readonly #trying = new Map<string, DueDelivery>();
   readonly #running = new Set<Promise<void>>();
-  /** Secrets that sign nothing and were told, by organization and receiver: one that is changed is told again. */
+  /** Useless secrets that were logged, by organization and receiver: one that changes is logged again. */
   readonly #told = new Map<string, string>();
   #stopped = false;
 
@@ -79,7 +79,7 @@ export class NotificationSender {
     for (const loop of this.#loops) loop.start();
   }
 
-  /** Takes nothing more, and waits for the tries under way. */
+  /** Claims nothing more, and waits for the tries in progress. */
   async stop(): Promise<void> {
     this.#stopped = true;
     await Promise.all(this.#loops.map((loop) => loop.stop()));
@@ -90,7 +90,7 @@ export class NotificationSender {
     const { lookMs = LOOK_MS } = this.#options;
     while (!this.#stopped) {
       let isAny = false;
-      // Each namespace gets some at once, so that none gets all places before another has its turn.
+      // A claim takes only a part for each namespace, so that none gets all places before another has its turn.
       for (let isMore = true; isMore && !this.#stopped;) {
         const { taken, most } = await this.#claim();
         for (const delivery of taken) this.#begin(delivery);
@@ -103,7 +103,7 @@ export class NotificationSender {
     }
   }
 
-  /** @returns what this process has to try now, and how much one namespace got of it at the most. */
+  /** @returns the deliveries to try now, and the most that one namespace may have got of them. */
   async #claim(): Promise<{ readonly taken: readonly DueDelivery[]; readonly most: number }> {
     const free = PLACES - this.#running.size;
     const most = Math.ceil(free / NAMESPACE_PART);
@@ -124,9 +124,9 @@ export class NotificationSender {
   }
 
   #begin(delivery: DueDelivery): void {
-    // Its time to be done with it ran out while Postgres was away: what became of it is noted all the same.
+    // This process is trying it already: its lease ran out while Postgres was away, and the outcome is stored all the same.
     if (this.#trying.has(nameOf(delivery))) return;
-    // What fails is told once, and neither breaks off this look nor the end of the process.
+    // A failure is logged once, and breaks off neither this look nor `stop`.
     const trying = this.#try(delivery)
       .catch((error: unknown) =>
         this.#options.log.error({ err: error, message: delivery.id }, "a notification failed"),
@@ -145,7 +145,7 @@ export class NotificationSender {
     }
   }
 
-  /** null: it was taken. */
+  /** Tries once; null: the receiver accepted it. */
   async #send(delivery: DueDelivery): Promise<DeliveryFailure | null> {
     const { clock, log } = this.#options;
     const { id, organizationId, url } = delivery;
@@ -168,7 +168,7 @@ export class NotificationSender {
     return outcome.kind;
   }
 
-  /** Warns once of each secret that signs nothing, however many messages wait. @param secret null: the present one signs. */
+  /** Logs each useless secret once, however many messages wait. @param secret null: the present one signs. */
   #tellUseless({ id, organizationId, url }: DueDelivery, secret: string | null): void {
     const receiver = `${organizationId} ${url}`;
     if (this.#told.get(receiver) === (secret ?? undefined)) return;
@@ -180,7 +180,7 @@ export class NotificationSender {
     this.#options.log.warn({ organizationId, message: id }, "a notification's secret signs nothing");
   }
 
-  /** Tried again while Postgres is away: what was taken would be sent once more otherwise. */
+  /** Stores the outcome, again and again while Postgres is away: otherwise an accepted message would be sent once more. */
   async #settle(delivery: DueDelivery, failure: DeliveryFailure | null): Promise<void> {
     for (const until = performance.now() + NOTED_WITHIN_MS; ;) {
       try {
