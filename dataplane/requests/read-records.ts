@@ -1,4 +1,4 @@
-/** Looks for requests that were kept (rule 14.2). */
+/** Finds stored requests (rule 14.2). */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
@@ -53,7 +53,7 @@ const rowSchema = z.object({
   traceId: z.string().nullable(),
   tags: z.string().nullable(),
 });
-/** A request as it was kept. */
+/** A request as it is stored. */
 export type KeptRequest = z.output<typeof rowSchema>;
 
 const columns = sql.fragment`
@@ -64,7 +64,7 @@ const columns = sql.fragment`
   trace_id as "traceId", tags
 `;
 
-/** One by its id; of whichever organization when none is named. null: unknown, another's, or too old. */
+/** Finds a request by its id; of any organization when none is given. null: unknown, another's, or too old. */
 export async function findRequest(
   pool: CommonQueryMethods,
   id: string,
@@ -78,7 +78,7 @@ export async function findRequest(
   return newest;
 }
 
-/** What a list is narrowed to; null: anything. Times are Unix milliseconds. */
+/** Filter of a list; null: anything. Times are Unix milliseconds. */
 export interface RequestFilter {
   readonly organizationId: string;
   readonly keyId: string | null;
@@ -91,7 +91,7 @@ export interface RequestFilter {
   readonly to: number | null;
 }
 
-/** One page of those that asked for inference. null: the cursor names none of them, or none of the organization's. */
+/** Returns one page of inference requests. null: the cursor names none of these, or none of the organization's. */
 export async function listRequests(
   pool: CommonQueryMethods,
   filter: RequestFilter,

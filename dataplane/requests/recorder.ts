@@ -1,6 +1,6 @@
 /**
- * Keeps what is known of requests (rule 14.1), off their way: records wait in memory for a moment and are stored together.
- * Nobody waits for them; what the store does not take in time, or what is too much, is counted and forgotten.
+ * Stores records of requests (rule 14.1), off the hot path: records wait in memory for a moment and are stored together.
+ * No request waits for them; records that the store does not take in time, or that are too many, are counted and dropped.
  */
 import { LRUCache } from "lru-cache";
 import type { Logger } from "pino";
@@ -15,27 +15,27 @@ import type { RequestRecord, RequestRecords } from "../telemetry/request-record.
 import { storedForm } from "./stored-form.ts";
 import { WaitingRows, type RowPack } from "./waiting-rows.ts";
 
-/** How often what has gathered is stored. */
+/** How often the waiting records are stored. */
 const STORE_MS = 500;
 const PARTITIONS_MS = 60_000;
-/** Those that wait for the store: some ten seconds of a busy process, and about 10 MB. */
+/** Records that wait for the store at most: some ten seconds of a busy process, and about 10 MB. */
 const MAX_WAITING = 20_000;
 /**
- * What costs a caller nothing (a refusal, a list, a wrong key) must not fill the disk: of each organization, and of all
- * callers without a key together, so many a second are kept.
+ * Requests that cost a caller nothing (a refusal, a list, a wrong key) must not fill the disk: this many a second are stored
+ * of each organization, and of all callers without a key together.
  */
 const FREE = { perSecond: 5, burst: 1_000 };
-/** And of those that asked an upstream and got nothing: whoever has credit may be refused there as often as they like. */
+/** The same for requests that called an upstream and got nothing: an organization with credit may make any number of these. */
 const UNSERVED = { perSecond: 20, burst: 20_000 };
 const KEPT_ORGANIZATIONS = 10_000;
-/** At the end the last records get this long. */
+/** How long the last records may take when the process stops. */
 const LAST_MS = 2_000;
 
 export interface RecorderOptions {
   readonly pool: DatabasePool;
   readonly clock: Clock;
   readonly log: Logger;
-  /** Older records are forgotten; 0: none are kept, and those that were are forgotten. */
+  /** Older records are deleted; 0: none are stored, and earlier ones are deleted. */
   readonly retentionMs: number;
   readonly maxWaiting?: number;
 }
@@ -85,7 +85,7 @@ export class RequestRecorder implements RequestRecords {
     this.#waiting.add(JSON.stringify(storedForm(record)));
   }
 
-  /** Stores all that waits. @throws Error when the store is away; what could not be stored waits on. */
+  /** Stores all waiting records. @throws Error when the store is away; records that could not be stored go on waiting. */
   async store(): Promise<void> {
     for (let pack = this.#waiting.first(); pack !== null; pack = this.#waiting.first()) {
       await this.#insert(pack, 0, pack.rows);
@@ -110,7 +110,7 @@ export class RequestRecorder implements RequestRecords {
     return isServed || this.#unserved.mayKeep(organizationId);
   }
 
-  /** Some rows of a pack. Where one of them is refused (its day has no partition any more), each half is tried by itself. */
+  /** Stores some rows of a pack. Where one is refused (its day has no partition any more), each half is tried by itself. */
   async #insert(pack: RowPack, from: number, to: number): Promise<void> {
     try {
       await this.#options.pool.query(
@@ -126,7 +126,7 @@ export class RequestRecorder implements RequestRecords {
   }
 }
 
-/** How many records of a kind are kept of each organization, and of all callers without a key together. */
+/** Limits the records of a kind that are stored of each organization, and of all callers without a key together. */
 class KeptOf {
   readonly #buckets = new LRUCache<string, TokenBucket>({ max: KEPT_ORGANIZATIONS });
   readonly #rate: typeof FREE;
@@ -148,7 +148,7 @@ class KeptOf {
   }
 }
 
-/** What `why` would tell, for the log: JSON knows no bigint. */
+/** Returns what `why` would show, for the log: JSON has no bigint. */
 const shownRecord = ({ id, micros, ...record }: RequestRecord): object => ({
   request_id: id,
   ...record,

@@ -1,19 +1,19 @@
 /**
- * A record on its way into `request_records`: its columns in their order, without names. There is one for each request, and
- * what it costs to write it down is the price of keeping it. Pure.
+ * The form in which a record is stored in `request_records`: its columns in their order, without names. There is one for each
+ * request, and writing it is most of what records cost. Pure.
  */
 import { dialectPath, type Dialect } from "../dialects/dialect.ts";
 import { MOST_MODEL_NAME } from "../lib/names.ts";
 import type { RequestRecord } from "../telemetry/request-record.ts";
 import type { Try } from "../telemetry/request-summary.ts";
 
-/** A path may be as long as a request's head. */
+/** Characters of a URL that are stored: a path may be as long as a request's head. */
 const MAX_URL = 200;
 
-/** In the order of `request_records_of` (store/migrations/0006_requests.sql). Times of acceptance are Unix milliseconds. */
+/** Returns the columns in the order of `request_records_of` (store/migrations/0006_requests.sql). `acceptedAt` is Unix milliseconds. */
 export function storedForm(record: RequestRecord): readonly unknown[] {
   const { dialect, tries, toolCalls, firstByteMs, micros } = record;
-  // Where inference is asked for is known by its dialect.
+  // The method and URL of an inference request follow from its dialect.
   const plain = dialect === null;
   return [
     record.id,
@@ -36,7 +36,7 @@ export function storedForm(record: RequestRecord): readonly unknown[] {
     tries.length === 0 ? null : tries.map(storedTry),
     record.inputTokens,
     record.outputTokens,
-    // Within what a double holds exactly, as every balance is (`MAX_MICROS`).
+    // A double holds it exactly, as it does every balance (`MAX_MICROS`).
     Number(micros),
     toolCalls,
     record.batchId,
@@ -45,7 +45,7 @@ export function storedForm(record: RequestRecord): readonly unknown[] {
   ];
 }
 
-/** Most tries went well, and say little. */
+/** Returns a try in short form: most succeed and need few fields. */
 function storedTry(one: Try): object {
   const { upstream, status, fault, reason, words, ms } = one;
   if (fault === null) return { upstream, status, ms };
@@ -59,13 +59,13 @@ function storedTry(one: Try): object {
   };
 }
 
-/** What others wrote may hold what Postgres' text cannot. */
+/** Removes what Postgres' text cannot hold from text that others wrote. */
 const storable = (text: string): string => text.replaceAll("\0", "").toWellFormed();
 
-/** A model's name as records hold it, and as they are looked for by it. */
+/** Returns a model's name as records store it and are searched by it. */
 export const storedModel = (name: string): string => storable(name.slice(0, MOST_MODEL_NAME));
 
-/** How a request for inference came; its row does not say. */
+/** Returns the method and URL of an inference request, which its row does not store. */
 export const requestOf = (dialect: string): { readonly method: string; readonly url: string } => ({
   method: "POST",
   url: dialectPath[dialect as Dialect],

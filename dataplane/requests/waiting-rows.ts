@@ -1,22 +1,22 @@
 /**
- * Rows that wait to be stored, as JSON texts whose bytes lie outside of V8's heap: as objects they would survive young
- * collections, which copy each of them twice and then fill the old generation with it. Pure.
+ * Rows that wait to be stored, as JSON texts whose bytes are outside of V8's heap: as objects they would survive young
+ * collections, which copy each twice and then fill the old generation with them. Pure.
  */
 import { CLOSE_ARRAY, COMMA, OPEN_ARRAY } from "../lib/json-bytes.ts";
 
-/** Of one statement. */
+/** Rows of one statement. */
 const ROWS_AT_ONCE = 500;
-/** As many rows of the usual size, and some room. */
+/** Usual size of a pack: `ROWS_AT_ONCE` rows of the usual size, and some room. */
 const PACK_BYTES = 256 * 1024;
-/** The version and the opening bracket. */
+/** Bytes of the version and the opening bracket. */
 const HEAD_BYTES = 2;
 const JSONB_VERSION = 1;
 
 /** Rows of one statement, in the order in which they came. */
 export class RowPack {
-  /** The version, the opening bracket, and each row with a comma behind it. */
+  /** The version, the opening bracket, and the rows, each followed by a comma. */
   readonly #bytes: Buffer;
-  /** Where each row begins; the last one of these is where the next row will. */
+  /** Where each row begins; the last entry is where the next row will begin. */
   readonly #starts = new Uint32Array(ROWS_AT_ONCE + 1);
   #rows = 0;
 
@@ -31,7 +31,7 @@ export class RowPack {
     return this.#rows;
   }
 
-  /** It has the usual size, so another may take its place. */
+  /** Whether it has the usual size, so that its memory may be used again. */
   get isUsual(): boolean {
     return this.#bytes.length === PACK_BYTES;
   }
@@ -41,7 +41,7 @@ export class RowPack {
     this.#starts[0] = HEAD_BYTES;
   }
 
-  /** False: there is no room for it. */
+  /** Adds a row. False: there is no room for it. */
   add(row: string): boolean {
     const from = this.#startOf(this.#rows);
     if (this.#rows === ROWS_AT_ONCE || from + mostBytes(row) > this.#bytes.length) return false;
@@ -53,15 +53,15 @@ export class RowPack {
   }
 
   /**
-   * These rows, one at least, as a JSON array in Postgres' binary form of `jsonb`: a version and the text. A string of so
-   * many would be a large object of the old generation. Of all rows it is the pack's own memory: nothing is added afterwards.
+   * Returns these rows, one at least, as a JSON array in Postgres' binary form of `jsonb`: a version and the text. As a string
+   * they would be a large object of the old generation. For all rows it is the pack's own memory, so none may be added afterwards.
    */
   jsonb(from = 0, to = this.#rows): Buffer {
     const [start, end] = [this.#startOf(from), this.#startOf(to)];
     const all = from === 0 && to === this.#rows;
     const parts = [this.#bytes.subarray(0, HEAD_BYTES), this.#bytes.subarray(start, end)];
     const bytes = all ? this.#bytes.subarray(0, end) : Buffer.concat(parts);
-    // In place of the last comma.
+    // The closing bracket replaces the last comma.
     bytes[bytes.length - 1] = CLOSE_ARRAY;
     return bytes;
   }
@@ -71,18 +71,18 @@ export class RowPack {
   }
 }
 
-/** In UTF-8, with its comma. */
+/** The most bytes of a row in UTF-8, with its comma. */
 const mostBytes = (row: string): number => 3 * row.length + 1;
 
 export class WaitingRows {
   #packs: RowPack[] = [];
-  /** Stored, and used again: the system gives new memory page by page, each cleared first. */
+  /** A stored pack that is used again: new memory would come from the system page by page, each cleared first. */
   #spare: RowPack | null = null;
-  /** Nothing is added to the first pack any more. */
+  /** Whether the first pack takes no more rows. */
   #sealed = false;
   #rows = 0;
 
-  /** How many wait. */
+  /** How many rows wait. */
   get rows(): number {
     return this.#rows;
   }
@@ -100,13 +100,13 @@ export class WaitingRows {
     this.#packs.push(pack);
   }
 
-  /** The oldest rows, which nothing is added to from here on, and which wait until `stored` is told; null: none wait. */
+  /** Returns the oldest rows, which take no more from here on and wait until `stored` is called; null: none wait. */
   first(): RowPack | null {
     this.#sealed = this.#packs.length > 0;
     return this.#packs[0] ?? null;
   }
 
-  /** The oldest rows wait no more, and nobody reads them any more. */
+  /** Drops the oldest rows, which are stored; nobody may read them any more. */
   stored(): void {
     const pack = this.#packs.shift();
     this.#sealed = false;

@@ -1,4 +1,4 @@
-/** `main.ts why ID`: everything that is known of one request, one fact a line. */
+/** `main.ts why ID`: prints everything that is known of one request, one fact a line. */
 import { creditsText } from "../billing/credits.ts";
 import { commandArguments } from "../lib/command-arguments.ts";
 import type { KeptRequest } from "./read-records.ts";
@@ -21,7 +21,7 @@ export function parseWhy(args: readonly string[]): { readonly id: string; readon
 /** The lines to print. */
 export function whyLines(request: KeptRequest, json: boolean): string[] {
   const { tries, toolCalls, micros, acceptedAt, ...kept } = request;
-  // Not kept where the dialect tells them.
+  // Method and URL are not stored where the dialect determines them.
   const plain = kept.dialect === null ? kept : { ...kept, ...requestOf(kept.dialect) };
   const time = new Date(acceptedAt).toISOString();
   const credits = creditsText(micros);
@@ -55,7 +55,7 @@ export function whyLines(request: KeptRequest, json: boolean): string[] {
   return facts.flatMap(([name, value]) => (value === null ? [] : [`${name}: ${shown(String(value))}`]));
 }
 
-/** A fact is one line, and tells the terminal nothing, though a client wrote it. */
+/** Escapes control characters: a fact is one line and sends the terminal no commands, even if a client wrote it. */
 const shown = (text: string): string =>
   text.replaceAll(/\p{C}/gu, (sign) => `\\u{${sign.codePointAt(0)?.toString(16) ?? ""}}`);
 
