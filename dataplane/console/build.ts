@@ -1,6 +1,6 @@
 /**
  * Builds the console's page into `dist/console/` of the repository: in the image, and by `npm start` when its sources
- * have changed since. Everything that is served is also kept compressed, so that no request costs a compression.
+ * have changed since. Everything that is served is also stored compressed, so that no request costs a compression.
  */
 import { createHash } from "node:crypto";
 import * as fs from "node:fs/promises";
@@ -14,7 +14,7 @@ const root = resolve(here, "../..");
 const target = join(root, "dist", "console");
 /** Holds the digest of the sources that the page was built from. */
 const STAMP = ".built-from";
-/** Smaller files gain nothing. */
+/** Least size of files that are compressed: smaller ones gain nothing. */
 const LEAST_BYTES = 512;
 
 /** @throws Error when the bundler is not installed, or refuses the sources. */
@@ -30,7 +30,7 @@ export async function buildConsole(say: (line: string) => void): Promise<void> {
     await compressAll(work);
     await fs.writeFile(join(work, STAMP), digest);
     await fs.chmod(work, 0o755);
-    // Another one may have been faster; whichever comes last stays.
+    // Another build may have been faster; the last one stays.
     await fs.rm(target, { recursive: true, force: true });
     await fs.rename(work, target);
   } finally {
@@ -50,7 +50,7 @@ async function bundle(outDir: string): Promise<void> {
       outDir,
       emptyOutDir: true,
       target: "es2023",
-      // Inlined pieces would need a wider policy than rule 11.1 allows, and the polyfill is for browsers that are older.
+      // Inlined pieces would need a wider policy than rule 11.1 allows; the polyfill is for browsers older than the target.
       assetsInlineLimit: 0,
       modulePreload: { polyfill: false },
       reportCompressedSize: false,

@@ -47,7 +47,7 @@ export function App() {
   );
 }
 
-/** Whether the page itself can be had now. */
+/** Whether the service serves the page now. */
 const isServed = (): Promise<boolean> =>
   fetch(location.pathname, { method: "HEAD", cache: "no-store" }).then(
     ({ ok }) => ok,
@@ -59,7 +59,7 @@ function CurrentView() {
   const { view } = useStore(place);
   const [shown, setShown] = useState<{ readonly view: View; readonly Component: ComponentType } | null>(null);
   const [problem, setProblem] = useState<Error | null>(null);
-  /** The view that was asked for again. */
+  /** The view whose loading is being retried. */
   const [again, setAgain] = useState<{ readonly view: View } | null>(null);
   useEffect(() => {
     let isCurrent = true;
@@ -70,7 +70,7 @@ function CurrentView() {
           if (isCurrent) setShown({ view, Component: module.default });
         },
         async (error: unknown) => {
-          // A new build has other files: the page itself is old. Loaded anew it forgets a key that does not stay.
+          // A new build has other files, so the page itself is old and is reloaded; that forgets a key that does not stay.
           if (again?.view === view && (await isServed())) location.reload();
           else if (isCurrent) setProblem(errorOf(error));
         },

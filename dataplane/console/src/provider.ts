@@ -1,7 +1,7 @@
 /**
  * Signing in at an organization's provider by authorization code with PKCE, as a public client (rule 11.2). Tokens are
- * given back to the session, which keeps them where it keeps an admin key; here only what one way to the provider and back
- * needs stands in `sessionStorage` until the way back.
+ * returned to the session, which keeps them where it keeps an admin key. This file stores in `sessionStorage` only what one
+ * trip to the provider needs, until the person is back.
  */
 import * as oauth from "oauth4webapi";
 import type { ConsoleSignIn } from "./api/schema.ts";
@@ -10,25 +10,28 @@ const KEPT_TRIP = "gapura-sign-in";
 /** Which of the provider's two tokens the service accepts. */
 export type TokenKind = "access_token" | "id_token";
 
-/** What the provider gave. */
+/** The tokens that the provider issued. */
 export interface Tokens {
   readonly access: string;
   readonly id: string | null;
   readonly refresh: string | null;
 }
 
-/** What is remembered from leaving for the provider to coming back. */
+/** The state of a sign-in while the person is at the provider. */
 interface Trip {
   readonly organization: string;
   readonly verifier: string;
   readonly state: string;
   readonly nonce: string;
   readonly stay: boolean;
-  /** The view that was wanted, under the console's address. */
+  /** Address of the view to show afterwards, within the console. */
   readonly to: string;
 }
 
-/** Why nobody was signed in: `refused` by the provider, whose words are `detail`; `foreign`: not begun in this tab. */
+/**
+ * Why a sign-in failed. `refused`: by the provider, whose words are `detail`; `foreign`: it did not begin in this tab;
+ * `insecure`: the page has no TLS.
+ */
 export class SignInProblem extends Error {
   readonly reason: "refused" | "foreign" | "insecure";
   readonly detail: string;
@@ -42,13 +45,13 @@ export class SignInProblem extends Error {
 
 const clientOf = ({ client_id }: ConsoleSignIn): oauth.Client => ({ client_id });
 
-/** Where the provider sends people back to; it has to know this address. */
+/** Returns the redirect URI, which must be registered at the provider. */
 const returnAddress = (at: ConsoleSignIn) =>
   `${location.origin}/console/sign-in/${encodeURIComponent(at.organization_id)}`;
 
 /** @throws TypeError when the provider cannot be reached; errors of oauth4webapi */
 async function discover(at: ConsoleSignIn): Promise<oauth.AuthorizationServer> {
-  // Browsers lend cryptography to pages with TLS, and to those of this machine, alone.
+  // Browsers offer cryptography only to pages with TLS and to those of this machine.
   if (!isSecureContext) throw new SignInProblem("insecure");
   const issuer = new URL(at.issuer);
   return await oauth.processDiscoveryResponse(issuer, await oauth.discoveryRequest(issuer));
@@ -75,7 +78,7 @@ export async function leave(
     client_id: at.client_id,
     redirect_uri: returnAddress(at),
     scope: at.scopes.join(" "),
-    // Providers give a refresh token for offline_access only to who consents to it.
+    // Providers issue a refresh token for offline_access only with the person's consent.
     prompt: at.scopes.includes("offline_access") ? "consent" : null,
     audience: at.audience,
     resource: at.resource,
@@ -95,8 +98,8 @@ export const isReturn = ({ searchParams }: URL): boolean =>
   searchParams.has("state") && (searchParams.has("code") || searchParams.has("error"));
 
 /**
- * Ends the way to the provider and back. Both ends of it are forgotten whatever comes of it.
- * @param back the address that the provider sent us to
+ * Completes a sign-in. Its stored state is deleted, whether it succeeds or fails.
+ * @param back the address that the provider redirected to
  * @throws SignInProblem; TypeError when the provider cannot be reached
  */
 export async function arrive(
@@ -129,7 +132,7 @@ export async function arrive(
   return { tokens: tokensOf(tokens, null), stay: trip.stay, to: trip.to };
 }
 
-/** New tokens for a refresh token. @throws SignInProblem; TypeError when the provider cannot be reached */
+/** Exchanges a refresh token for new tokens. @throws SignInProblem; TypeError when the provider cannot be reached */
 export async function renew(at: ConsoleSignIn, refresh: string): Promise<Tokens> {
   const server = await discover(at);
   const client = clientOf(at);
@@ -144,8 +147,8 @@ export async function renew(at: ConsoleSignIn, refresh: string): Promise<Tokens>
 }
 
 /**
- * Takes the refresh token back and leaves for the provider's own sign-out, where it has one. No token goes into its
- * address: the provider asks the person instead of believing one.
+ * Revokes the refresh token and leaves for the provider's own sign-out, where it has one. Its address holds no token: the
+ * provider asks the person instead.
  */
 export async function signOutAt(at: ConsoleSignIn, refresh: string | null): Promise<void> {
   const server = await discover(at);
@@ -166,11 +169,11 @@ const ofResource = ({ resource }: ConsoleSignIn) =>
 const tokensOf = (answer: oauth.TokenEndpointResponse, refresh: string | null): Tokens => ({
   access: answer.access_token,
   id: answer.id_token ?? null,
-  // One that is used may be replaced.
+  // A provider may replace a refresh token that is used.
   refresh: answer.refresh_token ?? refresh,
 });
 
-/** What a provider refuses, in one form. */
+/** Turns a provider's refusal into a `SignInProblem`. */
 async function understood<Value>(ask: () => Promise<Value>): Promise<Value> {
   try {
     return await ask();
@@ -185,7 +188,7 @@ async function understood<Value>(ask: () => Promise<Value>): Promise<Value> {
   }
 }
 
-/** When a token ends, in Unix milliseconds; 0 where it is no JSON Web Token, which this service would not take. */
+/** Returns when a token ends, in Unix milliseconds; 0 where it is no JSON Web Token, which this service would refuse. */
 export function endOf(token: string): number {
   try {
     const payload = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");

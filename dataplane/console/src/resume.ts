@@ -1,9 +1,9 @@
-/** How a page that was just loaded begins: back from the provider, with what stayed in the tab, or with nobody. */
+/** How a page that was just loaded begins: back from the provider, with a sign-in that stayed in the tab, or with nobody. */
 import { errorOf } from "./lib/error-of.ts";
 import { addressIn, replace, signInOrganization, wantedView } from "./router.ts";
 import { enter, isTaken, kept, provider, resumePerson, returned, signIn, signInOf } from "./session.ts";
 
-/** Signs in with what the provider sent or with what stayed, if there is something. */
+/** Signs in with the provider's answer or with what stayed in the tab, if there is either. */
 export async function resume(): Promise<void> {
   const address = new URL(location.href);
   const organization = signInOrganization(address);
@@ -17,7 +17,7 @@ export async function resume(): Promise<void> {
     if (organization === id) {
       if (await isTaken(() => resumePerson(person))) replace(addressIn(wantedView(address)));
     } else if (organization === null) {
-      // Only the page that is loaded there may ask the provider for new tokens.
+      // Only the organization's own page may ask the provider for new tokens, by its policy.
       const to = wantedView(address);
       location.replace(
         `/console/sign-in/${encodeURIComponent(id)}?${new URLSearchParams({ to }).toString()}`,
@@ -30,7 +30,7 @@ export async function resume(): Promise<void> {
 }
 
 async function comeBack(organization: string, address: URL): Promise<void> {
-  // The code is of no further use, and is not to be seen or shared.
+  // The code in the address is used up, and must not be seen or shared.
   replace(address.pathname);
   try {
     const at = await signInOf(organization);

@@ -1,4 +1,4 @@
-/** Which view stands under which address. Everything that a view shows stands in its address, but never a secret. */
+/** Addresses of views. The address holds everything that decides what a view shows, but never a secret. */
 import { Store } from "./lib/store.ts";
 
 export const BASE = "/console/";
@@ -31,7 +31,7 @@ const here = (): Place => {
 
 export const place = new Store<Place>(here());
 
-/** Of a key no more than lists show: whoever looks for one pastes all of it, and an address is kept and shared. */
+/** Cuts keys to the part that lists show: a person who looks for a key pastes all of it, and addresses are stored and shared. */
 const withoutKeys = (text: string): string => text.replace(/\b(sk-(?:adm-)?svc-[-+/\w]{6})[-+/=\w]+/g, "$1");
 
 export const addressOf = (view: View, query: Readonly<Record<string, string>> = {}): string => {
@@ -43,7 +43,7 @@ export const addressOf = (view: View, query: Readonly<Record<string, string>> = 
 
 const SIGN_IN = `${BASE}sign-in/`;
 
-/** The organization whose page for signing in has this address; null: another page. */
+/** Returns the organization whose sign-in page has this address; null: another page. */
 export function signInOrganization({ pathname }: URL): string | null {
   if (!pathname.startsWith(SIGN_IN)) return null;
   try {
@@ -53,13 +53,13 @@ export function signInOrganization({ pathname }: URL): string | null {
   }
 }
 
-/** What somebody who signs in came for: on a page for signing in its `to`; elsewhere a sign-in ended at this very view. */
+/** Returns the view to show after signing in: on a sign-in page its `to`; elsewhere the present view, where a sign-in ended. */
 export function wantedView(address: URL): string {
   if (signInOrganization(address) === null) return `${address.pathname}${address.search}`;
   return address.searchParams.get("to") ?? "";
 }
 
-/** An address of this console and of no other page, whatever text asks for: else the overview's. */
+/** Returns the address of a view of this console, whatever the text says; of anything else the overview's. */
 export function addressIn(text: string): string {
   const base = new URL(BASE, location.origin);
   if (text === "" || !URL.canParse(text, base)) return BASE;
@@ -79,7 +79,7 @@ export function go(address: string): void {
   place.set(here());
 }
 
-/** Changes what the present view shows; an empty value takes a parameter away. */
+/** Changes parameters of the present view; an empty value removes one. */
 export function refine(changes: Readonly<Record<string, string>>): void {
   const query = new URLSearchParams(location.search);
   for (const [name, value] of Object.entries(changes)) {

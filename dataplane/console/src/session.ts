@@ -1,6 +1,6 @@
 /**
- * Who is signed in: with an admin key, or as a person at the organization's provider. Keys and tokens stand in memory,
- * and, when asked to stay, in `sessionStorage` as well (rule 11.2). They are never written anywhere else.
+ * Who is signed in: with an admin key, or as a person at the organization's provider. Keys and tokens are in memory, and
+ * in `sessionStorage` as well if the person asks to stay signed in (rule 11.2). They are never written anywhere else.
  */
 import { ApiProblem, call, send, type Answer, type CallOptions, type Operation } from "./api/client.ts";
 import type { ConsoleSignIn, User } from "./api/schema.ts";
@@ -23,19 +23,19 @@ interface Person {
 
 export interface Session {
   readonly organization: string;
-  /** What its calls are made with. @throws SignInProblem, TypeError when it has to be renewed and cannot be */
+  /** Returns the key or token of its calls. @throws SignInProblem, TypeError when a token must be renewed and cannot be */
   readonly bearer: () => string | Promise<string>;
   /** Null: signed in with a key. */
   readonly person: Person | null;
-  /** Whether changes are refused: nothing that would make one is offered. */
+  /** Whether changes are refused; the console offers none then. */
   readonly readsOnly: boolean;
 }
 export const session = new Store<Session | null>(null);
-/** For what an admin key cannot do; asked for once. */
+/** The key for what an admin key cannot do; asked for once. */
 export const inferenceKey = new Store<string | null>(null);
-/** Why somebody was signed out, told at the next sign-in. */
+/** Whether the last session ended because its key or token was refused; shown at the next sign-in. */
 export const expelled = new Store(false);
-/** What went wrong on the way back from the provider. */
+/** The error of a sign-in at the provider that failed. */
 export const returned = new Store<Error | null>(null);
 
 /** The provider's library is not part of the first load. */
@@ -50,7 +50,7 @@ export async function signIn(adminKey: string, stay: boolean): Promise<void> {
   session.set({ organization: name, bearer: () => adminKey, person: null, readsOnly: false });
 }
 
-/** Where people of an organization sign in. @throws ApiProblem 404 where they do not */
+/** Reads where an organization's people sign in. @throws ApiProblem 404 where they cannot */
 export const signInOf = (organization: string): Promise<ConsoleSignIn> =>
   call(null, "GET /v1/organizations/{id}/sign_in", { path: { id: organization } });
 
@@ -67,7 +67,7 @@ export function signOut(): void {
   forget();
   inferenceKey.set(null);
   session.set(null);
-  // Whoever cannot be reached does not keep anybody signed in here.
+  // Signing out here does not depend on the provider, which may be out of reach.
   if (person !== null)
     void provider()
       .then(({ signOutAt }) => signOutAt(person.at, person.tokens.refresh))
@@ -86,7 +86,7 @@ function expel(): void {
   expelled.set(true);
 }
 
-/** What stayed in this tab: a person's sign-in, else an admin key. */
+/** Returns what stayed in this tab: a person's sign-in, else an admin key. */
 export function kept(): { readonly person: Person | null; readonly key: string | null } {
   const person = tabStorage?.getItem(KEPT_PERSON) ?? null;
   return {
@@ -95,7 +95,7 @@ export function kept(): { readonly person: Person | null; readonly key: string |
   };
 }
 
-/** Signs in with what stayed. False: that is no longer valid, and forgotten. */
+/** Signs in with what stayed in the tab. False: it is no longer valid, and is deleted. */
 export async function isTaken(resumed: () => Promise<void>): Promise<boolean> {
   try {
     await resumed();
@@ -120,7 +120,7 @@ export async function enter(at: ConsoleSignIn, tokens: Tokens, stay: boolean): P
       await resumePerson({ at, kind, stay, tokens });
       return;
     } catch (error) {
-      // What is said of a token for this service says more than what is said of another one.
+      // The error of the first token, the one for this service, says more than that of the second.
       if (!isRefusal(error)) throw error;
       refusal ??= error;
     }
@@ -157,7 +157,7 @@ function bearerOf(person: Person): () => Promise<string> {
     if (refresh !== null && end > 0 && end - Date.now() < RENEW_BEFORE_MS) {
       renewal ??= (async () => {
         person.tokens = await renew(person.at, refresh);
-        // Signed out meanwhile, nothing is kept.
+        // If the person signed out meanwhile, nothing is stored.
         if (session.value?.person === person) keep(person);
       })().finally(() => (renewal = null));
       await renewal;
@@ -166,17 +166,17 @@ function bearerOf(person: Person): () => Promise<string> {
   };
 }
 
-/** A call with the admin key or as the person. */
+/** Calls with the admin key or as the person. */
 export const admin = <Name extends Operation>(
   name: Name,
   options?: CallOptions<Name>,
 ): Promise<Answer<Name>> => asAdmin((key) => call(key, name, options));
 
-/** A file that the admin key may have: a link could not carry the key. */
+/** Reads a file with the admin key: a link could not carry the key. */
 export const adminFile = (url: string): Promise<Blob> =>
   asAdmin(async (key) => await (await send(key, url)).blob());
 
-/** A key or token that is no longer valid signs out. */
+/** Asks with the session's key or token, and signs out when it is no longer valid. */
 async function asAdmin<Value>(ask: (key: string) => Promise<Value>): Promise<Value> {
   const current = session.value;
   if (current === null) throw new Error("nobody is signed in");
@@ -188,21 +188,21 @@ async function asAdmin<Value>(ask: (key: string) => Promise<Value>): Promise<Val
   }
 }
 
-/** A call with the inference key. */
+/** Calls with the inference key. */
 export const inference = <Name extends Operation>(
   name: Name,
   options?: CallOptions<Name>,
 ): Promise<Answer<Name>> => asHolder((key) => call(key, name, options));
 
-/** A file that the inference key may have. */
+/** Reads a file with the inference key. */
 export const inferenceFile = (url: string): Promise<Blob> =>
   asHolder(async (key) => await (await send(key, url)).blob());
 
-/** The same as it comes: there may be more of it than a page can hold. */
+/** Reads a file as a stream: it may be larger than a page can hold. */
 export const inferenceStream = (url: string, signal: AbortSignal): Promise<ReadableStream<Uint8Array>> =>
   asHolder(async (key) => (await send(key, url, { signal })).body ?? new Blob([]).stream());
 
-/** A key that is refused is forgotten, so that it is asked for again. */
+/** Asks with the inference key, and forgets one that is refused, so that the person is asked for it again. */
 async function asHolder<Value>(ask: (key: string) => Promise<Value>): Promise<Value> {
   const key = inferenceKey.value ?? "";
   try {

@@ -14,7 +14,7 @@ export interface CallOptions<Name extends Operation> {
   readonly signal?: AbortSignal | null;
 }
 
-/** An answer that is none: what the service says of it. */
+/** An error that the service answered with, in its own words. */
 export class ApiProblem extends Error {
   readonly status: number;
   readonly code: string | null;
@@ -28,7 +28,7 @@ export class ApiProblem extends Error {
   }
 }
 
-/** @param key null: without one. @throws ApiProblem; TypeError when the service cannot be reached; AbortError */
+/** Calls one operation. @param key null: without one. @throws ApiProblem; TypeError when the service cannot be reached; AbortError */
 export async function call<Name extends Operation>(
   key: string | null,
   name: Name,
@@ -46,10 +46,10 @@ export async function call<Name extends Operation>(
   return (await answer.json()) as Answer<Name>;
 }
 
-/** Browsers take `.` and `..` for steps to another path, however they are written; behind a space they name nothing. */
+/** Encodes a path segment. Browsers resolve `.` and `..` in any spelling; after a space these are plain ids, which name nothing. */
 const segmentOf = (value: string): string => encodeURIComponent(value.replace(/^\.\.?$/, " $&"));
 
-/** One request with a key; nothing of it is cached or sent elsewhere. @throws like `call` */
+/** Sends one request with a key; nothing of it is cached or sent elsewhere. @throws like `call` */
 export async function send(key: string | null, url: string, init: RequestInit = {}): Promise<Response> {
   const headers = {
     ...(init.headers as Record<string, string> | undefined),
@@ -103,7 +103,7 @@ interface Page<One> {
   readonly data: readonly One[];
   readonly has_more: boolean;
 }
-/** Every page of a list, at most `most` objects. `show` is told of what has come before the last page has. */
+/** Reads every page of a list, at most `most` objects. `show` is called with the objects so far before the last page. */
 export async function everyPage<One extends { readonly id: string }>(
   most: number,
   read: (query: PageQuery) => Promise<Page<One>>,

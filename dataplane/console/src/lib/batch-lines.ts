@@ -1,4 +1,4 @@
-/** The failed lines of a batch: of its results, of either kind, or of the file that it was to be made from. */
+/** The failed lines of a batch of either kind: those of its results, or those of an input file that was refused. */
 import type { Batch } from "../api/schema.ts";
 
 export interface FailedLine {
@@ -10,12 +10,12 @@ export interface FailedLine {
 
 interface ResultLine {
   readonly custom_id?: string;
-  /** Messages. */
+  /** In Messages batches. */
   readonly result?: {
     readonly type: string;
     readonly error?: { readonly error?: ErrorBody } & ErrorBody;
   };
-  /** The other dialects: an error of the line itself, or an answer that is one. */
+  /** In batches of the other dialects: an error of the line itself, or an answer that is an error. */
   readonly error?: ErrorBody | null;
   readonly response?: { readonly status_code: number; readonly body?: { readonly error?: ErrorBody } } | null;
 }
@@ -27,21 +27,21 @@ interface ErrorBody {
 
 export interface FailedLines {
   readonly lines: readonly FailedLine[];
-  /** Reading stopped before the end of the results. */
+  /** Whether reading stopped before the end of the results. */
   readonly isCut: boolean;
 }
 
-/** As many as a batch may have. */
+/** Failed lines that are read at most: as many as a batch may have. */
 export const MOST_LINES = 10_000;
-/** What succeeded is read too, where it stands between what failed: thousands of answers of megabytes. */
+/** Bytes that are read at most: succeeded lines between the failed ones are read too, thousands of answers of megabytes. */
 export const MOST_BYTES = 256 * 1024 * 1024;
-/** Between two showings of what has come. */
+/** Time between two calls of `show`. */
 const SHOW_MS = 300;
 
 /**
- * Reads results as they come and keeps what failed, never more than one line of the rest.
+ * Reads results as they come and keeps the failed lines, and never more than one of the others.
  * @param results JSON Lines
- * @param show is told of the first failed lines while the others are on their way
+ * @param show called with the failed lines so far while the others are still being read
  * @throws SyntaxError; TypeError when the connection breaks
  */
 export async function readFailedLines(
@@ -52,7 +52,7 @@ export async function readFailedLines(
   const found: FailedLine[] = [];
   const decoder = new TextDecoder();
   const reader = results.getReader();
-  /** The pieces of a line whose end has not come. */
+  /** The pieces of a line whose end has not been read. */
   let begun: string[] = [];
   let bytes = 0;
   let shownAt = performance.now();
@@ -82,7 +82,7 @@ function failureIn(line: string): FailedLine | null {
   return line.trim() === "" ? null : failureOf(JSON.parse(line) as ResultLine);
 }
 
-/** Why a batch ran nothing; what is wrong with the file as a whole has no line. */
+/** Returns the errors for which a batch ran nothing; one of the file as a whole has no line number. */
 export const inputFailures = (errors: Batch["errors"]): FailedLine[] =>
   (errors?.data ?? []).map(({ line, code, message }) => ({ line: line?.toString() ?? "–", code, message }));
 

@@ -5,12 +5,12 @@ import { inference } from "../session.ts";
 import { inputFailures, type FailedLine } from "./batch-lines.ts";
 import { contentUrl } from "./download.ts";
 
-/** Of each kind; who has more is shown the newest. */
+/** Batches of each kind that are shown at most: the newest. */
 export const MOST_BATCHES = 2000;
 
 const kinds = ["messages", "openai"] as const;
 
-/** Both kinds in one form. */
+/** A batch of either kind. */
 export interface BatchRow {
   readonly id: string;
   readonly kind: (typeof kinds)[number];
@@ -21,11 +21,11 @@ export interface BatchRow {
   readonly failed: number;
   readonly createdAt: string | number;
   readonly expiresAt: string | number | null;
-  /** Where its results are; null before there are any. */
+  /** URL of its results; null before there are any. */
   readonly results: string | null;
-  /** Where its failed lines are. */
+  /** URL of its failed lines. */
   readonly failures: string | null;
-  /** Why it ran nothing. */
+  /** The errors for which it ran nothing. */
   readonly refused: readonly FailedLine[];
 }
 
@@ -65,7 +65,7 @@ function openaiRow(batch: Batch): BatchRow {
     succeeded: completed,
     failed,
     createdAt: batch.created_at,
-    // The contract has one window, of a day.
+    // The API has one completion window, of a day.
     expiresAt: batch.created_at + 86_400,
     results: content(batch.output_file_id),
     failures: content(batch.error_file_id),
@@ -73,7 +73,7 @@ function openaiRow(batch: Batch): BatchRow {
   };
 }
 
-/** Good is what ended with something to show. */
+/** Returns the kind of a batch's badge; good: it ended and has results. */
 export function badgeOf({ status, isRunning, succeeded, failed }: BatchRow) {
   if (isRunning) return "warn";
   if (status === "cancelled") return "calm";

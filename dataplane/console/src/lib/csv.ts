@@ -1,6 +1,6 @@
 /** Tables as files for spreadsheets. */
 
-/** A cell that a spreadsheet would run as a formula is led by an apostrophe (rule 11.6); numbers stay numbers. */
+/** Makes one cell. Text that a spreadsheet would run as a formula gets a leading apostrophe (rule 11.6); numbers stay numbers. */
 export function csvCell(value: string): string {
   const isNumber = /^-?\d+(\.\d+)?$/.test(value);
   const safe = !isNumber && /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;

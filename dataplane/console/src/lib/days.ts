@@ -5,8 +5,8 @@ export const dayOf = (unixMs: number): string => new Date(unixMs).toISOString().
 export const startOfDay = (day: string): number => Date.parse(`${day}T00:00:00Z`);
 export const addDays = (day: string, days: number): string => dayOf(startOfDay(day) + days * DAY_MS);
 /**
- * Of the calendar, and none before 1970: while a year is typed, a browser's field holds days of the years 2, 20 and 202. None
- * from 9999 on, as a day of a year with five digits is written otherwise.
+ * Whether a text is a day of the calendar from 1970 on: while a year is typed, a browser's field holds days of the years 2, 20
+ * and 202. No day from 9999 on, as days of years with five digits are written otherwise.
  */
 export const isDay = (text: string | null): text is string =>
   text !== null &&
@@ -19,6 +19,6 @@ export const daysBetween = (from: string, to: string): number =>
 /** `2026-11-23 04:30` */
 export const minute = (unixMs: number): string =>
   new Date(unixMs).toISOString().slice(0, 16).replace("T", " ");
-/** Of a time of the API: RFC 3339, or Unix seconds. */
+/** Returns Unix milliseconds of a time of the API: RFC 3339, or Unix seconds. */
 export const momentOf = (value: string | number): number =>
   typeof value === "number" ? value * 1000 : Date.parse(value);

@@ -1,5 +1,5 @@
 /**
- * Decimal numbers as texts, exact to the last digit: the API writes credits so, and a float would lose micro-credits.
+ * Decimal numbers as texts, exact to the last digit, as the API writes credits: a float would lose micro-credits.
  * Only widths of bars and heights of charts are floats.
  */
 interface Scaled {
@@ -8,7 +8,7 @@ interface Scaled {
   readonly scale: number;
 }
 
-/** @throws Error for what is no decimal number. */
+/** @throws Error for a text that is no decimal number. */
 function parse(text: string): Scaled {
   const [, sign, whole = "", fraction = ""] = /^(-?)(\d+)(?:\.(\d+))?$/.exec(text) ?? [];
   if (sign === undefined) throw new Error(`not a decimal number: ${text}`);
@@ -51,7 +51,7 @@ export function rupiahOf(credits: string): string {
   return write(units * 100n, scale);
 }
 
-/** Halves away from zero. */
+/** Divides, and rounds halves away from zero. */
 export function divide(text: string, by: number, scale: number): string {
   const parsed = parse(text);
   const most = Math.max(scale, parsed.scale);
@@ -61,7 +61,7 @@ export function divide(text: string, by: number, scale: number): string {
   return write((units + half) / divisor, scale);
 }
 
-/** For drawing and forecasts only. */
+/** Returns a float, for drawing and forecasts only. */
 export const approximate = (text: string): number => Number(text);
 
 export interface Separators {
@@ -69,7 +69,7 @@ export interface Separators {
   readonly decimal: string;
 }
 
-/** `1,234.567891`: every digit that there is. */
+/** Formats all digits: `1,234.567891`. */
 export function formatDecimal(text: string, { group, decimal }: Separators): string {
   const [whole = "", fraction] = text.split(".");
   const grouped = whole.replace(/\B(?=(\d{3})+$)/g, group);

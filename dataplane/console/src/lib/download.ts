@@ -3,7 +3,7 @@ import { useState } from "preact/hooks";
 import { inferenceFile } from "../session.ts";
 import { errorOf } from "./error-of.ts";
 
-/** Where the bytes of a stored file are. */
+/** Returns the URL of a stored file's bytes. */
 export const contentUrl = (file: string): string => `/v1/files/${encodeURIComponent(file)}/content`;
 
 /** Hands the browser a file. */
@@ -13,11 +13,11 @@ export function download(name: string, content: BlobPart, type: string): void {
   link.href = url;
   link.download = name;
   link.click();
-  // The browser has begun to read it by then.
+  // After this time the browser has begun to read it.
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-/** Saves files that the inference key may have; `problem`: why the last one could not be. */
+/** Saves files that the inference key may read; `problem`: why the last one could not be saved. */
 export function useDownload() {
   const [problem, setProblem] = useState<Error | null>(null);
   const save = async (name: string, url: string, type: string) => {

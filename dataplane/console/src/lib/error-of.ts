@@ -1,3 +1,3 @@
-/** What was thrown as an error: a script may throw anything. */
+/** Returns what was thrown as an Error: a script may throw anything. */
 export const errorOf = (thrown: unknown): Error =>
   thrown instanceof Error ? thrown : new Error(String(thrown));

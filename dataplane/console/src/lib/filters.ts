@@ -1,8 +1,8 @@
-/** The filters of a view, which stand in its address. */
+/** The filters of a view, which are parts of its address. */
 import { place, refine } from "../router.ts";
 import { useStore } from "./store.ts";
 
-/** Of a field that filters: what the address says, and how it changes. Another filter begins with its newest rows. */
+/** Returns the value and the `onInput` of each filter's field. A changed filter begins with the newest rows again. */
 export function useFilters() {
   const { query } = useStore(place);
   return (name: string) => ({

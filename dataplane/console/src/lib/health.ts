@@ -1,9 +1,9 @@
-/** How models answer, judged by the organization's own requests: what a tenant may know of it. */
+/** Health of models, judged by the organization's own requests alone, as a tenant may know no more. */
 import type { Request } from "../api/schema.ts";
 
 export interface Health {
   readonly requests: number;
-  /** That the model or the service failed; the caller's own mistakes and hang-ups are not. */
+  /** Requests that the model or the service failed; the caller's own errors and hang-ups do not count. */
   readonly failed: number;
   /** Milliseconds to the first byte that 95 of 100 requests took at most; null: none had one. */
   readonly firstByteP95: number | null;
@@ -11,19 +11,19 @@ export interface Health {
 export type HealthWord = "unknown" | "good" | "shaky" | "failing";
 
 const CLIENT_LEFT = 499;
-/** From this share of failures on a model is called failing. */
+/** Share of failures from which on a model is called failing. */
 const FAILING = 0.5;
 
-/** What the overview and the list of requests call a failure: also an answer that broke off after its status was sent. */
+/** Whether the overview and the list of requests show a failure: also an answer that broke off after its status was sent. */
 export const hasFailed = ({ status, error_code: code }: Request): boolean => status >= 400 || code !== null;
 
-/** A 429 of ours calls no model; one that comes after a try is the model's. */
+/** Whether the model or the service failed. The gateway's own 429 calls no model; one after a try is the model's. */
 const isModelsFault = (request: Request): boolean =>
   hasFailed(request) &&
   request.status !== CLIENT_LEFT &&
   (request.status >= 500 || request.status < 400 || (request.status === 429 && request.tries.length > 0));
 
-/** By public model id; requests that found no model are nobody's. */
+/** Returns health by public model id; requests that found no model count for none. */
 export function healthOf(requests: readonly Request[]): ReadonlyMap<string, Health> {
   const byModel = new Map<string, Request[]>();
   for (const request of requests) {
@@ -53,6 +53,6 @@ export function healthWord(health: Health | undefined): HealthWord {
 export const firstBytes = (requests: readonly Request[]): number[] =>
   requests.flatMap(({ first_byte_ms: ms }) => (ms === null ? [] : [ms])).sort((one, other) => one - other);
 
-/** By nearest rank. */
+/** Returns a percentile by nearest rank. */
 export const percentile = (sorted: readonly number[], percent: number): number | null =>
   sorted[Math.ceil((percent / 100) * sorted.length) - 1] ?? null;

@@ -1,4 +1,4 @@
-/** Limits as a form holds them: texts, of which an empty one is no limit. */
+/** Limits as a form holds them: texts; an empty one means no limit. */
 import type { Limits, LimitsChange } from "../api/schema.ts";
 import type { Separators } from "./decimal.ts";
 
@@ -6,10 +6,10 @@ export const periods = ["day", "week", "month", "total"] as const;
 export type Period = (typeof periods)[number];
 
 export interface LimitsDraft {
-  /** Credits, as the language of the page writes them: `1.000` is a thousand in one and one in another. */
+  /** Credits in the page language's notation: `1.000` is a thousand in one language and one in another. */
   readonly amount: string;
   readonly per: Period;
-  /** Ids, or beginnings of some with a `*`, apart by commas or spaces. */
+  /** Ids, or prefixes with a `*`, separated by commas or spaces. */
   readonly models: string;
   readonly requests: string;
   readonly tokens: string;
@@ -28,7 +28,7 @@ export function draftOf(limits: Limits | null, { decimal }: Separators): LimitsD
   };
 }
 
-/** What a draft changes: whoever else changes another field meanwhile keeps theirs. Null: it changes nothing. */
+/** Returns only the changed fields, so that another person's change of another field stays. Null: none changed. */
 export function changeOf(
   before: Limits | null,
   draft: LimitsDraft,
@@ -56,6 +56,6 @@ function fieldsOf(
   };
 }
 
-/** An expiry as the browser's field has it: UTC to the minute, empty for never. */
+/** Returns an expiry in the form of the browser's field: UTC to the minute, empty for never. */
 export const expiryDraft = (expiresAt: string | null): string => expiresAt?.slice(0, 16) ?? "";
 export const expiryOf = (draft: string): string | null => (draft === "" ? null : `${draft.slice(0, 16)}:00Z`);

@@ -1,11 +1,11 @@
-/** What a view shows is loaded by one hook: busy, failed, loaded, loaded again. */
+/** The hook by which every view loads what it shows: busy, failed, loaded, loaded again. */
 import { useCallback, useEffect, useRef, useState } from "preact/hooks";
 import { errorOf } from "./error-of.ts";
 
 export interface Loaded<Value> {
-  /** The last one that came, also while the next one is on its way. */
+  /** The last value that was loaded, also while the next one is being loaded. */
   readonly value: Value | null;
-  /** Whether that one answers other inputs than the present ones, which are on their way or have failed. */
+  /** Whether that value is of earlier inputs: those of the present ones are being loaded, or failed. */
   readonly isStale: boolean;
   readonly problem: Error | null;
   readonly busy: boolean;
@@ -13,21 +13,21 @@ export interface Loaded<Value> {
 }
 
 interface State<Value> extends Omit<Loaded<Value>, "again" | "isStale"> {
-  /** What was loaded: the inputs, and how often they were asked for. */
+  /** The inputs of the last load, and how often they were loaded. */
   readonly asked: readonly unknown[];
-  /** The same of the value. */
+  /** The same for `value`. */
   readonly answered: readonly unknown[];
-  /** Whether the value is what came before the whole, which is on its way or has failed. */
+  /** Whether the value is only a part: the whole is being loaded, or failed. */
   readonly isPart: boolean;
 }
 
-/** A typed filter changes with every letter: the server is asked once it has not changed for so many milliseconds. */
+/** Milliseconds that inputs must stand before the server is asked: a typed filter changes with every letter. */
 const STANDING_MS = 250;
 
 /**
- * @param load may show a part before the whole has come
- * @param inputs what the answer depends on; a change drops the running request, and is answered `STANDING_MS` later
- * @param everyMs loads again after so long; 0: never
+ * @param load may call `show` with a part before the whole is loaded
+ * @param inputs values that the answer depends on; a change aborts the running load, and the next begins `STANDING_MS` later
+ * @param everyMs time after which it loads again; 0: never
  */
 export function useLoad<Value>(
   load: (signal: AbortSignal, show: (part: Value) => void) => Promise<Value>,
@@ -45,7 +45,7 @@ export function useLoad<Value>(
     isPart: false,
   });
   const again = useCallback(() => setTurn((before) => before + 1), []);
-  /** What was asked for before. */
+  /** The inputs of the load before. */
   const former = useRef(inputs);
   useEffect(() => {
     const stop = new AbortController();
@@ -56,7 +56,7 @@ export function useLoad<Value>(
     const show = (part: Value) => {
       if (stop.signal.aborted) return;
       setState((before) => {
-        // Whoever reads a whole goes on reading it until the next one is whole.
+        // A whole value of the same inputs stays shown until the next one is whole.
         const isWhole = before.value !== null && !before.isPart;
         const answersThis = inputs.every((input, index) => input === before.answered[index]);
         if (isWhole && answersThis) return before;
@@ -84,7 +84,7 @@ export function useLoad<Value>(
       clearTimeout(timer);
     };
   }, [...asked, everyMs]);
-  // The effect runs after the first drawing with other inputs: that one shows the old value, and has to say so.
+  // The effect runs after the first drawing with changed inputs. That drawing shows the old value, so it must count as busy.
   const isOld = asked.some((input, index) => input !== state.asked[index]);
   const isStale = state.value !== null && inputs.some((input, index) => input !== state.answered[index]);
   return { value: state.value, problem: state.problem, busy: state.busy || isOld, isStale, again };

@@ -1,10 +1,10 @@
-/** Markdown as a tree of tokens. No page in here, and no markup is ever made. */
+/** Markdown as a tree of tokens. Uses no DOM and makes no markup. */
 import { Lexer, type Token } from "marked";
 
-/** Deeper ones stay the text that they are: nobody reads them, and each level costs another pass and a piece of the stack. */
+/** Deepest level that is parsed; deeper text stays plain: nobody reads it, and each level costs a pass and a piece of the stack. */
 const MOST_LEVELS = 24;
 
-/** A model may nest quotes, lists or emphasis a hundred thousand levels deep (rule 11.4). */
+/** Bounds the depth, as a model may nest quotes, lists or emphasis a hundred thousand levels deep (rule 11.4). */
 class ShallowLexer extends Lexer {
   #level = 0;
 

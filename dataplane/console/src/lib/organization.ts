@@ -1,23 +1,23 @@
-/** What several views need of the organization: its keys, people and projects, by id. */
+/** Names that several views need: the organization's keys, people and projects, by id. */
 import { useMemo } from "preact/hooks";
 import { everyPage } from "../api/client.ts";
 import type { ApiKey, Project, User } from "../api/schema.ts";
 import { admin, session, type Session } from "../session.ts";
 import { useLoad } from "./load.ts";
 
-/** As many as an organization may have, of keys, of people and of projects. */
+/** The most keys, people or projects that an organization may have. */
 const MOST = 10_000;
-/** Names seldom change; ten thousand keys are not read again for each view. */
+/** How long names are reused: they seldom change, and ten thousand keys are not to be read again for each view. */
 const NAMES_MS = 30_000;
 
-/** @param show is told of the first keys while the others are on their way. */
+/** @param show called with the keys so far while the others are still being read. */
 export const readKeys = (
   signal: AbortSignal | null,
   show?: (some: readonly ApiKey[]) => void,
 ): Promise<readonly ApiKey[]> =>
   everyPage(MOST, (query) => admin("GET /v1/organizations/api_keys", { query, signal }), show);
 
-/** Who came with tokens. */
+/** Reads the people, who signed in with tokens. */
 export const readPeople = (signal: AbortSignal | null): Promise<readonly User[]> =>
   everyPage(MOST, (query) => admin("GET /v1/organization/users", { query, signal }));
 
@@ -42,7 +42,7 @@ interface Known {
 }
 let known: Known | null = null;
 
-/** Keys, people and projects are read again for the next view that names them. */
+/** Lets the next view that needs names read them again. */
 export function forgetNames(): void {
   known = null;
 }
@@ -56,7 +56,7 @@ function members(): Promise<Members> {
       projects,
     }),
   );
-  // What failed is asked for again.
+  // After a failure the next view reads them again.
   read.catch(forgetNames);
   known = { of: session.value, at: Date.now(), members: read };
   return read;
@@ -65,18 +65,18 @@ function members(): Promise<Members> {
 const nobody: Members = { callers: [], projects: [] };
 
 export type Names = ReturnType<typeof useNames>;
-/** Keys, people and projects for filters and names. While they are on their way, an id stands for itself. */
+/** Returns keys, people and projects for filters and names. While they are being read, an id is its own name. */
 export function useNames() {
   const { value, busy } = useLoad(members, []);
   const { callers: all, projects } = value ?? nobody;
   const keyName = useMemo(() => namesOf(all), [all]);
-  // A filter tells them apart as every other place does.
+  // A filter shows the same distinct names as every other place.
   const callers = useMemo(() => all.map(({ id }) => ({ id, name: keyName(id) })), [all, keyName]);
   const projectName = useMemo(() => namesOf(projects), [projects]);
   return { callers, projects, keyName, projectName, busy };
 }
 
-/** Names by id, no two alike: those that share one have their ids beside it. An id that is not there any more stands for itself. */
+/** Returns names by id, no two alike: equal ones get their ids added. An id that does not exist any more is its own name. */
 export const namesOf = (things: readonly Named[]) => {
   const times = new Map<string, number>();
   for (const { name } of things) times.set(name, (times.get(name) ?? 0) + 1);

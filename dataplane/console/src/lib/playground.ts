@@ -1,4 +1,4 @@
-/** A question of the playground as a request of each dialect, and what comes back as it streams. No page in here. */
+/** Writes a question of the playground as a request of each dialect, and reads its streamed answer. Uses no DOM. */
 export const dialects = ["messages", "chat", "responses"] as const;
 export type PlayDialect = (typeof dialects)[number];
 
@@ -29,7 +29,7 @@ const paths: Readonly<Record<PlayDialect, string>> = {
   chat: "/v1/chat/completions",
   responses: "/v1/responses",
 };
-/** Messages asks for a limit; the route's own one holds below it. */
+/** The `max_tokens` that Messages requires; a lower limit of the route still applies. */
 const MAX_TOKENS = 4096;
 
 export function requestOf(question: Question): { readonly path: string; readonly body: object } {
@@ -39,7 +39,7 @@ export function requestOf(question: Question): { readonly path: string; readonly
 
 const systemOf = (system: string, name: string) => (system.trim() === "" ? {} : { [name]: system });
 
-/** What was said before and now, as each dialect writes messages. */
+/** Returns the conversation, this question included, as a list of the dialect's messages. */
 function conversation(
   { earlier, text, images }: Question,
   contentOf: (words: string, pictures: readonly string[]) => unknown,
@@ -116,7 +116,7 @@ function responsesBody(question: Question): object {
   };
 }
 
-/** The same request for a shell; the key stays a variable. */
+/** Returns the same request as a shell command; the key stays a variable. */
 export function asCurl(question: Question, base: string): string {
   const { path, body } = requestOf(question);
   const text = JSON.stringify(body, null, 2).replaceAll("'", "'\\''");
@@ -127,7 +127,7 @@ export interface Citation {
   readonly url: string;
   readonly title: string;
 }
-/** What has come so far. */
+/** The answer so far. */
 export interface Play {
   readonly text: string;
   /** What a server tool did, one line each. */
@@ -147,7 +147,7 @@ export const nothingYet: Play = {
   error: null,
 };
 
-/** The `data` of each complete event, and what is left of the text. */
+/** Returns the `data` of each complete event, and the rest of the text. */
 export function readEvents(buffered: string): { readonly events: string[]; readonly rest: string } {
   const blocks = buffered.replaceAll("\r\n", "\n").split("\n\n");
   const rest = blocks.pop() ?? "";
@@ -161,7 +161,7 @@ export function readEvents(buffered: string): { readonly events: string[]; reado
   return { events, rest };
 }
 
-/** Of any of the three dialects: which field is there tells which event it is. */
+/** An event of any of the three dialects: its fields tell which one it is. */
 interface WireEvent {
   readonly type?: string;
   readonly error?: { readonly message?: string } | null;
@@ -201,7 +201,7 @@ interface MessagesDelta {
   readonly citation?: { readonly url?: string; readonly title?: string | null };
 }
 
-/** The play after one more event. What is not JSON changes nothing. */
+/** Returns the play after one more event. Text that is not JSON changes nothing. */
 export function advance(play: Play, data: string): Play {
   let event: WireEvent;
   try {
@@ -256,7 +256,7 @@ function withChat(play: Play, { content, annotations }: ChatDelta): Play {
 function withMessages(play: Play, { type, text, partial_json: json, citation }: MessagesDelta): Play {
   if (type === "text_delta") return { ...play, text: play.text + (text ?? "") };
   if (type === "citations_delta") return withCitation(play, citation?.url, citation?.title ?? undefined);
-  // The input of a server tool comes whole; it says what the step began before does.
+  // The input of a server tool comes whole; it completes the step that began before.
   const last = play.steps.at(-1);
   if (type !== "input_json_delta" || last === undefined || !last.endsWith(":")) return play;
   const { query, url } = parseAction(json ?? "");

@@ -14,7 +14,7 @@ export type Rates = Pick<
   | "audio_output"
   | "image_output"
 >;
-/** For which requests a row holds: all three conditions together, null is any. */
+/** The requests that a row holds for: those that meet all three conditions; null is any. */
 interface PriceCase {
   /** RFC 3339: requests accepted from then on. */
   readonly from: string | null;
@@ -22,7 +22,7 @@ interface PriceCase {
   /** More input tokens than this, cached ones included. */
   readonly over: number | null;
 }
-/** A tier without prices of its own costs so many times the standard ones. */
+/** A row of prices; `multiplier`: a tier without prices of its own costs this many times the standard ones. */
 export type PriceRow = PriceCase & ({ readonly rates: Rates } | { readonly multiplier: string });
 
 export const priceRows = (pricing: Pricing): PriceRow[] => [

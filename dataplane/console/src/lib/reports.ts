@@ -1,10 +1,10 @@
-/** Usage and costs of whole days, as the reports of the API tell them. */
+/** Reads usage and costs of whole days from the reports of the API. */
 import type { CompletionsUsage, Costs } from "../api/schema.ts";
 import { admin } from "../session.ts";
 import { addDays, startOfDay } from "./days.ts";
 import { sum } from "./decimal.ts";
 
-/** As many buckets as a page holds at most: a year of hours comes in one. */
+/** The most buckets that a page of the API holds: a year of hours fits one. */
 const PAGE_BUCKETS = 10_000;
 
 export interface Range {
@@ -13,7 +13,7 @@ export interface Range {
   readonly to: string;
 }
 
-/** The API's range: Unix seconds, the end excluded. */
+/** Returns the API's form of a range: Unix seconds, the end exclusive. */
 const bounds = ({ from, to }: Range) => ({
   start_time: startOfDay(from) / 1000,
   end_time: startOfDay(addDays(to, 1)) / 1000,
@@ -34,7 +34,7 @@ export interface UsageFilters {
 export type UsageBucket = CompletionsUsage["data"][number];
 export type UsageResult = UsageBucket["results"][number];
 
-/** What a result of a report that is grouped so is called by the API; ids of keys and projects, not their names. */
+/** Returns a result's value of the group, as the API writes it: of keys and projects the id, not the name. */
 export function groupValue(group: UsageGroup, result: UsageResult): string {
   switch (group) {
     case "model":
@@ -49,7 +49,7 @@ export function groupValue(group: UsageGroup, result: UsageResult): string {
   }
 }
 
-/** What a whole range used and cost, by groups. */
+/** Reads usage and cost of a whole range by groups. */
 export async function readGroups(
   range: Range,
   group: UsageGroup,
@@ -89,10 +89,10 @@ export async function readUsage(
   return buckets;
 }
 
-/** The reports of costs reach over no more (rule 5.19): a longer range is asked for in parts. */
+/** The longest range of a report of costs (rule 5.19): a longer one is read in parts. */
 export const MOST_COST_DAYS = 366;
 
-/** The parts of a range, in turn, each as long as a report of costs may be. */
+/** Returns the parts of a range in order, each at most `MOST_COST_DAYS` long. */
 export function costParts(range: Range): Range[] {
   const parts: Range[] = [];
   for (let from = range.from; from <= range.to;) {
@@ -104,7 +104,7 @@ export function costParts(range: Range): Range[] {
   return parts;
 }
 
-/** What the days cost, in credits: one for each day of the range. */
+/** Reads the costs in credits, one entry for each day of the range. */
 export async function readCosts(
   range: Range,
   filters: { readonly tags?: TagFilter },
@@ -140,7 +140,7 @@ export function sumUsage(results: readonly UsageResult[]): UsageSum {
   return total;
 }
 
-/** Sums by what `name` calls a result, the most tokens first. */
+/** Sums results by their `name`, those with the most tokens first. */
 export function sumBy(
   results: readonly UsageResult[],
   name: (result: UsageResult) => string,

@@ -1,4 +1,4 @@
-/** What the browser keeps for this page; null where it lets pages keep nothing, as whoever blocks cookies has chosen. */
+/** Returns a storage of the browser; null where it lets pages store nothing, as when a person blocks cookies. */
 const allowed = (open: () => Storage): Storage | null => {
   try {
     return open();
@@ -7,7 +7,7 @@ const allowed = (open: () => Storage): Storage | null => {
   }
 };
 
-/** Ends with the tab. */
+/** Storage that ends with the tab. */
 export const tabStorage = allowed(() => sessionStorage);
-/** Stays. */
+/** Storage that stays. */
 export const browserStorage = allowed(() => localStorage);

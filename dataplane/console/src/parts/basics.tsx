@@ -18,7 +18,7 @@ interface ButtonProps extends Children {
   readonly disabled?: boolean;
 }
 
-/** One that does nothing just now can still have the focus: nobody's place is lost while something is on its way. */
+/** A button. A disabled one can still have the focus, so that nobody's place is lost while something loads. */
 export function Button({ children, onClick, kind = "plain", submits, disabled }: ButtonProps) {
   return (
     <button
@@ -90,7 +90,7 @@ export function Field({
       <input
         id={id}
         ref={input}
-        // The types of attributes differ by this one; those that are given fit it.
+        // The types of the other attributes depend on `type`; the given ones fit it.
         {...({ type } as { type: "text" })}
         value={value}
         autocomplete="off"
@@ -113,14 +113,14 @@ interface TextAreaProps {
   readonly value: string;
   readonly onInput: (value: string) => void;
   readonly rows?: number;
-  /** Has the focus whenever this grows. */
+  /** The area takes the focus whenever this number grows. */
   readonly focus?: number;
 }
 
 export function TextArea({ label, value, onInput, rows = 3, focus = 0 }: TextAreaProps) {
   const id = useId();
   const area = useRef<HTMLTextAreaElement>(null);
-  // With the drawing that took away what had the focus, not after it: there is no moment without one.
+  // A layout effect, in the same drawing that removed the focused element: at no moment is the focus lost.
   useLayoutEffect(() => {
     if (focus > 0) area.current?.focus();
   }, [focus]);
@@ -142,7 +142,7 @@ interface ChoiceProps {
   readonly label: string;
   readonly value: string;
   readonly onInput: (value: string) => void;
-  /** Values and what they are called. */
+  /** Values and their names. */
   readonly choices: readonly (readonly [string, string])[];
 }
 
@@ -166,7 +166,7 @@ interface IdChoiceProps extends Omit<ChoiceProps, "choices"> {
   readonly things: readonly { readonly id: string; readonly name: string }[];
 }
 
-/** A filter: all, or one by its name. What was deleted since may still be asked for by an address. */
+/** A filter: all, or one by its name. An address may still name one that was deleted since. */
 export function IdChoice({ things, ...choice }: IdChoiceProps) {
   const t = useTexts();
   const { value } = choice;
@@ -201,7 +201,7 @@ export function Check({ label, checked, onInput, disabled }: CheckProps) {
   );
 }
 
-/** Copies a text, and says whether it could. */
+/** A button that copies a text, and shows whether it succeeded. */
 export function CopyButton({ text }: { text: string }) {
   const t = useTexts();
   const [outcome, setOutcome] = useState<"copied" | "notCopied" | null>(null);
@@ -230,7 +230,7 @@ export function CopyButton({ text }: { text: string }) {
   );
 }
 
-/** Without TLS browsers lend no clipboard, except to a selection. @returns whether it was copied. */
+/** Copies a selection: without TLS browsers give a page no other access to the clipboard. @returns whether it was copied. */
 function copyBySelection(text: string): boolean {
   const area = document.createElement("textarea");
   area.value = text;
@@ -243,7 +243,7 @@ function copyBySelection(text: string): boolean {
   return isCopied;
 }
 
-/** What went wrong, in the service's own words where it has some. */
+/** An error, in the service's own words where it sent some. */
 export function Problem({ problem, again }: { problem: Error; again?: () => void }) {
   const t = useTexts();
   const known = problem instanceof ApiProblem ? problem : null;
@@ -267,7 +267,7 @@ export function Empty({ title, children }: { title: string; children?: Component
   );
 }
 
-/** A part of a view that is loaded: busy, failed or there. `busy`: something beside it is on its way too. */
+/** A part of a view that is being loaded, has failed or is shown. `busy`: something else that it needs is being loaded. */
 export function Section<Value>({
   loaded,
   busy: isBusy = false,
@@ -309,7 +309,7 @@ export function Moment({ at }: { at: string | number }) {
 
 interface MeterProps {
   readonly label: string;
-  /** The exact figures, where no text beside the bar says them. */
+  /** The exact figures, where no text next to the bar shows them. */
   readonly text?: string;
   readonly value: number;
   readonly most: number;
@@ -333,7 +333,7 @@ export function Meter({ label, text, value, most }: MeterProps) {
   );
 }
 
-/** More characters than this are written smaller where there is little room. */
+/** Characters above which a figure is written smaller where there is little room. */
 const LONG_FIGURE = 20;
 
 /** One figure with its name. */

@@ -1,4 +1,4 @@
-/** What fails to be drawn takes nothing away but itself: the way to the other views, and out, stays. */
+/** Confines an error in drawing to its own part: the navigation and signing out stay. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useErrorBoundary } from "preact/hooks";
 import { useStore } from "../lib/store.ts";
@@ -9,10 +9,10 @@ import { Button } from "./basics.tsx";
 export function Boundary({ children }: { children: ComponentChildren }) {
   const t = useTexts();
   const at = useStore(place);
-  // Caught here it would reach nobody who looks for it in the browser's own log.
+  // An error that is caught here would be missing from the browser's own log.
   const [fault, draw] = useErrorBoundary((error: unknown) => reportError(error)) as [unknown, () => void];
   const isBroken = fault !== undefined;
-  // Another address shows something else.
+  // Another address shows another view, so drawing is tried again.
   useEffect(() => {
     if (isBroken) draw();
   }, [at]);

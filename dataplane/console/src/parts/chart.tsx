@@ -1,6 +1,6 @@
 /**
  * Stacked bars over time. Drawn as one path for each series, so that ten thousand hours cost no more than ten days; the
- * table beneath a chart holds the exact figures, and is what readers that do not see get.
+ * table beneath a chart holds the exact figures, and is what screen readers get.
  */
 import { useState } from "preact/hooks";
 import { useStore } from "../lib/store.ts";
@@ -8,16 +8,16 @@ import { formatTick, language } from "../texts/texts.ts";
 
 interface Series {
   readonly name: string;
-  /** One for each moment. */
+  /** One value for each moment. */
   readonly values: readonly number[];
 }
 
 interface ChartProps {
   readonly name: string;
-  /** What stands on the axis under each bar. */
+  /** The label of each bar on the axis. */
   readonly moments: readonly string[];
   readonly series: readonly Series[];
-  /** Of an exact figure, for whoever points at a bar. */
+  /** Formats the exact figure that is shown when the pointer is on a bar. */
   readonly format: (value: number) => string;
 }
 
@@ -101,14 +101,14 @@ export function Chart({ name, moments, series, format }: ChartProps) {
   );
 }
 
-/** So that four lines have round names, and the highest bar fills most of the room. */
+/** Returns the top of the axis, at which four lines have round labels and the highest bar fills most of the height. */
 function niceCeiling(value: number): number {
   if (value <= 0) return LINES;
   const power = 10 ** Math.floor(Math.log10(value));
   return ([1, 1.2, 1.6, 2, 2.4, 3.2, 4, 5, 6, 8, 10].find((factor) => factor * power >= value) ?? 10) * power;
 }
 
-/** About six of them, evenly spread. */
+/** Returns about six moments, evenly spread. */
 function labelledMoments(count: number): number[] {
   const step = Math.max(1, Math.ceil(count / 6));
   return Array.from({ length: Math.ceil(count / step) }, (_, index) => index * step);

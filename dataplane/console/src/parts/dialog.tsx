@@ -34,7 +34,7 @@ export function Dialog({ title, onClose, stays = false, children }: DialogProps)
         if (!stays) onClose();
       }}
       onClose={() => {
-        // A browser lets nobody be held: it closes at the second Escape whatever is said at the first.
+        // Browsers close a dialog at the second Escape even if the first was prevented.
         if (stays) element.current?.showModal();
         else if (element.current !== null) onClose();
       }}
@@ -45,7 +45,7 @@ export function Dialog({ title, onClose, stays = false, children }: DialogProps)
   );
 }
 
-/** What asked has the focus again; when it goes because of the answer, the reader goes on at the top of the view. */
+/** Gives the focus back to the opener; if that disappears because of the answer, to the heading of the view. */
 function giveBack(opener: HTMLElement): void {
   opener.focus();
   const goOn = () => {
@@ -58,17 +58,17 @@ function giveBack(opener: HTMLElement): void {
     goOn();
   });
   watcher.observe(document.body, { childList: true, subtree: true });
-  // Whoever goes elsewhere has a place of their own.
+  // A person who moves the focus elsewhere keeps it there.
   document.addEventListener("focusin", () => watcher.disconnect(), { once: true });
 }
 
 interface FormDialogProps extends Omit<DialogProps, "stays"> {
-  /** Of the button that does it. */
+  /** Label of the button that submits. */
   readonly action: string;
   readonly dangerous?: boolean;
-  /** Of the button that leaves all as it is; "Cancel" unless that is what the question is about. */
+  /** Label of the button that changes nothing; "Cancel" unless the question itself is about cancelling. */
   readonly dismissal?: string;
-  /** Does it; what it throws is shown, and the dialog stays. */
+  /** Submits; an error is shown, and the dialog stays. */
   readonly onSubmit: () => Promise<void>;
 }
 
@@ -95,7 +95,7 @@ export function FormDialog({
       setBusy(false);
     }
   };
-  // What is under way has something to show: a new key is told once.
+  // While it submits the dialog stays, as it may have something to show: a new key is shown once.
   return (
     <Dialog title={title} stays={busy} onClose={onClose}>
       <form

@@ -1,4 +1,4 @@
-/** What a report is grouped by and which tag it is of: the choices, and how they stand in its address. */
+/** The choices by what a report is grouped and for which tag, and their form in its address. */
 import { useFilters } from "../lib/filters.ts";
 import type { Names } from "../lib/organization.ts";
 import type { TagFilter, UsageGroup } from "../lib/reports.ts";
@@ -8,11 +8,11 @@ import { useTexts } from "../texts/texts.ts";
 import type { Texts } from "../texts/en.ts";
 import { Choice, Field } from "./basics.tsx";
 
-/** Of the reports; `tag` is the one that is named beside it. */
+/** Groups of the reports; `tag` is the tag that another field names. */
 export const groups = ["model", "api_key_id", "project_id", "service_tier", "batch", "tag"] as const;
 type Group = (typeof groups)[number] | "line_item";
 
-/** A tag is only one once it has a name. */
+/** Returns the group of an address; a tag counts only when it has a name. */
 export function groupOf(query: URLSearchParams): UsageGroup | null {
   const group = groups.find((one) => one === query.get("group")) ?? null;
   const name = tagName(query);
@@ -30,7 +30,7 @@ export function tagsOf(query: URLSearchParams): TagFilter {
 export const groupTitle = (group: UsageGroup, t: Texts): string =>
   group.startsWith("tag:") ? group.slice("tag:".length) : t.reports.groups[group as Exclude<Group, "tag">];
 
-/** What a group's value is called. */
+/** Returns the shown name of a group's value. */
 export function valueTitle(
   group: UsageGroup | "line_item",
   value: string,
@@ -43,7 +43,7 @@ export function valueTitle(
   return value === "" ? t.reports.untagged : value;
 }
 
-/** @param none it may also be grouped by nothing, which is its default then */
+/** @param none whether "no group" is a choice, and then the default */
 export function GroupChoice({ groups: shown, none = false }: { groups: readonly Group[]; none?: boolean }) {
   const t = useTexts();
   const { query } = useStore(place);

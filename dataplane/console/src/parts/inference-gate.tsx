@@ -1,4 +1,4 @@
-/** What an admin key cannot do waits for an inference key: asked for once, kept in memory (rule 11.7). */
+/** Asks for an inference key before what an admin key cannot do; it is asked for once and kept in memory (rule 11.7). */
 import type { ComponentChildren } from "preact";
 import { useState } from "preact/hooks";
 import { ApiProblem, call } from "../api/client.ts";
@@ -37,7 +37,7 @@ function AskForKey() {
     const given = key.trim();
     try {
       const [key, projects] = await Promise.all([call(given, "GET /v1/key"), readProjects(null)]);
-      // What it shows and changes would stand beside this organization's name and balance.
+      // A key of another organization is refused: its data would be shown under this organization's name and balance.
       if (projects.some(({ id }) => id === key.project_id)) inferenceKey.set(given);
       else setRefusal(t.gate.foreign);
     } catch (error) {

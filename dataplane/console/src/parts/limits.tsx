@@ -1,11 +1,11 @@
-/** Limits of keys and projects: how they stand, and the fields that change them. */
+/** Limits of keys and projects: what is spent of them, and the fields that change them. */
 import type { Limits, Standing } from "../api/schema.ts";
 import { approximate, subtract } from "../lib/decimal.ts";
 import { periods, type LimitsDraft } from "../lib/limits.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
 import { Choice, Field, Meter, Moment } from "./basics.tsx";
 
-/** What holds, with what is spent of it as a bar. */
+/** The limits that hold, with what is spent of each as a bar. */
 export function LimitsShown({
   limits,
   standing,
@@ -13,7 +13,7 @@ export function LimitsShown({
 }: {
   readonly limits: Limits | null;
   readonly standing: readonly Standing[];
-  /** Whose they are: a limit of the other scope says so. */
+  /** The scope that is shown: a limit of the other scope is marked as such. */
   readonly of: Standing["scope"];
 }) {
   const t = useTexts();

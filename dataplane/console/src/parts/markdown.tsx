@@ -1,14 +1,14 @@
 /**
- * A model's Markdown, drawn from its tokens: no markup is ever made, so none can be smuggled in. HTML in it is text,
- * a link opens only http and https (rule 11.4), an image is its words.
+ * A model's Markdown, drawn from its tokens: no markup is ever made, so none can be injected. HTML in it is text,
+ * a link opens only http and https (rule 11.4), an image is shown as its alternative text.
  */
 import type { Token, Tokens } from "marked";
 import type { ComponentChildren } from "preact";
 import { readMarkdown } from "../lib/markdown.ts";
 
-/** Longer texts are shown as they are: reading them anew with every piece would hold the page. */
+/** Longer texts are shown as plain text: parsing them again with every piece would block the page. */
 const MOST_CHARACTERS = 100_000;
-/** Such a text is cut into blocks, so that a browser lays out those that are seen, and no others. */
+/** Cuts such a text into blocks, so that a browser lays out only the visible ones. */
 const BLOCK = /[^]{1,8000}(?:\n|$)|[^]{1,8000}(?:\s|$)|[^]{1,8000}/gu;
 
 export function Markdown({ text }: { text: string }) {

@@ -9,7 +9,7 @@ import { Badge } from "./basics.tsx";
 export const milliseconds = (value: number | null, t: Texts): string =>
   value === null ? "–" : `${formatCount(value, t)} ms`;
 
-/** An answer that broke off has a good status, sent before, and a code that says why it ended: broken between its words. */
+/** Status and code. An answer that broke off has a good status, sent before, and a code that says why; it wraps between words. */
 export function Outcome({ request }: { request: Request }) {
   const { status, error_code: code } = request;
   return (

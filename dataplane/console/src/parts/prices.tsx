@@ -13,7 +13,7 @@ interface ShownRow {
   readonly row: PriceRow;
 }
 
-/** @param named rows say which model they are of */
+/** @param named whether rows show the names of their models */
 export function PriceTable({ models, named = false }: { models: readonly Model[]; named?: boolean }) {
   const t = useTexts();
   const rows = models.flatMap(({ id, pricing }) =>
@@ -72,7 +72,7 @@ export function PriceTable({ models, named = false }: { models: readonly Model[]
   );
 }
 
-/** In words, for which requests a price holds. */
+/** Says in words for which requests a price holds. */
 function caseOf({ from, tier, over }: PriceRow, t: Texts): string {
   const parts = [
     ...(from === null ? [] : [t.models.from(minute(momentOf(from)))]),

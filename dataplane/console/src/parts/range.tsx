@@ -1,4 +1,4 @@
-/** The range of days of a report, and what else stands in its address. */
+/** The range of days of a report, and the other parts of its address. */
 import type { ComponentProps } from "preact";
 import { useEffect, useState } from "preact/hooks";
 import { addDays, dayOf, daysBetween, isDay } from "../lib/days.ts";
@@ -8,12 +8,12 @@ import { useTexts } from "../texts/texts.ts";
 import { Field } from "./basics.tsx";
 
 const USUAL_DAYS = 30;
-/** The longest that a view is quick with (docs/console.md). */
+/** The longest range that a view shows quickly (docs/console.md). */
 const MOST_DAYS = 400;
-/** Up to today. */
+/** Days of the ranges that end today. */
 const usualRanges = [1, 7, USUAL_DAYS, 90, MOST_DAYS];
 
-/** Of an address; whatever it lacks or has wrong is the last thirty days. */
+/** Returns the range of an address; a missing or invalid part defaults to the last thirty days. */
 export function rangeOf(query: URLSearchParams, now: number): Range {
   const to = query.get("to");
   const last = isDay(to) ? to : dayOf(now);
@@ -38,7 +38,7 @@ export function RangeFields({ range }: { range: Range }) {
   );
 }
 
-/** What is typed stays while it is no day yet, whatever is drawn meanwhile. */
+/** A field for a day that keeps what is typed while it is no day yet, however often it is drawn. */
 function DayField({ value, onInput, ...rest }: Omit<ComponentProps<typeof Field>, "type">) {
   const [draft, setDraft] = useState<string | null>(null);
   useEffect(() => setDraft(null), [value]);
@@ -55,7 +55,7 @@ function DayField({ value, onInput, ...rest }: Omit<ComponentProps<typeof Field>
   );
 }
 
-/** The ranges that people mean most, each by one press. */
+/** Buttons for the most common ranges. */
 export function RangeChoice({ range }: { range: Range }) {
   const t = useTexts();
   const today = dayOf(Date.now());

@@ -1,4 +1,4 @@
-/** What stands around every view: the organization and its credit, the way to the other views, signing out. */
+/** The frame of every view: the organization and its credit, the navigation, signing out. */
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import type { Credits } from "../api/schema.ts";
@@ -24,12 +24,12 @@ export function Shell({ children }: { children: ComponentChildren }) {
   useEffect(() => {
     document.title = `${title} · ${t.product}`;
   }, [title, t]);
-  // The first view is where the page begins; each later one is where its reader goes on.
+  // The first view leaves the focus at the start of the page; each later one moves it to its heading.
   const isFirst = useRef(true);
-  // Whoever chose the view that is open already wants to see it too.
+  // Choosing the view that is shown already closes the menu, too.
   useEffect(() => {
     setOpen(false);
-    // What was pressed may have gone with what it stood in: the reader goes on at the top of what came.
+    // The pressed element may have been removed with its surroundings: the focus moves to the heading then.
     if (!isFirst.current && document.activeElement === document.body) heading.current?.focus();
   }, [at]);
   useEffect(() => {
@@ -113,7 +113,7 @@ function Account() {
   );
 }
 
-/** At or below zero: what will fail, and why. */
+/** Says, when no credit is available, what will fail and why. */
 function CreditNotice({ credit }: { credit: Credits }) {
   const t = useTexts();
   if (isPositive(credit.available)) return null;

@@ -12,7 +12,7 @@ import type { Texts } from "../texts/en.ts";
 import { Button, Check, Field } from "./basics.tsx";
 import { Preferences } from "./preferences.tsx";
 
-/** The organization whose page was loaded. Its policy allows its provider, and stays when addresses change. */
+/** The organization whose page was loaded. The page's policy allows its provider, and stays when the address changes. */
 const loadedOf = signInOrganization(new URL(location.href));
 
 export function SignIn() {
@@ -86,7 +86,7 @@ function AtProvider({ organization }: { organization: string }) {
     if (at.value === null) return;
     setBusy(true);
     try {
-      // The page goes; the button stays as it is until then.
+      // The page is left; the button stays busy until then.
       await signInAt(at.value, stay, wantedView(new URL(location.href)));
     } catch (error) {
       returned.set(errorOf(error));
@@ -135,7 +135,7 @@ function refusalOf(error: unknown, key: string, t: Texts): string {
   return key.startsWith("sk-svc-") ? t.signIn.inferenceKey : t.signIn.refused;
 }
 
-/** @param isUnknown nobody knows yet where the organization's people sign in */
+/** @param isUnknown whether the organization's provider is not known yet */
 function providerRefusalOf(fault: Error, isUnknown: boolean, t: Texts): string {
   if (fault instanceof ApiProblem) {
     if (fault.status === 404) return t.signIn.noProvider;

@@ -63,7 +63,7 @@ export function Snippets({ model }: { model: string }) {
   );
 }
 
-/** @param of tells it from others on the same page */
+/** @param of names the code among others on the same page */
 export function Code({ text, of }: { text: string; of?: string }) {
   const t = useTexts();
   return (

@@ -1,6 +1,6 @@
 /**
- * A list as a table; on a narrow screen each row is a card with its columns' names. A long one is shown by the page:
- * a browser draws fifty rows at once, whatever there are. Roles are written out, as `display` would take them away.
+ * A list as a table; on a narrow screen each row is a card with its columns' names. A long list is shown in pages of
+ * fifty rows, so that a browser never draws more. Roles are explicit, as the CSS `display` would remove the implicit ones.
  */
 import type { ComponentChildren, RefObject } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
@@ -13,19 +13,19 @@ export interface Column<Row> {
   readonly title: string;
   readonly cell: (row: Row) => ComponentChildren;
   readonly numeric?: boolean;
-  /** The column names the row. */
+  /** Whether the column names the row. */
   readonly heads?: boolean;
-  /** What stands here may be long, and without a space. */
+  /** Whether its text may be long and without a space. */
   readonly long?: boolean;
 }
 
 interface TableProps<Row> {
-  /** For readers that do not see the page. */
+  /** The table's name for screen readers. */
   readonly name: string;
   readonly columns: readonly Column<Row>[];
   readonly rows: readonly Row[];
   readonly id: (row: Row) => string;
-  /** Stands beneath the rows of every page: their total. */
+  /** The total, shown beneath the rows of every page. */
   readonly total?: Row;
 }
 
@@ -34,7 +34,7 @@ const PAGE_ROWS = 50;
 export function Table<Row>({ name, columns, rows, id, total }: TableProps<Row>) {
   const [page, setPage] = useState(0);
   const at = useStore(place);
-  // Another address asks for other rows, which are read from the first one on.
+  // Another address shows other rows, from the first page on.
   useEffect(() => setPage(0), [at]);
   const pages = Math.max(1, Math.ceil(rows.length / PAGE_ROWS));
   const shown = Math.min(page, pages - 1);
@@ -80,7 +80,7 @@ export function Table<Row>({ name, columns, rows, id, total }: TableProps<Row>) 
   );
 }
 
-/** Whether a frame is too narrow for what it holds: it can have the focus then, so that keys scroll it. */
+/** Whether a frame is too narrow for its contents: it can have the focus then, so that keys scroll it. */
 function useScrolls(frame: RefObject<HTMLElement | null>): boolean {
   const [scrolls, setScrolls] = useState(false);
   useEffect(() => {

@@ -1,4 +1,4 @@
-/** The language of the page, and figures as it writes them. English comes with the page, others when they are asked for. */
+/** The language of the page, and figures in its notation. English is part of the page, others are loaded when chosen. */
 import { formatDecimal, rupiahOf } from "../lib/decimal.ts";
 import { browserStorage } from "../lib/storage.ts";
 import { Store, useStore } from "../lib/store.ts";
@@ -29,10 +29,10 @@ export const keptLanguage = (): string => browserStorage?.getItem(KEPT_LANGUAGE)
 
 export const formatCount = (count: number, { separators }: Texts): string =>
   formatDecimal(String(count), separators);
-/** On an axis: round, with three digits that count. */
+/** Formats a label of an axis: rounded to three significant digits. */
 export const formatTick = (value: number, of: Language): string =>
   new Intl.NumberFormat(of, { notation: "compact", maximumSignificantDigits: 3 }).format(value);
-/** Credits in full, down to the micro-credit. */
+/** Formats credits in full, down to the micro-credit. */
 export const formatCredits = (credits: string, { separators }: Texts): string =>
   formatDecimal(credits, separators);
 export const formatRupiah = (credits: string, { separators }: Texts): string =>
@@ -40,7 +40,7 @@ export const formatRupiah = (credits: string, { separators }: Texts): string =>
 export const formatBytes = (bytes: number, t: Texts): string => {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   const written = (power: number) => (bytes / 1024 ** power).toFixed(power === 0 ? 0 : 1);
-  // Judged as it is written: what rounds to 1,024.0 of a unit is one of the next.
+  // The rounded text decides: what rounds to 1,024.0 of a unit is 1.0 of the next.
   const power = units.findIndex((_, index) => Number(written(index)) < 1024 || index === units.length - 1);
   return `${formatDecimal(written(power), t.separators)} ${units[power] ?? ""}`;
 };

@@ -1,4 +1,4 @@
-/** Batches of both kinds, as they go: what is done, what failed and why, their results. */
+/** Batches of both kinds: their progress, what failed and why, their results. */
 import { useState } from "preact/hooks";
 import { MOST_BYTES, MOST_LINES, readFailedLines, type FailedLines } from "../lib/batch-lines.ts";
 import { badgeOf, isCut, MOST_BATCHES, readBatches, type BatchRow } from "../lib/batches.ts";
@@ -94,7 +94,7 @@ function BatchList() {
 interface BatchTableProps {
   readonly rows: readonly BatchRow[];
   readonly onAsk: (asked: Asked) => void;
-  /** Its results. */
+  /** Saves the batch's results. */
   readonly onSave: (row: BatchRow) => void;
 }
 

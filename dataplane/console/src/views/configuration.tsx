@@ -1,4 +1,4 @@
-/** What is served, by generation, as the API tells it: read only, as it is declared elsewhere. */
+/** The configuration that is served, by generation, from the API; read-only, as it is declared elsewhere. */
 import { useLoad } from "../lib/load.ts";
 import { Badge, Section } from "../parts/basics.tsx";
 import { Table } from "../parts/table.tsx";

@@ -1,4 +1,4 @@
-/** What was charged, to the micro-credit, in credits and in rupiah; and what it was paid from. */
+/** Charges to the micro-credit, in credits and in rupiah, and the grants that paid for them. */
 import { useState } from "preact/hooks";
 import type { Credits } from "../api/schema.ts";
 import { csv } from "../lib/csv.ts";
@@ -44,7 +44,7 @@ const costGroups = [
 type CostGroup = UsageGroup | "line_item";
 
 interface CostRow {
-  /** As the API has it: of keys and projects the id. */
+  /** The group's value in the API: of keys and projects the id. */
   readonly value: string;
   readonly credits: string;
 }
@@ -117,7 +117,7 @@ export default function Costs() {
   );
 }
 
-/** Of every model that an inference key may call: only such a key is told of models. */
+/** Prices of every model that an inference key may call: only such a key may list models. */
 function Prices() {
   const t = useTexts();
   return (
@@ -154,7 +154,7 @@ function PriceList() {
   );
 }
 
-/** A month for tools that compare what clouds cost (FOCUS, the FinOps Foundation's form). */
+/** The export of a month for tools that compare costs of clouds (FOCUS, the FinOps Foundation's format). */
 function FocusExport({ month: first, onClose }: { month: string; onClose: () => void }) {
   const t = useTexts();
   const [month, setMonth] = useState(first);
@@ -247,7 +247,7 @@ function CostTable({ range, group, rows: values, names, total }: CostTableProps)
 
 interface MoneyTableProps {
   readonly title: string;
-  /** What its rows are. */
+  /** Title of the column that names the rows. */
   readonly head: string;
   readonly rows: readonly { readonly name: string; readonly credits: string }[];
   readonly total: string;
@@ -298,7 +298,7 @@ function Grants({ credit: { grants } }: { credit: Credits }) {
   );
 }
 
-/** One call tells what each model, key, project, tier or tag cost, however many there are. */
+/** Reads in one call what each model, key, project, tier or tag cost, however many there are. */
 async function readGroupCosts(
   range: Range,
   group: UsageGroup,

@@ -1,4 +1,4 @@
-/** What is kept, how long, and how much room it takes. */
+/** Stored files, how long they are kept, and how much storage they take. */
 import { useState } from "preact/hooks";
 import { everyPage } from "../api/client.ts";
 import type { Credits, File as StoredFile } from "../api/schema.ts";
@@ -137,7 +137,7 @@ function FileTable({ files, onSave, onDelete }: FileTableProps) {
   return <Table name={t.views.files} columns={columns} rows={files} id={({ id }) => id} />;
 }
 
-/** Short, and to the byte. */
+/** A size in short form, and exact to the byte. */
 function Bytes({ count }: { count: number }) {
   const t = useTexts();
   return (

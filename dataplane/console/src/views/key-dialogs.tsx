@@ -1,4 +1,4 @@
-/** What can be done with a key, each as one dialog that names it. */
+/** The actions on a key, each as a dialog that names it. */
 import { useState } from "preact/hooks";
 import type { ApiKey, Project } from "../api/schema.ts";
 import { changeOf, draftOf, expiryDraft, expiryOf, type LimitsDraft } from "../lib/limits.ts";
@@ -15,10 +15,10 @@ export type Asked =
 
 interface KeyDialogProps {
   readonly asked: Asked;
-  /** Those that can get a key. */
+  /** The projects that can get a key. */
   readonly projects: readonly Project[];
   readonly onClose: () => void;
-  /** The list is to be read again. */
+  /** Reads the list again. */
   readonly onChanged: () => void;
 }
 
@@ -122,7 +122,7 @@ function CreateKey({ projects, onClose, onChanged }: PartProps & { projects: rea
   );
 }
 
-/** Of a key, or of a project, whose keys spend together. */
+/** Changes the limits of a key, or of a project, which all its keys share. */
 function ChangeLimits({ of, onClose, onChanged }: PartProps & { of: ApiKey | Project }) {
   const t = useTexts();
   const isKey = "workspace_id" in of;
@@ -163,7 +163,7 @@ function ExpiryField({ value, onInput }: { value: string; onInput: (value: strin
   );
 }
 
-/** The only time that a key is shown; with the dialog it is gone. */
+/** Shows a new key, once: it is gone when the dialog closes. */
 function NewSecret({ name, secret, onClose }: { name: string; secret: string; onClose: () => void }) {
   const t = useTexts();
   return (

@@ -31,7 +31,7 @@ interface Loaded {
   readonly projects: readonly Project[];
 }
 
-/** Whether who is signed in may change keys and limits. */
+/** Whether the signed-in person or key may change keys and limits. */
 const useChanges = () => useStore(session)?.readsOnly === false;
 
 export default function Keys() {
@@ -109,7 +109,7 @@ export default function Keys() {
   );
 }
 
-/** What a key is to whoever calls with it: some are refused, whatever their switch says. */
+/** Returns the state that decides whether calls with a key are refused: more than its own status may do so. */
 function stateOf(key: ApiKey, projects: readonly Project[]): keyof Texts["keys"]["statuses"] {
   const { status, expires_at: expiry, workspace_id: project } = key;
   if (status === "inactive") return status;
@@ -187,7 +187,7 @@ function KeyState({ state, t }: { state: ReturnType<typeof stateOf>; t: Texts })
 function KeyActions({ apiKey, onAsk }: { apiKey: ApiKey; onAsk: (asked: Asked) => void }) {
   const t = useTexts();
   const mayChange = useChanges();
-  // Only its resource changes a declared key; one that was removed there can still be deleted here.
+  // A declared key changes only by its resource; one that was removed there can still be deleted here.
   if (apiKey.declared_in !== null && apiKey.status === "active")
     return <span class="second">{t.keys.declared(apiKey.declared_in)}</span>;
   if (!mayChange) return <>–</>;
@@ -220,7 +220,7 @@ function KeyActions({ apiKey, onAsk }: { apiKey: ApiKey; onAsk: (asked: Asked) =
   );
 }
 
-/** As resources and tokens' rules name them. */
+/** Names of roles in resources and in the rules for tokens. */
 const roles = { member: "Member", viewer: "Viewer", admin: "Admin" } as const;
 
 function PeopleTable({ people, projects }: { people: readonly User[]; projects: readonly Project[] }) {

@@ -1,4 +1,4 @@
-/** Which models may be called, what they can and cost, and how to call them from here. */
+/** The models that may be called: their abilities and prices, and how to call them. */
 import type { Model } from "../api/schema.ts";
 import { useFilter } from "../lib/filters.ts";
 import { healthOf, healthWord } from "../lib/health.ts";
@@ -15,7 +15,7 @@ import { place } from "../router.ts";
 import { admin } from "../session.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
 
-/** What health is judged by. */
+/** The requests that health is judged by: their age and number at most. */
 const HEALTH_SECONDS = 3600;
 const MOST_REQUESTS = 1000;
 const HEALTH_EVERY_MS = 30_000;
@@ -170,7 +170,7 @@ function ToolPrices({ model: { pricing } }: { model: Model }) {
   );
 }
 
-/** Of the newest requests of the last hour: of all models, or of one. */
+/** Loads health from the newest requests of the last hour, of all models or of one. */
 function useHealth(model?: string) {
   return useLoad(
     async (signal) => {
@@ -187,7 +187,7 @@ const badges = { unknown: "calm", good: "good", shaky: "warn", failing: "bad" } 
 
 function HealthShown({ loaded, model }: { loaded: ReturnType<typeof useHealth>; model: string }) {
   const t = useTexts();
-  // Records may be away, or not kept: nothing is known then.
+  // Records may be unavailable or not kept: health is unknown then.
   if (loaded.value === null) return <>{loaded.busy ? "…" : "–"}</>;
   const health = loaded.value.get(model);
   const word = healthWord(health);

@@ -1,4 +1,4 @@
-/** One question's answer as it comes: its text, its steps and sources, how fast it was and what it cost. */
+/** The answer to one question as it streams: its text, its steps and sources, its speed and its cost. */
 import { useEffect, useRef, useState } from "preact/hooks";
 import { send } from "../api/client.ts";
 import { errorOf } from "../lib/error-of.ts";
@@ -9,14 +9,14 @@ import { milliseconds } from "../parts/outcome.tsx";
 import { admin, inferenceKey } from "../session.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
 
-/** The record of a request is written a moment after its end. */
+/** Tries to read the cost: the record of a request is written a moment after its end. */
 const COST_TRIES = 8;
 const COST_PAUSE_MS = 700;
 
 interface AnswerProps {
   readonly question: Question;
   readonly signal: AbortSignal;
-  /** Is told what came, all of it or not. */
+  /** Called with the text that came, complete or not. */
   readonly onEnd: (text: string) => void;
 }
 
@@ -25,11 +25,11 @@ export function OneAnswer({ question, signal, onEnd }: AnswerProps) {
   const [play, setPlay] = useState<Play>(nothingYet);
   const [problem, setProblem] = useState<Error | null>(null);
   const [isRunning, setIsRunning] = useState(true);
-  /** Before its end: Stop may also be meant for the answer beside this one. */
+  /** Whether it was stopped before its end: Stop may have come after it, while another pane's answer was running. */
   const [wasStopped, setWasStopped] = useState(false);
   const [firstByteMs, setFirstByteMs] = useState<number | null>(null);
   const [credits, setCredits] = useState<string | null>(null);
-  // The newest play; what is drawn follows it.
+  // The newest play; the drawn one follows it.
   const newest = useRef<Play>(nothingYet);
   useEffect(() => {
     const began = performance.now();
@@ -54,7 +54,7 @@ export function OneAnswer({ question, signal, onEnd }: AnswerProps) {
       setWasStopped(signal.aborted);
       setIsRunning(false);
       onEnd(newest.current.text);
-      // It takes a moment to be known; the next question need not wait for it.
+      // The cost is known a moment later; the next question need not wait for it.
       setCredits(await costOf(requestId));
     };
     void run();
@@ -103,11 +103,11 @@ export function OneAnswer({ question, signal, onEnd }: AnswerProps) {
   );
 }
 
-/** A long answer takes long to draw: it is drawn less often, so that the page stays at hand. Milliseconds. */
+/** Milliseconds between two drawings: a long answer takes long to draw, so it is drawn less often and the page stays responsive. */
 const drawingPause = (text: string): number => Math.min(1000, 16 + text.length / 500);
 
 /**
- * A key that is refused is not forgotten here: what was typed and answered would go with it.
+ * Sends the question. A key that is refused is not forgotten here, as the question and the answers would be lost with it.
  * @throws ApiProblem; AbortError when it was stopped
  */
 function ask(question: Question, signal: AbortSignal): Promise<Response> {
@@ -135,7 +135,7 @@ async function readPlay(answer: Response, show: (play: Play) => void): Promise<v
   }
 }
 
-/** What the books say it cost; null when they do not say so soon. */
+/** Reads the cost from the request's record; null when there is none in time. */
 async function costOf(requestId: string | null): Promise<string | null> {
   if (requestId === null) return null;
   for (let tries = 0; tries < COST_TRIES; tries += 1) {

@@ -1,4 +1,4 @@
-/** One request at an address of its own: what happened, what it cost, how to do it again. */
+/** One request at an address of its own: what happened, what it cost, how to repeat it. */
 import type { Request } from "../api/schema.ts";
 import { minute, momentOf } from "../lib/days.ts";
 import { useLoad } from "../lib/load.ts";
@@ -98,7 +98,7 @@ function What({ request, names: { keyName, projectName } }: WhatProps) {
   );
 }
 
-/** What a try's word means; nothing for one that a newer service has. */
+/** Explains the reason of a try; undefined for a reason of a newer service. */
 const inWords = (reason: string, t: Texts): string | undefined =>
   (t.requests.reasons as Readonly<Record<string, string>>)[reason];
 

@@ -1,4 +1,4 @@
-/** Where the organization stands: credit, how fast it goes, and who spends it. */
+/** The organization at a glance: its credit, how fast it is spent, and by whom. */
 import type { Credits, Request } from "../api/schema.ts";
 import { addDays, dayOf } from "../lib/days.ts";
 import { approximate, compare, divide, isPositive, subtract, sum } from "../lib/decimal.ts";
@@ -15,11 +15,11 @@ import { formatCount, formatCredits, formatRupiah, useTexts } from "../texts/tex
 import type { Texts } from "../texts/en.ts";
 
 const DAYS = 30;
-/** Whole days that the forecast is made from; today is not over. */
+/** Whole days that the forecast is made from; today does not count. */
 const PACE_DAYS = 7;
 const EVERY_MS = 30_000;
 const TOP = 5;
-/** What health is judged by: the newest requests, whatever their age. */
+/** The number of newest requests that health is judged by, whatever their age. */
 const NEWEST = 500;
 
 export default function Overview() {
@@ -177,7 +177,7 @@ function Balance({ credit, t }: { credit: Credits; t: Texts }) {
   );
 }
 
-/** How long the balance lasts at the pace of the last whole days. */
+/** Estimates how long the balance lasts at the pace of the last whole days. */
 function forecast(credit: Credits, days: readonly string[], t: Texts) {
   const pace = divide(sum(days.slice(-PACE_DAYS - 1, -1)), PACE_DAYS, 6);
   const balance = subtract(credit.granted, credit.used);

@@ -1,4 +1,4 @@
-/** A place to try a model, or two beside each other, as a program would call it. */
+/** A place to try a model, or two side by side, with the same calls as a program. */
 import { useEffect, useState } from "preact/hooks";
 import { useLoad } from "../lib/load.ts";
 import { readModels } from "../lib/models.ts";
@@ -36,7 +36,7 @@ function Bench() {
   );
 }
 
-/** One asking: each gets a number, so that a pane begins anew. */
+/** One press of the button; its number is new each time, so that every pane starts afresh. */
 interface Asking {
   readonly number: number;
   readonly questions: readonly Question[];
@@ -49,9 +49,9 @@ function Form({ models }: { models: readonly string[] }) {
   const [text, setText] = useState("");
   const [images, setImages] = useState<readonly string[]>([]);
   const [turns, setTurns] = useState<readonly Said[]>([]);
-  /** Of the running or last question, by its pane; null: it has not ended. */
+  /** Answers to the running or last question, by pane; null: it has not ended. */
   const [answers, setAnswers] = useState<readonly (string | null)[]>([]);
-  /** The button that begins or goes on with a conversation goes away: the next question has the focus then. */
+  /** Grows when the button that begins or continues a conversation disappears, so that the next question takes the focus. */
   const [focus, setFocus] = useState(0);
   const [tools, setTools] = useState(noTools);
   const [isCode, setIsCode] = useState(false);
@@ -67,7 +67,7 @@ function Form({ models }: { models: readonly string[] }) {
     dialect,
     model: asked,
     system,
-    // A second model that joined later hears what the first one said.
+    // A second model that was added later gets the first one's answers.
     earlier: turns.map((turn) => ({ ...turn, answer: turn.answers[pane] ?? turn.answers[0] ?? "" })),
     text,
     images,
@@ -152,11 +152,11 @@ interface ModelFieldsProps {
   readonly models: readonly string[];
   readonly dialect: PlayDialect;
   readonly model: string;
-  /** The one beside it; undefined: none. */
+  /** The second model; undefined: none. */
   readonly other: string | undefined;
 }
 
-/** Which models are asked, and how. */
+/** The fields that choose the models and the dialect. */
 function ModelFields({ models, dialect, model, other }: ModelFieldsProps) {
   const t = useTexts();
   const choices = models.map((one) => [one, one] as const);

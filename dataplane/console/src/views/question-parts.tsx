@@ -1,4 +1,4 @@
-/** What goes with the next question of the playground: the conversation before it, pictures and tools. */
+/** The parts of the playground's next question: the conversation before it, pictures and tools. */
 import { useId, useState } from "preact/hooks";
 import type { PlayDialect, Question, Turn } from "../lib/playground.ts";
 import { Button, Check } from "../parts/basics.tsx";
@@ -6,7 +6,7 @@ import { useTexts } from "../texts/texts.ts";
 
 const MOST_IMAGE_BYTES = 5 * 1024 * 1024;
 
-/** What was said before, of each pane's model. */
+/** An earlier turn, with the answer of each pane's model. */
 export interface Said extends Omit<Turn, "answer"> {
   readonly answers: readonly string[];
 }
@@ -17,7 +17,7 @@ interface ConversationProps {
   readonly isRunning: boolean;
 }
 
-/** More than three lines of it; megabytes would hold the page. */
+/** Characters of a text that are shown: more than three lines, as megabytes would block the page. */
 const SHOWN_CHARS = 1000;
 
 export function Conversation({ turns, onForget, isRunning }: ConversationProps) {
@@ -102,7 +102,7 @@ const dataUrlOf = (file: Blob): Promise<string> =>
 type ChosenTools = Pick<Question, "webSearch" | "openPages" | "posts">;
 export const noTools: ChosenTools = { webSearch: false, openPages: false, posts: false };
 
-/** Outside of Messages pages are opened by the search itself, and Chat knows no posts. */
+/** Returns the tools that a dialect offers: outside of Messages the search itself opens pages, and Chat cannot search posts. */
 export const toolsOf = (dialect: PlayDialect, { webSearch, openPages, posts }: ChosenTools): ChosenTools => ({
   webSearch,
   openPages: dialect === "messages" && openPages,

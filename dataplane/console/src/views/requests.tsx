@@ -1,4 +1,4 @@
-/** Every request that is still remembered: what became of it, and how to do it again. */
+/** Every request that still has a record: how it ended, and how to repeat it. */
 import { useState } from "preact/hooks";
 import type { Request } from "../api/schema.ts";
 import { addDays, isDay, startOfDay } from "../lib/days.ts";
@@ -14,7 +14,7 @@ import { admin } from "../session.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
 import { OneRequest, secondOf } from "./one-request.tsx";
 
-/** At once; a link leads to older ones. */
+/** Requests on a page; a link leads to older ones. */
 const MOST = 500;
 const LIVE_MS = 3_000;
 
@@ -52,7 +52,7 @@ function RequestList() {
           label={t.common.status}
           inputMode="numeric"
           {...status}
-          // What filters nothing is not to look as if it did.
+          // Text that is no status filters nothing, and must not look as if it did.
           {...(status.value === "" || isStatus(status.value) ? {} : { hint: t.requests.statusHint })}
         />
         <Field label={t.requests.code} {...filtered("code")} />
@@ -142,7 +142,7 @@ function RequestTable({ requests, keyName }: RequestTableProps) {
   return <Table name={t.views.requests} columns={columns} rows={requests} id={({ id }) => id} />;
 }
 
-/** Of an id that an answer, a log or a client told; also of one that is not listed, as it asked no model. */
+/** Finds a request by an id from an answer, a log or a client; also one that is not listed, as it called no model. */
 function FindRequest() {
   const t = useTexts();
   const [id, setId] = useState("");
@@ -171,7 +171,7 @@ function questionOf(query: URLSearchParams) {
   };
   return {
     ...(isDay(from) ? { from: startOfDay(from) / 1000 } : {}),
-    // The API's end is excluded, the day is not.
+    // The API's end is exclusive, the last day is included.
     ...(isDay(to) ? { to: startOfDay(addDays(to, 1)) / 1000 } : {}),
     ...(status !== null && isStatus(status) ? { status: Number(status) } : {}),
     ...text("model", "model"),

@@ -1,4 +1,4 @@
-/** Usage by day or hour: a chart, its figures, and the same as a file. The address holds the whole question. */
+/** Usage by day or hour: a chart, its figures, and these as a file. The address holds the whole query. */
 import type { ComponentChildren } from "preact";
 import { csv } from "../lib/csv.ts";
 import { minute } from "../lib/days.ts";
@@ -37,7 +37,7 @@ interface Question {
   readonly key: string;
   readonly project: string;
   readonly tier: string;
-  /** Of batches alone, of all else alone, or null: both. */
+  /** True: batches only; false: all others only; null: both. */
   readonly batch: boolean | null;
   readonly tags: TagFilter;
 }
@@ -157,7 +157,7 @@ function Filters({ question, models, tiers, names: { callers, projects } }: Filt
   );
 }
 
-/** What a result of the grouped report is called. */
+/** Returns the function that names a result of the grouped report. */
 function groupNamer(group: UsageGroup | null, names: Names, t: Texts): (result: UsageResult) => string {
   return (result) =>
     group === null ? t.usage.tokens : valueTitle(group, groupValue(group, result), names, t);
@@ -225,7 +225,7 @@ function Report({ question, buckets, groupName }: ReportProps) {
   );
 }
 
-/** The largest groups each for itself, the rest together; ungrouped, what went in and what came out. */
+/** Returns one series for each of the largest groups and one for the rest; ungrouped, one for input and one for output. */
 function seriesOf(
   buckets: readonly UsageBucket[],
   groupSums: readonly { readonly name: string }[],
@@ -263,7 +263,7 @@ interface UsageRow {
 
 interface UsageTableProps {
   readonly title: string;
-  /** What its rows are. */
+  /** Title of the column that names the rows. */
   readonly head: string;
   readonly rows: readonly UsageRow[];
   readonly aside?: ComponentChildren;
