@@ -1,6 +1,6 @@
 /**
  * The thread that tokenizes: loads the vocabulary once, then answers each list of texts with their number of tokens.
- * The event loop neither waits for the vocabulary nor for a count.
+ * The main event loop waits neither for the vocabulary nor for a count.
  */
 import { getHeapStatistics } from "node:v8";
 import { parentPort } from "node:worker_threads";
@@ -13,7 +13,7 @@ import { buildVocabulary } from "./vocabulary.ts";
 
 const MIB = 1024 * 1024;
 const tokenizer = new Tokenizer(buildVocabulary(ranks), O200K_TOKEN_SPLIT_REGEX);
-// Only now: somebody waits for the first count, and a thread that replaces a dead or grown one is waited for as well.
+// Lowers the priority only now: the first count waits for the vocabulary, and so do counts when a dead or grown thread is replaced.
 stepBack();
 parentPort?.on("message", ({ text, lengths }: CountingJob) => {
   let tokens = 0;
@@ -26,7 +26,7 @@ parentPort?.on("message", ({ text, lengths }: CountingJob) => {
   parentPort?.postMessage({ result: tokens, heapMiB } satisfies WorkDone);
 });
 
-/** Texts in one string, which crosses to another thread faster than many do. */
+/** Texts in one string, which is passed to a thread faster than many strings. */
 export interface CountingJob {
   readonly text: string;
   readonly lengths: Uint32Array;

@@ -1,11 +1,11 @@
 /**
- * What `JSON.stringify` says of a parsed value, in pieces: a value of megabytes would hold up everybody else. Without
+ * Writes a parsed value as `JSON.stringify` does, but in pieces: a value of megabytes would block the thread. Without
  * recursion, so that no depth overflows the stack. Pure.
  */
 
-/** A piece is given out when it is at least this long, a string is escaped by so many characters at a time. */
+/** Length from which on a piece is yielded, and characters of a string that are escaped at a time. */
 const PIECE_CHARACTERS = 16 * 1024;
-/** Values between two steps at most. */
+/** Most values between two yields. */
 const VALUES_AT_ONCE = 64;
 
 /** A list or an object that is being written. */
@@ -17,7 +17,7 @@ interface Open {
   at: number;
 }
 
-/** Pieces of the JSON, in order; an empty one now and then, so that no step is long. */
+/** Yields pieces of the JSON in order; an empty one now and then, so that no step is long. */
 export function* jsonTexts(root: unknown): Generator<string> {
   const open: Open[] = [];
   let piece = "";
@@ -43,7 +43,7 @@ export function* jsonTexts(root: unknown): Generator<string> {
       piece += list.keys === null ? "]" : "}";
       open.pop();
       list = open.at(-1);
-      // Thousands may end at once.
+      // Thousands of nested values may end at once.
       if (open.length % VALUES_AT_ONCE === 0) yield "";
     }
     if (piece.length >= PIECE_CHARACTERS || list === undefined) {

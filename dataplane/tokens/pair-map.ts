@@ -1,20 +1,20 @@
 /**
- * Whole numbers by pairs of whole numbers, none below 0, in typed arrays: a million entries in some megabytes. A Map
- * would need keys made of both and several times the memory.
+ * Maps pairs of integers to integers, none below 0, in typed arrays: a million entries in some megabytes. A Map would
+ * need keys made of both numbers and several times the memory.
  */
 const ABSENT = -1;
-/** Bits of the small table for each slot of the large one. */
+/** Bits of `#present` for each slot of `#slots`. */
 const BITS_OF_A_SLOT = 4;
 
 export class PairMap {
-  /** Three numbers each: the pair and its value. */
+  /** Slots of three numbers: the pair and its value. */
   readonly #slots: Int32Array;
   readonly #mask: number;
-  /** A bit for each pair's hash: it fits the processor's cache, and says no for nine of ten pairs that are not here. */
+  /** A bit for each pair's hash: it fits the processor's cache, and rules out nine of ten absent pairs. */
   readonly #present: Uint8Array;
   readonly #presentMask: number;
 
-  /** @param entries how many will be added at most. */
+  /** @param entries the most pairs that will be added. */
   constructor(entries: number) {
     // At most half full, so that a search ends after a step or two.
     const slots = 2 ** Math.ceil(Math.log2(2 * entries + 2));
@@ -24,7 +24,7 @@ export class PairMap {
     this.#presentMask = slots * BITS_OF_A_SLOT - 1;
   }
 
-  /** The value, or -1. */
+  /** Returns the value, or -1. */
   get(first: number, second: number): number {
     const hash = hashOf(first, second);
     const bit = hash & this.#presentMask;
@@ -42,7 +42,7 @@ export class PairMap {
     this.#slots[at + 2] = value;
   }
 
-  /** Where the pair stands, or the free place where it belongs. */
+  /** Returns the index of the pair, or of the free slot where it belongs. */
   #find(hash: number, first: number, second: number): number {
     const slots = this.#slots;
     const mask = this.#mask;

@@ -1,30 +1,30 @@
 /**
- * Walks a Messages request's texts: those of its contents, and the JSON of its tools. Step by step, so that whoever
- * walks may pause or stop anywhere, and without recursion, so that no depth overflows the stack. Pure.
+ * Walks a Messages request's texts: those of its contents, and the JSON of its tools. Step by step, so that the caller
+ * may pause or stop anywhere, and without recursion, so that no depth overflows the stack. Pure.
  */
 import { DOCUMENT_TOKENS, IMAGE_TOKENS } from "./estimate.ts";
 import { jsonTexts } from "./json-texts.ts";
 import { isObject } from "../lib/json-object.ts";
 
-/** The fields of a Messages body that hold tokens; whatever else it holds is not looked at. */
+/** The fields of a Messages body that hold tokens; all others are ignored. */
 export interface CountableRequest {
   readonly system?: unknown;
   readonly messages?: unknown;
   readonly tools?: unknown;
 }
 
-/** Role and separators around each message, and the turn that the model is to open. */
+/** Tokens of role and separators around each message, and of the turn that the model is to open. */
 const MESSAGE_OVERHEAD = 4;
 const ANSWER_OVERHEAD = 3;
-/** Framing of one tool's declaration. */
+/** Tokens that frame one tool's declaration. */
 const TOOL_OVERHEAD = 8;
-/** What a sealed search result unfolds to: base64 of text, 4 characters a token. */
+/** Characters of a sealed search result for one token: it is base64 of text, which has 4 characters a token. */
 const SEALED_CHARACTERS_PER_TOKEN = 6;
 
 type Unknown = Readonly<Record<string, unknown>>;
 
 /**
- * Texts to tokenize, and numbers of tokens of what is no text. Each step is short: it looks at one value, or copies
+ * Yields texts to tokenize, and numbers of tokens of what is no text. Each step is short: it looks at one value, or copies
  * some kilobytes.
  */
 export function* requestTexts({ system, messages, tools }: CountableRequest): Generator<string | number> {
@@ -40,7 +40,7 @@ export function* requestTexts({ system, messages, tools }: CountableRequest): Ge
   }
 }
 
-/** Among contents: so many tokens, whatever stands there. */
+/** A content that counts as a fixed number of tokens. */
 class Fixed {
   readonly tokens: number;
   constructor(tokens: number) {
@@ -48,7 +48,7 @@ class Fixed {
   }
 }
 
-/** Among contents: a value that the model reads as JSON. */
+/** A content that the model reads as JSON. */
 class Json {
   readonly value: unknown;
   constructor(value: unknown) {
@@ -56,7 +56,7 @@ class Json {
   }
 }
 
-/** What a content value holds: a text, a block, or a list of them. */
+/** Walks a content value: a text, a block, or a list of them. */
 function* contentTexts(content: unknown): Generator<string | number> {
   const open = [{ items: [content] as readonly unknown[], at: 0 }];
   for (let list = open.at(-1); list !== undefined; list = open.at(-1)) {
@@ -70,7 +70,7 @@ function* contentTexts(content: unknown): Generator<string | number> {
     else if (value instanceof Fixed) yield value.tokens;
     else if (value instanceof Json) yield* jsonTexts(value.value);
     else {
-      // A long list of nothing is work, too.
+      // A long list of values without text is work, too.
       yield 0;
       if (Array.isArray(value)) open.push({ items: value, at: 0 });
       else if (isObject(value)) open.push({ items: partsOf(value), at: 0 });
@@ -78,14 +78,14 @@ function* contentTexts(content: unknown): Generator<string | number> {
   }
 }
 
-/** What counts of a block, as contents of their own. */
+/** Returns the parts of a block that count, as contents. */
 function partsOf(block: Unknown): readonly unknown[] {
   switch (block["type"]) {
     case "image":
       return [new Fixed(IMAGE_TOKENS)];
     case "document":
       return [block["title"], block["context"], documentText(block["source"])];
-    // Earlier thinking is not given to the model again.
+    // Earlier thinking is not passed to the model again.
     case "thinking":
     case "redacted_thinking":
       return [];
@@ -97,7 +97,7 @@ function partsOf(block: Unknown): readonly unknown[] {
   }
 }
 
-/** Of texts, results and whatever a newer dialect has: the fields that hold words. */
+/** The fields with text of text blocks, results and unknown blocks of newer dialects. */
 const textFields = ["text", "title", "source", "url", "content"] as const;
 
 function documentText(source: unknown): unknown {
@@ -107,7 +107,7 @@ function documentText(source: unknown): unknown {
   return new Fixed(DOCUMENT_TOKENS);
 }
 
-/** A sealed text counts by its size. */
+/** Counts a sealed text by its size. */
 const sealedText = (sealed: unknown) =>
   typeof sealed === "string" ? new Fixed(Math.ceil(sealed.length / SEALED_CHARACTERS_PER_TOKEN)) : null;
 

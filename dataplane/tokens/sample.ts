@@ -1,27 +1,27 @@
 /**
- * What is tokenized of a request's texts: all of them up to 256 Ki characters, of more only windows spread evenly
- * over the whole. Which windows depends on the texts alone, so that a count is the same each time. Pure.
+ * Chooses what is tokenized of a request's texts: all of them up to 256 Ki characters, of more only windows spread evenly
+ * over the whole. The choice depends on the texts alone, so that a count is the same each time. Pure.
  */
 import { requestTexts, type CountableRequest } from "./request-texts.ts";
 
-/** No count costs more than this much tokenizing (rule 7.5). */
+/** Most characters that one count tokenizes (rule 7.5). */
 export const MAX_SAMPLE_CHARACTERS = 256 * 1024;
-/** Long enough that the cut words at its edges weigh nothing, short enough that there are many places. */
+/** Long enough that the words cut at its edges do not matter, short enough that there are many windows. */
 const WINDOW_CHARACTERS = 1024;
 const MAX_WINDOWS = MAX_SAMPLE_CHARACTERS / WINDOW_CHARACTERS;
 
-/** What a request's count is made of: plain data, which crosses to another thread at once. */
+/** The input of a request's count: plain data, which is quickly passed to another thread. */
 export interface SampledTexts {
-  /** What is tokenized, in one string, and the lengths of its parts. */
+  /** The texts to tokenize, joined, and their lengths. */
   readonly text: string;
   readonly lengths: Uint32Array;
-  /** How many times as many tokens as those of `text` all texts have. */
+  /** All texts' tokens divided by those of `text`. */
   readonly factor: number;
   /** Tokens of what is no text. */
   readonly fixed: number;
 }
 
-/** Of a whole request, in one go. */
+/** Samples a whole request in one go. */
 export function sampledTexts(request: CountableRequest): SampledTexts {
   const sample = new TextSample();
   let fixed = 0;
@@ -33,13 +33,13 @@ export function sampledTexts(request: CountableRequest): SampledTexts {
 }
 
 export class TextSample {
-  /** Texts or windows; words do not go from one to the next. */
+  /** Texts or windows; no word continues from one to the next. */
   #kept: string[] = [];
   /** Windows numbered by a multiple of this are kept; 0: all texts are, whole. */
   #stride = 0;
   #characters = 0;
 
-  /** Of all texts. */
+  /** Characters of all texts. */
   get characters(): number {
     return this.#characters;
   }
@@ -48,7 +48,7 @@ export class TextSample {
     return this.#kept;
   }
 
-  /** How many times as long all texts are as what is kept of them. */
+  /** The length of all texts divided by that of the kept ones. */
   get factor(): number {
     return this.#stride === 0
       ? 1
@@ -61,7 +61,7 @@ export class TextSample {
     return { text: this.#kept.join(""), lengths, factor: this.factor, fixed };
   }
 
-  /** Costs the same whatever the text's length, but for what is kept of it. */
+  /** Adds a text, at a cost that grows only with what is kept of it. */
   add(text: string): void {
     if (text === "") return;
     if (this.#stride > 0) return this.#addWindows(text);
@@ -79,7 +79,7 @@ export class TextSample {
     const start = this.#characters;
     this.#characters += text.length;
     let number = Math.floor(start / WINDOW_CHARACTERS);
-    // The kept window at hand or the next one.
+    // The present window, if it is one that is kept, or the next such window.
     number = Math.ceil(number / this.#stride) * this.#stride;
     while (number * WINDOW_CHARACTERS < this.#characters) {
       const from = number * WINDOW_CHARACTERS - start;
@@ -91,7 +91,7 @@ export class TextSample {
     }
   }
 
-  /** Every other window goes. */
+  /** Drops every other window. */
   #thinOut(): void {
     this.#kept = this.#kept.filter((_, place) => place % 2 === 0);
     this.#stride *= 2;

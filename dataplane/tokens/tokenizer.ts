@@ -1,23 +1,23 @@
 /**
  * Counts a text's tokens in time linear in its length, whatever the text. A byte-pair encoder that merges pairs one
- * by one takes the square of a piece's length, and one that remembers pieces is as slow as its memory is full. This
- * one goes through a piece from left to right, takes the longest token that can stand behind the one before, and
- * goes a step back where none can; no place is left twice. The result is that of
- * the merges, token for token (Neubeck and van Antwerpen, "So many tokens, so little time", GitHub 2024).
+ * by one takes the square of a piece's length, and one that caches pieces is as slow as its cache is full. This one goes
+ * through a piece from left to right, takes the longest token that can follow the one before, and goes a step back where
+ * none can; no place is left twice. The result is that of the merges, token for token (Neubeck and van Antwerpen, "So many
+ * tokens, so little time", GitHub 2024).
  */
 import { longestToken, NONE, stayApart, type Vocabulary } from "./vocabulary.ts";
 
-/** Longer texts are cut: a piece, and what a regular expression has to remember of it, stays small. */
+/** Longer texts are cut, so that a piece and the regular expression's state for it stay small. */
 export const SEGMENT_CHARACTERS = 16 * 1024;
-/** Of a UTF-16 unit in UTF-8. */
+/** Most bytes of a UTF-16 unit in UTF-8. */
 const MAX_UNIT_BYTES = 3;
-/** Pairs remembered: 128 KB, each in the one place where it may be, so that no text makes it slow. */
+/** Size of the cache of pairs: 128 KB. Each pair has only one place, so that no text makes it slow. */
 const KNOWN_BITS = 14;
 const KNOWN_SHIFT = 32 - KNOWN_BITS;
 
 export class Tokenizer {
   readonly #vocabulary: Vocabulary;
-  /** How the vocabulary's maker cuts a text into words before it merges. */
+  /** The vocabulary's own expression that cuts a text into words before merging. */
   readonly #words: RegExp;
   readonly #encoder = new TextEncoder();
   readonly #bytes = new Uint8Array(SEGMENT_CHARACTERS * MAX_UNIT_BYTES);
@@ -26,16 +26,16 @@ export class Tokenizer {
   /** Places of a piece where no token can begin. */
   readonly #closed = new Uint8Array(SEGMENT_CHARACTERS * MAX_UNIT_BYTES + 1);
 
-  /** What was found of some pairs: the first token, and the second one or its complement where they would merge. */
+  /** Cached results for pairs: the first token, and the second one, or its complement if the two would merge. */
   readonly #known = new Int32Array(2 * 2 ** KNOWN_BITS).fill(NONE);
 
   constructor(vocabulary: Vocabulary, words: RegExp) {
     this.#vocabulary = vocabulary;
-    // A copy: where it looks next is this tokenizer's alone.
+    // A copy, as its `lastIndex` must be this tokenizer's alone.
     this.#words = new RegExp(words, "gu");
   }
 
-  /** Lone surrogates count as the character that stands for them. Special tokens are text like any other. */
+  /** Counts a text's tokens. Lone surrogates count as the replacement character. Special tokens are text like any other. */
   count(text: string): number {
     let tokens = 0;
     for (let start = 0; start < text.length;) {
@@ -63,7 +63,7 @@ export class Tokenizer {
     return tokens;
   }
 
-  /** `stayApart`, asked for the same few pairs again and again in a run of one character. */
+  /** `stayApart` with a cache: a run of one character asks for the same few pairs again and again. */
   #stayApart(first: number, second: number): boolean {
     const known = this.#known;
     const at = 2 * ((Math.imul(first, 0x9e3779b1) ^ Math.imul(second, 0x85ebca6b)) >>> KNOWN_SHIFT);
@@ -80,7 +80,7 @@ export class Tokenizer {
     const { lengths, shorter } = vocabulary;
     const bytes = this.#bytes;
     let token = longestToken(vocabulary, bytes, from, to);
-    // A piece that is a token is that token, also where no merges lead to it.
+    // A piece that equals a token is that token, even if no merges lead to it.
     if (from + (lengths[token] ?? 0) === to) return 1;
     const chosen = this.#chosen;
     const closed = this.#closed.fill(0, 0, to - from + 1);
@@ -109,7 +109,7 @@ export class Tokenizer {
   }
 }
 
-/** Not between the halves of a character. */
+/** Returns where a segment ends: not between the halves of a character. */
 function segmentEnd(text: string, start: number): number {
   const end = start + SEGMENT_CHARACTERS;
   if (end >= text.length) return text.length;
@@ -119,7 +119,7 @@ function segmentEnd(text: string, start: number): number {
 const isHighSurrogate = (unit: number) => unit >= 0xd800 && unit <= 0xdbff;
 const isLowSurrogate = (unit: number) => unit >= 0xdc00 && unit <= 0xdfff;
 
-/** What `TextEncoder` writes for a stretch of text that parts no character. */
+/** Returns the bytes that `TextEncoder` writes for a part of a text that splits no character. */
 function utf8Length(text: string, from: number, to: number): number {
   let bytes = 0;
   for (let at = from; at < to; at += 1) {

@@ -9,7 +9,7 @@ export type Ranks = readonly (string | readonly number[])[];
 
 /** No token, no node. */
 export const NONE = -1;
-/** How many there are. */
+/** Number of byte values. */
 const BYTES = 256;
 
 export interface Vocabulary {
@@ -26,12 +26,12 @@ export interface Vocabulary {
   readonly edges: PairMap;
   /** The token that ends in a node, or `NONE`. */
   readonly tokenOf: Int32Array;
-  /** The tree's first steps, which each walk takes: the token of one byte, the node behind two of them. */
+  /** The tree's first steps, which each walk takes: the token of one byte, and the node after two bytes. */
   readonly byteTokens: Int32Array;
   readonly secondNodes: Int32Array;
 }
 
-/** @param ranks hold each single byte too. A token's rank is its number. */
+/** Builds the tables. @param ranks must contain each single byte. A token's rank is its number. */
 export function buildVocabulary(ranks: Ranks): Vocabulary {
   const { bytes, starts, lengths } = bytesOf(ranks);
   const end = (token: number) => (starts[token] ?? 0) + (lengths[token] ?? 0);
@@ -88,14 +88,14 @@ export function buildVocabulary(ranks: Ranks): Vocabulary {
   return vocabulary;
 }
 
-/** The node behind a stretch of bytes, or `NONE`. */
+/** Returns the node after some bytes, or `NONE`. */
 function walk(edges: PairMap, bytes: Uint8Array, from: number, to: number): number {
   let node = 0;
   for (let at = from; at < to && node !== NONE; at += 1) node = edges.get(node, bytes[at] ?? 0);
   return node;
 }
 
-/** The longest token that the bytes begin with, `NONE` at their end: each byte is a token. */
+/** Returns the longest token that the bytes begin with, `NONE` only at their end, as each byte is a token. */
 export function longestToken(
   { edges, tokenOf, byteTokens, secondNodes }: Vocabulary,
   bytes: Uint8Array,
@@ -123,7 +123,7 @@ export function longestToken(
 export function stayApart({ merges, left, right }: Vocabulary, first: number, second: number): boolean {
   let one = first;
   let other = second;
-  // What was merged at this rank or later comes too late to prevent the present pair.
+  // A merge at this rank or later comes too late to prevent the present pair.
   let limit = Number.MAX_SAFE_INTEGER;
   for (;;) {
     const merged = merges.get(one, other);
@@ -137,7 +137,7 @@ export function stayApart({ merges, left, right }: Vocabulary, first: number, se
       else other = inner;
       continue;
     }
-    // This side is down to a single byte: the other one goes on.
+    // This side is down to a single byte: the other side is undone further.
     const rest = oneIsLater ? (left[other] ?? other) : (right[one] ?? one);
     if (rest === (oneIsLater ? other : one)) return true;
     limit = oneIsLater ? other + 1 : one;
