@@ -1,5 +1,5 @@
 /**
- * What both cost reports are made of: charges by day and, when grouped, by what was charged for (rules 5.15–5.19).
+ * The sums of both cost reports: charges by day and, when grouped, by what was charged for (rules 5.15–5.19).
  * The ledger rounds once per request and keeps the parts so that they sum to the charge, so every grouping does.
  */
 import type { CommonQueryMethods } from "slonik";
@@ -16,7 +16,7 @@ import { readSums, tooLong, type Sum, type SumColumn } from "./sums.ts";
 /** The longest range of a report of costs (rule 5.19). */
 export const MOST_DAYS = 366;
 
-/** What is charged for: its names in the reports, its credits, and how much of it there was. */
+/** Everything that is charged for: its names in the reports, and the columns of its credits and its amounts. */
 export const lines = [
   {
     costType: "tokens",
@@ -84,14 +84,14 @@ export const lines = [
 
 const columns: readonly SumColumn[] = lines.flatMap(({ micros, amounts }) => [micros, ...amounts]);
 
-/** What a cost report is grouped by. */
+/** The grouping of a cost report. */
 export interface ChargesBy {
-  /** By model, tier and what was charged for. */
+  /** Whether it is grouped by model, tier and what was charged for. */
   readonly lines: boolean;
   readonly tag: string | null;
 }
 
-/** One row of a cost report: the whole, or one group's charges; what it is not grouped by is null. */
+/** One row of a cost report: all charges, or those of one group; a field that the report is not grouped by is null. */
 export interface ChargeGroup {
   readonly micros: Micros;
   readonly of: {
@@ -104,27 +104,27 @@ export interface ChargeGroup {
   readonly tag: Tag | null;
 }
 
-/** Charges by the day, and those of all days together. */
+/** Charges by day, and those of all days together. */
 export interface ChargeSums {
   readonly sums: readonly Sum<SumColumn>[];
-  /** What a sum of one day is made of. */
+  /** Returns the groups of one day's sum. */
   readonly groupsOf: (sum: Sum<SumColumn>) => readonly ChargeGroup[];
-  /** Those of all days, the dearest first. */
+  /** The groups over all days, the most expensive first. */
   readonly total: LazyList<ChargeGroup>;
 }
 
-/** A group's charges of all days: what else it is, the sum of one of them knows. */
+/** A group's charges of all days; its other fields are those of its first day's sum. */
 interface Total {
   micros: Micros;
   readonly sum: Sum<SumColumn>;
-  /** Among the sum's groups. */
+  /** Index among the sum's groups. */
   readonly place: number;
 }
 
-/** Of all days: each sum may be of eight, and a hundred models have a year's at most of these. */
+/** Most groups of all days together: each sum has up to eight, and a hundred models in a year have at most this many. */
 const MOST_LINES = 300_000;
 
-/** @throws ApiError 400 naming `startName` when there are too many charges. */
+/** Reads the charges of a report. @throws ApiError 400 naming `startName` when there are too many. */
 export async function readCharges(
   pool: CommonQueryMethods,
   query: {
@@ -173,14 +173,14 @@ export async function readCharges(
   return { sums, groupsOf, total };
 }
 
-/** As reports and exports call what was charged for: the tier of service only where it has prices of its own. */
+/** Names a charge for reports and exports; the service tier is named only if it is not the standard one. */
 export function describeCharge(model: string, serviceTier: string, words: string): string {
   return [model, ...(serviceTier === STANDARD ? [] : [serviceTier]), words].join(", ");
 }
 
 const wholeOf = ({ tag, sums }: Sum<SumColumn>): ChargeGroup => ({ micros: sums.cost_micros, of: null, tag });
 
-/** The lines of one model in one tier of service, without those of which there was nothing. */
+/** Returns the lines of one model in one service tier, without those that have neither amount nor cost. */
 function linesOf({ model, serviceTier, tag, sums }: Sum<SumColumn>): ChargeGroup[] {
   return lines.flatMap(({ costType, tokenType, words, micros, amounts }) => {
     if (sums[micros] === 0n && amounts.every((column) => sums[column] === 0n)) return [];

@@ -59,7 +59,7 @@ export async function completionsUsage(
 
 type UsageSum = Sum<(typeof face.columns)[number]>;
 
-/** The groups over all buckets of the page: who, or what, spends most. */
+/** Sums the groups over all buckets of the page, the most expensive first. */
 async function dearestFirst(sums: readonly UsageSum[]): Promise<readonly UsageSum[]> {
   const slices = new Slices(ANSWER_SLICE_MS);
   const groups = new Map<string, UsageSum>();

@@ -1,13 +1,13 @@
-/** What the four reports are filtered by (rules 5.13, 9.5, 14.4). */
+/** The filters of the four reports (rules 5.13, 9.5, 14.4). */
 import { invalidParameter, readGiven, requireKnownNames } from "../lib/query.ts";
 import { isTagName, type Tag } from "../lib/tags.ts";
 import { readList, readMoment, type ReportQuery } from "./parameters.ts";
 
-/** What a report is narrowed to; null: not by this. Values match exactly, and what matches nothing finds nothing. */
+/** The filters of a report; null: not filtered by this. Values match exactly; a value that nothing has gives an empty report. */
 export interface Filters {
   readonly models: readonly string[] | null;
   readonly keyIds: readonly string[] | null;
-  /** People, who stand where a key's id stands (rule 13.2). */
+  /** People, whose ids are stored in place of a key's id (rule 13.2). */
   readonly userIds: readonly string[] | null;
   /** `default` is the organization's default project (rule 5.1). */
   readonly projectIds: readonly string[] | null;
@@ -27,25 +27,25 @@ const FILTER_LISTS = {
   serviceTiers: ["service_tiers"],
   contextTokens: ["context_window"],
 } as const;
-/** The same ends of a range in the other family: whoever asks both with one query sends both names. */
+/** Names of a range's ends in the other family of reports: a client that sends one query to both families uses both names. */
 const OTHER_FAMILY: Readonly<Record<string, string>> = {
   starting_at: "start_time",
   ending_at: "end_time",
   start_time: "starting_at",
   end_time: "ending_at",
 };
-/** Of all four reports, beside the filters and their range. */
+/** Other parameters of all four reports, besides the filters and the range. */
 const OTHERS = ["bucket_width", "limit", "page", "batch"];
 
 /**
- * The filters of all four reports, under the names of both families: one that was left out unseen would be answered
- * with sums of everything (rules 5.13, 9.5, 14.4), and so would an official one by what usage is not kept by here.
- * @param range the names under which the report's range is asked for.
+ * Reads the filters of all four reports, under the names of both families. An unknown parameter is refused: ignoring it would
+ * answer with unfiltered sums (rules 5.13, 9.5, 14.4), also for an official filter by what usage is not kept by here.
+ * @param range the names of the two ends of the report's range.
  * @throws ApiError 400 naming the parameter, also one that the report does not know.
  */
 export function readFilters(query: ReportQuery, range: readonly string[]): Filters {
   const untagged = Object.fromEntries(Object.entries(query).filter(([name]) => !TAG_FILTER.test(name)));
-  // Alone the other family's name would leave the range as it is by default.
+  // The other family's name is allowed only beside this one's: alone it would leave the range at its default.
   const doubled = range.flatMap((name) => (query[name] === undefined ? [] : (OTHER_FAMILY[name] ?? [])));
   for (const name of doubled) readMoment(query, name);
   requireKnownNames(
@@ -72,7 +72,7 @@ function readBoolean(query: ReportQuery, name: string): boolean | null {
   throw invalidParameter(name, `${name} must be true or false.`);
 }
 
-/** The tag that `tags[NAME]=value` filters by; null: none. @throws ApiError 400 naming the parameter. */
+/** Reads the tag of a filter `tags[NAME]=value`; null: none. @throws ApiError 400 naming the parameter. */
 export function readTagFilter(query: ReportQuery): Tag | null {
   const given = Object.keys(query).filter((name) => TAG_FILTER.test(name));
   const [param, second] = given;

@@ -7,7 +7,7 @@ import { invalidParameter, namesOfList, readGiven, readInteger } from "../lib/qu
 import { isTagName } from "../lib/tags.ts";
 
 const DEFAULT_RANGE_MS = 7 * DAY_MS;
-/** The last midnight of the year 9999: whatever a bucket around it ends at still has four digits. */
+/** The last midnight of the year 9999: the end of every bucket that begins up to it still has a year of four digits. */
 const LATEST_MS = (LATEST_SECOND + 1) * 1000 - DAY_MS;
 const MAX_VALUES = 1000;
 
@@ -32,9 +32,9 @@ export interface BucketPage {
 export type Width = "1d" | "1h";
 
 /**
- * A range of buckets: from `startName` (default: 7 days ago) to `endName` (default: now). A start inside of a bucket
+ * Reads a range of buckets: from `startName` (default: 7 days ago) to `endName` (default: now). A start inside of a bucket
  * snaps down to the bucket's start, and the bucket in which the end lies is shown whole.
- * @param mostDays whole days between the two as they were asked for.
+ * @param mostDays the most whole days between the two, before they are rounded to buckets.
  * @throws ApiError 400: no date, an end at or before the start, or too many days.
  */
 export function readRange(
@@ -76,10 +76,10 @@ export function readWidth(query: ReportQuery, widths: readonly Width[]): Width {
   return width;
 }
 
-/** Buckets of a page where no limit is asked for. */
+/** Buckets of a page without a `limit`. */
 export const USUAL_BUCKETS = 20;
 
-/** The page that `page` (default 1) and `limit` (buckets of a page) ask for. @throws ApiError 400 */
+/** Reads the page that `page` (default 1) and `limit` (buckets of a page) select. @throws ApiError 400 */
 export function readBucketPage(query: ReportQuery, range: BucketRange, maxLimit: number): BucketPage {
   const limit = readInteger(query, "limit", 1, maxLimit) ?? USUAL_BUCKETS;
   const page = readInteger(query, "page", 1, Number.MAX_SAFE_INTEGER) ?? 1;
@@ -96,7 +96,7 @@ export function readBucketPage(query: ReportQuery, range: BucketRange, maxLimit:
 }
 
 /**
- * The part of a range that a report of one page shows (rule 5.19): all of it, whatever the `limit`, and nothing past
+ * Reads the part of a range that a report of one page shows (rule 5.19): all of it, whatever the `limit`, and nothing past
  * `page` 1. @throws ApiError 400
  */
 export function readOnlyPage(query: ReportQuery, range: BucketRange): BucketRange {
@@ -107,14 +107,14 @@ export function readOnlyPage(query: ReportQuery, range: BucketRange): BucketRang
 
 const TAG_GROUP = "tag:";
 
-/** What a report is grouped by: names, and at most one tag (rule 14.4). */
+/** The grouping of a report: names, and at most one tag (rule 14.4). */
 export interface Groups<Group extends string> {
   readonly groups: readonly Group[];
-  /** Its name; null: by none. */
+  /** Name of the tag; null: none. */
   readonly tag: string | null;
 }
 
-/** Distinct names to group by, each one of `known`, or `tag:NAME`. @throws ApiError 400 naming `group_by`. */
+/** Reads distinct names to group by, each one of `known`, or `tag:NAME`. @throws ApiError 400 naming `group_by`. */
 export function readGroups<Group extends string>(query: ReportQuery, known: readonly Group[]): Groups<Group> {
   const asked = new Set(readList(query, ["group_by"]));
   const tags = [...asked].filter((text) => text.startsWith(TAG_GROUP));
@@ -133,8 +133,8 @@ export function readGroups<Group extends string>(query: ReportQuery, known: read
 }
 
 /**
- * All values of a list parameter under any of its names: `x`, `x[]`, `x[0]`, repeated, or separated by commas. null when
- * it is not there. @throws ApiError 400 for an empty value.
+ * Reads all values of a list parameter under any of its names: `x`, `x[]`, `x[0]`, repeated, or separated by commas. null
+ * when it is absent. @throws ApiError 400 for an empty value.
  */
 export function readList(query: ReportQuery, names: readonly string[]): readonly string[] | null {
   const values: string[] = [];
@@ -152,7 +152,7 @@ export function readList(query: ReportQuery, names: readonly string[]): readonly
   return given ? values : null;
 }
 
-/** Unix milliseconds; null when it is not there. @throws ApiError 400 naming the parameter. */
+/** Reads a moment in Unix milliseconds; null when it is absent. @throws ApiError 400 naming the parameter. */
 export function readMoment(query: ReportQuery, name: string): number | null {
   const text = readGiven(query, name);
   if (text === null) return null;
@@ -168,7 +168,7 @@ const dateTime =
   /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?([Zz]|[+ -]\d\d:?\d\d)?)?$/;
 
 /**
- * Unix milliseconds of an ISO 8601 date-time (without an offset: UTC), a date (its first moment in UTC), or whole
+ * Returns Unix milliseconds of an ISO 8601 date-time (without an offset: UTC), a date (its first moment in UTC), or whole
  * Unix seconds. null for anything else, for days that do not exist, and outside of the years 1970 to 9999.
  */
 export function parseMoment(text: string): number | null {
@@ -188,7 +188,7 @@ export function parseMoment(text: string): number | null {
   return inBounds(midnight + inDay * 1000 + milliseconds - ahead);
 }
 
-/** Milliseconds ahead of UTC. A blank stands for the plus that a URL turns into one when it is not escaped. */
+/** Returns milliseconds ahead of UTC. A blank counts as a plus, which decodes to a blank when a URL does not escape it. */
 function parseOffset(text: string): number | null {
   if (/^z$/i.test(text)) return 0;
   const [, sign, hours, minutes] = /^([+ -])(\d\d):?(\d\d)$/.exec(text) ?? [];

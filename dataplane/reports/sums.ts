@@ -1,6 +1,6 @@
 /**
- * Sums over `usage_hourly`, and over `usage_closed` for closed months (rule 12.5): the one place where the reports meet the
- * database. Every sum is bound to one organization.
+ * Sums over `usage_hourly`, and over `usage_closed` for closed months (rule 12.5): the one place where these reports query
+ * the database. Every sum is of one organization.
  */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
@@ -26,7 +26,7 @@ export interface SumsQuery<Column extends SumColumn> {
   readonly organizationId: string;
   readonly range: BucketRange;
   readonly groupBy: readonly GroupColumn[];
-  /** The tag that it is grouped by; null: by none. */
+  /** The tag to group by; null: none. */
   readonly groupTag?: string | null;
   readonly filters: Filters;
   readonly columns: readonly Column[];
@@ -42,17 +42,17 @@ export interface Sum<Column extends SumColumn> {
   readonly serviceTier: string | null;
   readonly contextTokens: number | null;
   readonly batch: boolean | null;
-  /** Null where the report is not grouped by one, and for what has no such tag. */
+  /** Null where the report is not grouped by a tag, and for usage without that tag. */
   readonly tag: Tag | null;
   readonly sums: Readonly<Record<Column, bigint>>;
 }
 
-/** One answer is built in memory; nobody reads more than this. */
+/** Most sums of one answer, which is built in memory; nobody reads more. */
 const MAX_SUMS = 100_000;
 
-/** So many rows a statement shall bring; one bucket may have more. */
+/** Rows that a statement is meant to return; one bucket may have more. */
 const PORTION = 10_000;
-/** By how much the next portion may be longer: a bucket may have far more than those before it. */
+/** The most by which the next portion may be longer: a bucket may have far more rows than those before it. */
 const PORTION_GROWTH = 8;
 
 const rowSchema = z.object({
@@ -79,7 +79,7 @@ const types: Readonly<Record<GroupColumn, string>> = {
 };
 
 /**
- * The sums of every bucket and group in which there was something, by time and then by group.
+ * Reads the sums of every bucket and group with usage, by time and then by group.
  * @throws ApiError 400 when there are more than `MAX_SUMS` of them.
  */
 export async function readSums<Column extends SumColumn>(
@@ -89,7 +89,7 @@ export async function readSums<Column extends SumColumn>(
   const { from, to, widthMs } = query.range;
   const schema = rowSchema.transform((row) => sumOf(row, query));
   const sums: Sum<Column>[] = [];
-  // In portions, so that not all rows are there beside what is made of them.
+  // In portions, so that not all rows are in memory together with their sums.
   let buckets = 1;
   for (let at = from; at < to;) {
     const until = Math.min(at + buckets * widthMs, to);
@@ -105,7 +105,7 @@ export async function readSums<Column extends SumColumn>(
   return sums;
 }
 
-/** 400 of a report that would be too long, and what to do. */
+/** Makes the 400 for a report that would be too long, with a remedy. */
 export const tooLong = (most: number, what: string, param: string, remedy: string): ApiError =>
   new ApiError("invalid_value", `The report has more than ${most} ${what}; ${remedy}.`, { param });
 
@@ -124,7 +124,7 @@ const sumOf = <Column extends SumColumn>(
   sums: Object.fromEntries(columns.map((column) => [column, row[column] ?? 0n])) as Record<Column, bigint>,
 });
 
-/** A statement of `readSums`, for the bench to explain. */
+/** Makes a statement of `readSums`; exported for the benchmark, which explains it. */
 export function statement({
   organizationId,
   range,
@@ -171,8 +171,8 @@ export function statement({
 }
 
 /**
- * @throws ApiError 400 naming `param` when a range of hours begins in a month that is closed (rule 12.5): its sums are kept
- * by the day. To be asked after the sums were read, as a month may be closed meanwhile.
+ * Checks a range of hours. Must be called after the sums were read, as a month may be closed meanwhile.
+ * @throws ApiError 400 naming `param` when the range begins in a closed month (rule 12.5): its sums are kept by the day.
  */
 export async function checkHours(
   pool: CommonQueryMethods,
@@ -191,18 +191,18 @@ export async function checkHours(
   );
 }
 
-/** The text after `NAME=`, up to the next comma; null where there is none (no tag has an empty value). */
+/** Selects the text after `NAME=`, up to the next comma; null where there is none (no tag has an empty value). */
 const valueOfTag = (name: string) =>
   sql.fragment`nullif(split_part(split_part(',' || tags, ${`,${name}=`}, 2), ',', 1), '')`;
 
 function withTag(tag: Tag | null) {
   if (tag === null) return sql.fragment``;
-  // What no tag can be matches nothing.
+  // A value that no tag can have matches nothing.
   if (/[^\x20-\x7e]|,/.test(tag.value)) return sql.fragment`and false`;
   return sql.fragment`and strpos(',' || tags || ',', ${`,${tag.name}=${tag.value},`}) > 0`;
 }
 
-/** Values that no column can hold match nothing, and never reach the database. */
+/** Drops values that no column can hold: they match nothing, and never reach the database. */
 const possibleTexts = (values: readonly string[]) =>
   sql.array(
     values.filter((value) => !value.includes("\0")),
@@ -214,7 +214,7 @@ function anyOf(column: GroupColumn, values: readonly string[] | null) {
   return sql.fragment`and ${sql.identifier([column])} = any(${possibleTexts(values)})`;
 }
 
-/** `default` is an alias, as it is in paths (rule 5.1). */
+/** Filters by projects; `default` is an alias, as it is in paths (rule 5.1). */
 function inProjects(organizationId: string, ids: readonly string[] | null) {
   if (ids === null || !ids.includes("default")) return anyOf("project_id", ids);
   return sql.fragment`and project_id = any(${possibleTexts(ids)} || array(
@@ -222,7 +222,7 @@ function inProjects(organizationId: string, ids: readonly string[] | null) {
   ))`;
 }
 
-/** Calls of one request may differ, `priority,standard`: it is found where each of its tiers is asked for. */
+/** Filters by tiers. Calls of one request may differ (`priority,standard`): it matches if each of its tiers is in the filter. */
 function inTiers(names: readonly string[] | null) {
   if (names === null) return sql.fragment``;
   return sql.fragment`and string_to_array(service_tier, ',') <@ ${possibleTexts(names)}`;
@@ -234,7 +234,7 @@ function ofWindows(values: readonly string[] | null) {
   return sql.fragment`and context_tokens = any(${sql.array(possible, "int8")})`;
 }
 
-/** Every bucket of a range, those without anything too: what `bucket` makes of it and of what its items result in. */
+/** Makes every bucket of a range, empty ones too: `bucket` gets its times and the results of its items. */
 export async function buckets<Item extends { readonly at: number }, Result, Bucket>(
   range: BucketRange,
   items: readonly Item[],

@@ -1,4 +1,4 @@
-/** What both usage reports do alike (rules 5.9–5.13): a page of days or hours, and the sums of its groups. */
+/** The common part of both usage reports (rules 5.9–5.13): a page of days or hours, and the sums of its groups. */
 import type { CommonQueryMethods } from "slonik";
 import { readFilters } from "./filters.ts";
 import {
@@ -11,11 +11,11 @@ import {
 } from "./parameters.ts";
 import { checkHours, readSums, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
 
-/** How one of the reports names what it is asked, and what of the sums it shows. */
+/** What differs between the reports: the names of parameters and groups, and the columns that are shown. */
 export interface UsageFace<Column extends SumColumn> {
   readonly start: string;
   readonly end: string;
-  /** Buckets of a page. */
+  /** Most buckets of a page. */
   readonly maxLimit: number;
   readonly groups: Readonly<Record<string, GroupColumn>>;
   readonly columns: readonly Column[];

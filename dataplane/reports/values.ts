@@ -1,4 +1,4 @@
-/** How the reports write numbers and times. Amounts stay integers until they are text: no float ever rounds them. */
+/** Writes numbers and times of reports. Amounts stay integers until they are text: no float ever rounds them. */
 import { creditsText, type Micros } from "../billing/credits.ts";
 
 /** JSON text of a number that `JSON.stringify` copies as it stands; Node's own, not yet in TypeScript's library. */

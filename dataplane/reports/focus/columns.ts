@@ -1,6 +1,6 @@
 /**
- * The columns of the FOCUS 1.2 export (rule 14.5): all that the specification makes mandatory, and of the others those that
- * there is something to say in. Pure. A row is one kind of charge of one group of a day.
+ * The columns of the FOCUS 1.2 export (rule 14.5): all mandatory ones of the specification, and those of the others for which
+ * there is data. Pure. A row is one kind of charge of one group of a day.
  */
 import { isPersonId } from "../../billing/scopes.ts";
 import type { Micros } from "../../billing/credits.ts";
@@ -8,7 +8,7 @@ import { DAY_MS } from "../../lib/clock.ts";
 import { describeCharge, lines } from "../charges.ts";
 import type { DayGroup } from "./pages.ts";
 
-/** What of a month all rows share; times are Unix milliseconds. */
+/** The values that all rows of a month share; times are Unix milliseconds. */
 export interface FocusMonth {
   readonly organizationId: string;
   readonly from: number;
@@ -24,7 +24,7 @@ interface FocusCharge {
   readonly quantity: bigint;
 }
 
-/** Without charges of which there was nothing: neither use nor cost. */
+/** Returns the charges of some groups, without those that have neither quantity nor cost. */
 export function chargesOf(month: FocusMonth, groups: readonly DayGroup[]): readonly FocusCharge[] {
   return groups.flatMap((group) =>
     lines.flatMap((line) => {
@@ -51,7 +51,7 @@ const text = (name: string, of: (charge: FocusCharge) => string | null): FocusCo
 });
 const same = (name: string, value: string | null): FocusColumn => text(name, () => value);
 const time = (name: string, of: (charge: FocusCharge) => number): FocusColumn => ({ name, kind: "time", of });
-/** There are no discounts and no prepaid terms: the four costs of FOCUS are one. */
+/** Makes one of the four costs of FOCUS, which are all equal: there are no discounts and no prepaid terms. */
 const cost = (name: string): FocusColumn => ({ name, kind: "rupiah", of: ({ micros }) => micros });
 const quantity = (name: string): FocusColumn => ({ name, kind: "count", of: (charge) => charge.quantity });
 
@@ -66,7 +66,7 @@ const described = ({ group, line }: FocusCharge): string =>
   describeCharge(group.model, group.serviceTier, line.words);
 const unit = ({ line }: FocusCharge): string => units[line.costType];
 
-/** In the order of their names, as FOCUS recommends; our own, whose names begin with `x_`, stand last. */
+/** The columns in the order of their names, as FOCUS recommends; our own, whose names begin with `x_`, come last. */
 export const columns: readonly FocusColumn[] = [
   cost("BilledCost"),
   text("BillingAccountId", ({ month }) => month.organizationId),
@@ -76,7 +76,7 @@ export const columns: readonly FocusColumn[] = [
   time("BillingPeriodEnd", ({ month }) => month.to),
   time("BillingPeriodStart", ({ month }) => month.from),
   same("ChargeCategory", "Usage"),
-  // Null: no correction of a bill that was sent before.
+  // Null: the charge corrects no earlier bill.
   same("ChargeClass", null),
   text("ChargeDescription", described),
   same("ChargeFrequency", "Usage-Based"),
@@ -96,7 +96,7 @@ export const columns: readonly FocusColumn[] = [
   same("ProviderName", PROVIDER),
   same("PublisherName", PROVIDER),
   text("ResourceId", ({ group }) => group.keyId),
-  // Not every token says a name.
+  // Not every token holds a name.
   text("ResourceName", ({ group }) => group.keyName || null),
   text("ResourceType", ({ group }) => (isPersonId(group.keyId) ? "Person" : "API key")),
   same("ServiceCategory", "AI and Machine Learning"),

@@ -19,7 +19,7 @@ export interface Export {
   readonly contents: AsyncIterable<string | Uint8Array>;
 }
 
-/** @param inTurn reads some of it. @throws ApiError 400 naming the parameter. */
+/** Makes the export of a month. @param inTurn runs each read in its turn. @throws ApiError 400 naming the parameter. */
 export function exportCosts(
   pool: CommonQueryMethods,
   organizationId: string,
@@ -31,7 +31,7 @@ export function exportCosts(
   if (format === undefined) throw invalidParameter("format", `format must be ${exportFormats.join(" or ")}.`);
   const [text, year, month] = /^(2\d{3})-(0[1-9]|1[0-2])$/.exec(String(query["month"])) ?? [];
   if (text === undefined) throw invalidParameter("month", "month must be a month of UTC such as 2026-11.");
-  // The month after December is January.
+  // `Date.UTC` takes month 12 for the next year's January.
   const bounds = [Number(month) - 1, Number(month)].map((index) => Date.UTC(Number(year), index));
   const [from = 0, to = 0] = bounds;
   const { type, ending, write } = files[format];

@@ -1,4 +1,4 @@
-/** The two files of the FOCUS export, written as their pages come: neither is ever whole in memory. */
+/** Writes the two files of the FOCUS export page by page: neither is ever in memory as a whole. */
 import { stringify } from "csv-stringify/sync";
 import { ByteWriter, ParquetWriter } from "hyparquet-writer";
 import { creditsText } from "../../billing/credits.ts";
@@ -11,11 +11,11 @@ import type { DayGroup } from "./pages.ts";
 type Pages = AsyncIterable<readonly DayGroup[]>;
 type FocusCharge = ReturnType<typeof chargesOf>[number];
 
-/** Names of keys and projects, which users make, are no formulas to a spreadsheet. */
+/** Makes CSV in which no text is a formula for a spreadsheet: users choose the names of keys and projects. */
 const csv = (rows: readonly (readonly (string | null)[])[]): string =>
   stringify([...rows], { escape_formulas: true });
 
-/** With a line of names; a null is an empty field. */
+/** Writes CSV with a header line; null is an empty field. */
 export async function* focusCsv(month: FocusMonth, pages: Pages): AsyncGenerator<string> {
   yield csv([columns.map(({ name }) => name)]);
   for await (const page of pages) {
@@ -40,10 +40,10 @@ function cell(column: FocusColumn, charge: FocusCharge): string | null {
   }
 }
 
-/** A row group for each page. */
+/** Writes Parquet with one row group for each page. */
 export async function* focusParquet(month: FocusMonth, pages: Pages): AsyncGenerator<Uint8Array> {
   const bytes = new ByteWriter();
-  /** Takes out what was written; places in the file go on being counted from its start. */
+  /** Takes the written bytes out of the buffer; offsets still count from the start of the file. */
   const taken = (): Uint8Array => {
     const chunk = bytes.getBytes().slice();
     bytes.index = 0;
@@ -72,7 +72,7 @@ type Element = ConstructorParameters<typeof ParquetWriter>[0]["schema"][number];
 const text = { type: "BYTE_ARRAY", converted_type: "UTF8" } as const;
 const number = (scale: number) =>
   ({ type: "INT64", converted_type: "DECIMAL", precision: 18, scale }) as const;
-/** A credit is 100 rupiah: a micro-credit is 0.0001 of them. */
+/** Parquet types of the kinds. A credit is 100 rupiah, so a micro-credit is 0.0001 rupiah. */
 const types = {
   text,
   tags: { type: "BYTE_ARRAY", converted_type: "JSON" },
@@ -88,7 +88,7 @@ const element = ({ name, kind }: FocusColumn): Element => ({
   ...types[kind],
 });
 
-/** Whole numbers are what the type of their column says, exactly: no number of JavaScript rounds them. */
+/** Returns a value for Parquet. Integers stay bigints, which the column's type scales: no float rounds them. */
 function value(column: FocusColumn, charge: FocusCharge): unknown {
   switch (column.kind) {
     case "time":

@@ -1,6 +1,6 @@
 /**
- * A month of one organization's charges for the FOCUS export, in pages: by UTC day and by everything that charges are kept by.
- * Each day is a statement of its own, a busy one several, so that a client that reads slowly holds nothing of the database.
+ * Reads a month of one organization's charges for the FOCUS export, in pages: by UTC day and by everything that charges are
+ * kept by. Each day is a statement of its own, a busy day several, so that a slow client holds nothing of the database.
  */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
@@ -9,9 +9,9 @@ import { timestamp } from "../../store/timestamp.ts";
 import { lines } from "../charges.ts";
 import type { SumColumn } from "../sums.ts";
 
-/** Small enough to be written without a pause that other requests would feel. */
+/** Groups of a page: few enough to be written without delaying other requests noticeably. */
 const PAGE = 250;
-/** Of one statement, which sums all of a day's rows that are left: a few megabytes. */
+/** Groups that one statement returns, a few megabytes; it sums all rows of the day that are left. */
 const GROUPS_READ = 2_000;
 
 const columns = [...new Set<SumColumn>(lines.flatMap(({ micros, amounts }) => [micros, ...amounts]))];
@@ -32,18 +32,18 @@ const groupSchema = z.object({
     z.ZodOptional<z.ZodBigInt>
   >),
 });
-/** What one key used of one model on one day, in one way and under one set of tags. */
+/** The usage of one key, model and day, with the same context, tier, batch flag and tags. */
 export type DayGroup = z.output<typeof groupSchema> & {
   /** Unix milliseconds of the day's start. */
   readonly day: number;
 };
 
-/** Reads something when it is its turn. */
+/** Runs a read when it has its turn. */
 export type ReadInTurn = <Read>(read: () => Promise<Read>) => Promise<Read>;
-/** For whoever waits for nobody. */
+/** Reads without waiting for a turn. */
 export const atOnce: ReadInTurn = (read) => read();
 
-/** @param month Unix milliseconds of its start and of its end. @param how `groups`: of one statement. */
+/** Yields the pages. @param month Unix milliseconds of its start and its end. @param how `groups`: groups of one statement. */
 export async function* monthPages(
   pool: CommonQueryMethods,
   organizationId: string,
