@@ -1,26 +1,26 @@
 /**
- * A cache for what tools fetched and what Responses answers said: pages, search results, output items. Failing is no error: a
- * cache that does not answer is a miss. Entries are at most 1 MiB. When the total is full (design.md §5: money's Redis may be the
- * same one, so a cache must never fill it), the organization that has most in it gives up what expires first of its own: one
- * that caches much pushes out nothing of those that have little.
+ * A cache for what tools fetched and what Responses answers said: pages, search results, output items. Its failures are no
+ * errors: a cache that does not answer is a miss. Entries are at most 1 MiB. When the total is full (design.md §5: money's Redis
+ * may be the same one, so a cache must never fill it), the organization that has most in it loses its own entries that expire
+ * first: one that caches much evicts nothing of those that have little.
  */
 import { inTime } from "../lib/in-time.ts";
 import type { RedisStore } from "../store/redis-servers.ts";
 import { loadScript } from "../store/redis.ts";
 
 export interface ToolCache {
-  /** null: not there, or no answer. */
+  /** Returns an entry; null: there is none, or no answer. */
   get(key: string): Promise<Buffer | null>;
-  /** Keeps the value for `ttlMs`, counted to an organization; too large ones are not kept. `key`: of no other organization's. */
+  /** Stores a value for `ttlMs`, counted to an organization, unless it is too large. `key`: used by no other organization. */
   set(organizationId: string, key: string, value: Buffer, ttlMs: number): Promise<void>;
 }
 
 export const MAX_ENTRY_BYTES = 1024 * 1024;
 const MAX_CACHE_BYTES = 256 * 1024 * 1024;
-/** A page is fetched again rather than waited for. */
+/** Time-out of the cache: after it a page is rather fetched again. */
 const ANSWER_TIMEOUT_MS = 300;
 
-/** All keys share one hash tag, so that the script may touch the index and the entries it removes in a cluster. */
+/** All keys share one hash tag, so that in a cluster the script may access the index and the entries that it removes. */
 const PREFIX = "gapura:{tool-cache}";
 
 const put = loadScript(new URL("./cache-put.lua", import.meta.url), (reply) => reply === 1);
@@ -41,7 +41,7 @@ export function redisToolCache(redis: RedisStore, maxBytes = MAX_CACHE_BYTES): T
   };
 }
 
-/** What the store says, or null when it fails or takes too long. */
+/** Returns the store's answer, or null when it fails or takes too long. */
 async function answered<T>(asking: Promise<T>): Promise<T | null> {
   try {
     return await inTime(ANSWER_TIMEOUT_MS, asking, () => new Error("late"));

@@ -3,11 +3,11 @@ import type { RedisStore } from "../store/redis-servers.ts";
 import { nanoid } from "nanoid";
 import { loadScript } from "../store/redis.ts";
 
-/** What holds for the tool calls of a request. */
+/** Limits on the tool calls of a request. */
 export interface ToolCallLimits {
-  /** Of its organization, batches included. */
+  /** Calls a minute of its organization, batches included. */
   readonly callsPerMinute: number;
-  /** Of the request, at once. */
+  /** Calls of the request at once. */
   readonly parallelCalls: number;
 }
 

@@ -17,6 +17,6 @@ export function toolCapabilities(route: Route, policy: Policy | undefined): Tool
   >;
 }
 
-/** Server tools are switched off entirely: no ToolPolicy, or none of its tools enabled (rule 3.17). */
+/** Whether all server tools are switched off: no ToolPolicy, or none of its tools enabled (rule 3.17). */
 export const allToolsOff = (policy: Policy | undefined): boolean =>
   policy === undefined || serverToolNames.every((name) => policy[serverTools[name].key] === null);

@@ -1,11 +1,14 @@
-/** What may stand beside server tools in a Chat or Responses request (service.md "What a request with server tools may hold", rules 3.1–3.3). Pure. */
+/**
+ * Judges what may accompany server tools in a Chat or Responses request
+ * (service.md "What a request with server tools may hold", rules 3.1–3.3). Pure.
+ */
 import { isServerToolName, serverToolItems } from "../dialects/find-server-tool.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 import type { JsonObject, JsonValue } from "../dialects/messages/types.ts";
 import type { PathStep } from "../lib/field-path.ts";
 import { entriesOf, type DeclarationReader } from "./declaration-reader.ts";
 
-/** Client tools that may not stand beside a server tool (service.md "What a request with server tools may hold"). */
+/** Client tools that may not accompany a server tool (service.md "What a request with server tools may hold"). */
 const REFUSED_BESIDE = new Set(["custom", "local_shell", "apply_patch", "shell"]);
 /** Input items that have a Messages form; the hosted ones were refused before. */
 const ORDINARY_ITEMS = new Set([
@@ -23,7 +26,7 @@ const ORDINARY_ITEMS = new Set([
 /** Tools with their paths. */
 export type DeclaredTools = readonly (readonly [readonly PathStep[], JsonObject])[];
 
-/** Judges the client tools beside a server tool; true when the client brings its own `web_fetch`. */
+/** Judges the client tools next to a server tool; returns true when the client declares its own `web_fetch`. */
 export function judgeCompanions(
   reader: DeclarationReader,
   tools: DeclaredTools,
@@ -61,7 +64,7 @@ export function refuseItems(reader: DeclarationReader, input: JsonValue | undefi
   refuseParts(reader, input, ["input"], new Set(["input_file", "input_audio"]), "output");
 }
 
-/** On the translation path only text and images are content (service.md "What a request with server tools may hold"). */
+/** Refuses content but text and images on the translation path (service.md "What a request with server tools may hold"). */
 export function refuseParts(
   reader: DeclarationReader,
   turns: JsonValue | undefined,

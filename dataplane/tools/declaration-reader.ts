@@ -7,7 +7,7 @@ import { fieldPath, type PathStep } from "../lib/field-path.ts";
 import { isObject } from "../lib/json-object.ts";
 import { parseDomainLists, type DomainLists } from "./domains.ts";
 
-/** Where the searcher is; every part optional, at least one given. */
+/** The user's location; every part optional, at least one given. */
 export interface UserLocation {
   readonly city?: string;
   readonly region?: string;
@@ -30,7 +30,7 @@ export interface XSearchDeclaration {
 const RESULTS_BY_CONTEXT_SIZE: Readonly<Record<string, number>> = { low: 5, medium: 8, high: 10 };
 const MAX_HANDLES = 20;
 
-/** One body being read: where we are and how to say what is wrong there. */
+/** Reads one body's declarations and reports errors by the path of their field. */
 export class DeclarationReader {
   readonly dialect: Dialect;
   constructor(dialect: Dialect) {
@@ -55,7 +55,7 @@ export class DeclarationReader {
     return this.fail("invalid_request_error", [...steps, key], "must be a string");
   }
 
-  /** An optional string that says nothing when it is blank. */
+  /** An optional string; a blank one counts as absent. */
   name(from: JsonObject, key: string, steps: readonly PathStep[]): string | undefined {
     const value = this.string(from, key, steps);
     return value?.trim() === "" ? undefined : value;
@@ -89,7 +89,7 @@ export class DeclarationReader {
     );
   }
 
-  /** @param most longest list; the contract names one for Responses only. */
+  /** @param most longest list; service.md has such a limit for Responses only. */
   domains(from: JsonObject, steps: readonly PathStep[], most?: number): DomainLists {
     const parsed = parseDomainLists(from["allowed_domains"], from["blocked_domains"], most);
     if (parsed.kind === "lists") return parsed.lists;
@@ -173,7 +173,7 @@ export class DeclarationReader {
     };
   }
 
-  /** An optional list of handles; an empty one is none, as with domains. */
+  /** An optional list of handles; an empty one counts as absent, as with domains. */
   handles(from: JsonObject, key: string, steps: readonly PathStep[]): readonly string[] | null {
     const list = this.strings(from, key, steps);
     if (list === null || list.length === 0) return null;

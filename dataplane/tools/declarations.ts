@@ -1,7 +1,7 @@
 /**
  * Reads the parameters of the server tools that a client declares, in each dialect's own form (service.md
- * "Server tools", rules 3.1–3.3). What may stand beside them is judged by companions.ts; which tools are known and
- * usable at all was judged before (inference/request/refuse.ts). Every refusal names its field. Pure.
+ * "Server tools", rules 3.1–3.3). companions.ts judges what may accompany them; which tools are known and usable at all
+ * was judged before (inference/request/refuse.ts). Every refusal names its field. Pure.
  */
 import type { Dialect } from "../dialects/dialect.ts";
 import { isServerToolName, serverToolOf } from "../dialects/find-server-tool.ts";
@@ -29,7 +29,7 @@ export interface SearchDeclaration {
 export interface FetchDeclaration {
   readonly domains: DomainLists;
   readonly maxUses: number | null;
-  /** Citations into page content were asked for. */
+  /** Whether citations into page content are requested. */
   readonly citations: boolean;
   /** Page text is cut to about this many tokens; null: the whole page. */
   readonly maxContentTokens: number | null;
@@ -55,8 +55,8 @@ const MAX_FILTERED_DOMAINS = 100;
 
 /**
  * Reads the server tools of a request that declares at least one.
- * @param mayOpen pages may be opened on this route: `web_search` of Responses and Chat then opens them too.
- * @throws ApiError for every malformed declaration and for what may not stand beside one, naming its field.
+ * @param mayOpen whether pages may be opened on this route: `web_search` of Responses and Chat then opens them too.
+ * @throws ApiError for every malformed declaration and for what may not accompany one, naming its field.
  */
 export function readDeclarations(dialect: Dialect, body: JsonObject, mayOpen: boolean): RequestedTools {
   switch (dialect) {
@@ -134,7 +134,7 @@ function readFetchOptions(reader: DeclarationReader, entry: JsonObject, steps: r
   };
 }
 
-/** Opening a page is a part of `web_search` in Responses and Chat; the domain lists hold for it too. */
+/** In Responses and Chat `web_search` opens pages too, under the same domain lists. */
 const opening = (search: SearchDeclaration): FetchDeclaration => ({
   maxUses: null,
   domains: search.domains,
@@ -143,7 +143,7 @@ const opening = (search: SearchDeclaration): FetchDeclaration => ({
   useCache: true,
 });
 
-/** The names of a Chat client's functions, of the older `functions` form too, each with its path. */
+/** Returns the names of a Chat client's functions, also in the older `functions` form, each with its path. */
 function chatFunctions(body: JsonObject): (readonly [readonly PathStep[], JsonValue | undefined])[] {
   const nameOf = (definition: JsonValue | undefined) =>
     isObject(definition) ? definition["name"] : undefined;
@@ -205,7 +205,7 @@ function readResponses(body: JsonObject, mayOpen: boolean): RequestedTools {
       xSearch = reader.xSearch(entry, steps);
     } else if (
       name === "web_search" &&
-      // A search tool that may only read an index that nobody here has counts as not declared (dialects.md §H3).
+      // A search tool without web access counts as not declared: it reads only an index, which we do not have (dialects.md §H3).
       entry["external_web_access"] !== false
     ) {
       if (webSearch !== null)
@@ -227,7 +227,7 @@ function readResponses(body: JsonObject, mayOpen: boolean): RequestedTools {
   refuseItems(reader, body["input"]);
   const choice = isObject(body["tool_choice"]) ? body["tool_choice"] : {};
   const chosen = serverToolOf("responses", choice["type"]);
-  // What such a choice leaves out is not offered (dialects.md §D1): a search costs, also one that nobody wanted.
+  // Tools that `allowed_tools` leaves out are not offered (dialects.md §D1): even an unwanted search costs.
   if (choice["type"] === "allowed_tools") {
     const allowed = entriesOf(choice["tools"]).map(([, { type }]) => serverToolOf("responses", type));
     if (!allowed.includes("web_search")) webSearch = null;
@@ -242,7 +242,7 @@ function readResponses(body: JsonObject, mayOpen: boolean): RequestedTools {
   };
 }
 
-/** `tools`, and what Codex adds to them by `additional_tools` items (dialects.md §H3), each with its path. */
+/** Returns `tools` and those that Codex adds by `additional_tools` items (dialects.md §H3), each with its path. */
 function responsesTools(body: JsonObject): DeclaredTools {
   const added = entriesOf(body["input"]).flatMap(([item, { type, tools }]) =>
     type === "additional_tools"

@@ -27,12 +27,12 @@ export type ParsedDomains =
   /** `param` is relative to the tool, such as `allowed_domains[2]`; `message` is for the client. */
   | { readonly kind: "invalid"; readonly param: string; readonly message: string };
 
-/** These keep judging a URL cheap; the caller may have a lower limit of domains. */
+/** Limits that keep judging a URL cheap; the caller may have a lower limit of domains. */
 const MAX_DOMAINS = 1_000;
 const MAX_RULE_LENGTH = 2_048;
 const MAX_STARS = 1_000;
 
-/** Reads the two lists of a declaration; null and absent lists are no lists, and so is an empty one. */
+/** Reads the two lists of a declaration; null, absent and empty lists are no lists. */
 export function parseDomainLists(allowed: unknown, blocked: unknown, limit = MAX_DOMAINS): ParsedDomains {
   const given = (list: unknown) =>
     list !== undefined && list !== null && !(Array.isArray(list) && list.length === 0);
@@ -63,7 +63,7 @@ export function parseDomainLists(allowed: unknown, blocked: unknown, limit = MAX
   };
 }
 
-/** A rule, or the reason why the entry is none. */
+/** Returns a rule, or the reason why the entry is none. */
 export function parseDomainRule(entry: unknown): DomainRule | string {
   if (typeof entry !== "string" || entry === "") return "a domain must be a non-empty string";
   if (entry.length > MAX_RULE_LENGTH) return "domain too long";
@@ -76,7 +76,7 @@ export function parseDomainRule(entry: unknown): DomainRule | string {
   const name = domainToASCII(host);
   if (!isHostName(name)) return "not a domain";
   const domain = name.replace(/\.$/, "");
-  // As a URL's path is read: dots in it go up.
+  // Normalized as a URL's path is: `..` goes up.
   const path = slash < 0 ? "/" : new URL(`http://${domain}${entry.slice(slash)}`).pathname;
   return { domain, path: path === "/" ? [] : path.split("*").map(plainPath) };
 }
@@ -90,7 +90,7 @@ export function domainAllowed(url: URL, lists: DomainLists): boolean {
   return (lists.allowed === null || lists.allowed.some(matches)) && !lists.blocked.some(matches);
 }
 
-/** The first piece is a prefix, the others follow somewhere in order: leftmost matches suffice, in linear time. */
+/** Whether the path begins with the first piece and the others follow in order; leftmost matches suffice, in linear time. */
 function matchesPath(path: string, pieces: readonly string[]): boolean {
   const [first = "", ...rest] = pieces;
   if (!path.startsWith(first)) return false;

@@ -1,4 +1,4 @@
-/** One bounded HTTP call to a search engine. The address comes from the ToolPolicy, so it is not judged. */
+/** One bounded HTTP call to a search engine. The address comes from the ToolPolicy, so the URL guard does not judge it. */
 import { request, type Dispatcher } from "undici";
 import type { z } from "zod";
 import { parseSmallJson } from "../lib/small-json.ts";
@@ -20,7 +20,7 @@ export type EngineAnswer =
   /** `status` is null when there was no answer; `detail` is for logs and holds no credential. */
   | { readonly kind: "failed"; readonly status: number | null; readonly detail: string };
 
-/** Ten results are a few kilobytes; an answer that is much larger is no answer. */
+/** Largest answer; ten results are a few kilobytes. */
 const MAX_ANSWER_BYTES = 2 * 1024 * 1024;
 
 /** @throws the reason of `signal` when it aborts. */
@@ -58,7 +58,7 @@ export async function callEngine(
   }
 }
 
-/** Reads a body, and lets go of it: what was not read would keep its connection until the search's time is over. */
+/** Reads a body and discards the rest, which would keep its connection until the search's time is over. */
 async function readAnswer(
   encoding: string | readonly string[] | undefined,
   body: Dispatcher.ResponseData["body"],
@@ -72,7 +72,7 @@ async function readAnswer(
   }
 }
 
-/** The base URL of a policy with a path below it. */
+/** Joins the base URL of a policy and a path below it. */
 export function engineUrl(
   baseUrl: string,
   path: string,
@@ -83,10 +83,10 @@ export function engineUrl(
   return url.href;
 }
 
-/** More of a list than any search is asked for is not looked at. */
+/** Entries of an answer's list that are read: more than any search asks for. */
 const MAX_ENTRIES = 100;
 
-/** Those of an answer's list that are such entries; the others are skipped. */
+/** Returns the entries of an answer's list that match the schema, and skips the others. */
 export const readableEntries = <Entry extends z.ZodType>(
   entry: Entry,
   list: readonly unknown[],

@@ -5,7 +5,7 @@
 import { codePoints } from "../lib/code-points.ts";
 import { pack, packedSize, packedValue, type Packed } from "../lib/packed-map.ts";
 
-/** A place that a tool result told the model about. */
+/** A page or post that a tool result has shown to the model. */
 export interface CitedSource {
   readonly url: string;
   readonly title: string | null;
@@ -18,17 +18,17 @@ export interface LinkCitation {
   /** Unicode code points from the start of the text, over the whole link; `endIndex` is exclusive. */
   readonly startIndex: number;
   readonly endIndex: number;
-  /** As the tool result has it: a fragment that the model wrote is dropped. */
+  /** The URL of the tool result: a fragment that the model wrote is dropped. */
   readonly url: string;
   /** The source's title, or the link's own text without one. */
   readonly title: string;
   readonly source: CitedSource;
 }
 
-/** Sources by the URL that links are compared with: no fragment, host in lower case. */
+/** Sources by the URL that links are compared by: no fragment, host in lower case. */
 export class CitedSources {
   readonly #byUrl = new Map<string, CitedSource>();
-  /** Those of a large conversation, which another thread has read. */
+  /** Sources of a large conversation, which another thread has read. */
   readonly #packed: Packed | null;
 
   constructor(packed: Packed | null = null) {
@@ -45,8 +45,8 @@ export class CitedSources {
   }
 
   /**
-   * The first source of a URL wins: it is the one that the model saw first.
-   * @param knownAs the URL that the model has for it.
+   * Adds a source. The first one of a URL wins: the model saw it first.
+   * @param knownAs the URL by which the model knows it.
    */
   add(source: CitedSource, knownAs: string = source.url): void {
     const key = comparable(knownAs);
@@ -56,7 +56,7 @@ export class CitedSources {
   find(url: string): CitedSource | undefined {
     const key = comparable(url);
     if (key === null) return undefined;
-    // What the conversation had first was seen first.
+    // Sources of the conversation so far win, as the model saw them first.
     const packed = this.#packed === null ? undefined : packedValue(this.#packed, key);
     return packed === undefined ? this.#byUrl.get(key) : (JSON.parse(packed) as CitedSource);
   }
@@ -76,12 +76,12 @@ function comparable(url: string): string | null {
   }
 }
 
-/** Longest link target that is looked at; beyond it, it is no link to a result. */
+/** Longest link target; a longer one is no link to a result. */
 const MAX_TARGET = 4_096;
-/** The same of its label, the bracket included. */
+/** Longest label, the bracket included. */
 const MAX_LABEL = 4_096;
 
-/** Every link to a source, in the order of the text. Linear in the text's length. */
+/** Finds every link to a source, in the order of the text, in time linear in its length. */
 export function linkCitations(text: string, sources: CitedSources): LinkCitation[] {
   if (sources.size === 0) return [];
   const found: LinkCitation[] = [];
@@ -114,8 +114,8 @@ export function linkCitations(text: string, sources: CitedSources): LinkCitation
 }
 
 /**
- * Index of the `)` that closes the target; parentheses within it balance. A `]` ends the search: no page that
- * was found has one in its URL, and so no text makes two searches overlap.
+ * Returns the index of the `)` that closes the target; parentheses within it balance. A `]` ends the search: no result's
+ * URL contains one, and so in no text do two searches overlap.
  */
 function targetEnd(text: string, start: number): number | null {
   let depth = 0;
@@ -131,7 +131,7 @@ function targetEnd(text: string, start: number): number | null {
   return null;
 }
 
-/** Finds where labels begin: reads a text once, from its start to its end, however many labels it seems to have. */
+/** Finds where labels begin. Reads a text only once from start to end, however many labels it seems to have. */
 class Labels {
   readonly #text: string;
   /** Brackets that are open at `#at`, the innermost last. */
@@ -142,7 +142,7 @@ class Labels {
     this.#text = text;
   }
 
-  /** Index of the `[` that opens the label ending at `close`, which lies behind all that were asked for; brackets within it balance. */
+  /** Returns the index of the `[` of the label that ends at `close`, which grows with each call; brackets within it balance. */
   startOf(close: number): number | null {
     for (; this.#at < close; this.#at += 1) {
       const char = this.#text.charCodeAt(this.#at);
@@ -153,7 +153,7 @@ class Labels {
     return start !== undefined && start >= close - MAX_LABEL ? start : null;
   }
 
-  /** What stands before the end of a link opens no label behind it. */
+  /** Continues after a link: brackets before its end open no later label. */
   passLink(end: number): void {
     this.#open = [];
     this.#at = end;

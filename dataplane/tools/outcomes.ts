@@ -1,4 +1,4 @@
-/** What server tools bring back, whatever engine or page it came from. */
+/** The results of server tools, in one form for all engines and pages. */
 import type { WebFetchErrorCode, WebSearchErrorCode } from "../dialects/messages/types.ts";
 
 /** One search result, or one post of x_search. */
@@ -7,7 +7,7 @@ export interface SearchHit {
   readonly title: string | null;
   /** At most 1,000 characters. */
   readonly text: string;
-  /** When it was published, as the engine says it. */
+  /** When it was published, in the engine's own words. */
   readonly age: string | null;
 }
 
@@ -22,14 +22,14 @@ export type SearchOutcome =
   /** `detail` is for logs. */
   | { readonly kind: "error"; readonly code: WebSearchErrorCode; readonly detail: string };
 
-/** Of a search that brought nothing, whoever is to blame. @param detail for logs. */
+/** Makes the outcome of a search that failed, whatever the cause. @param detail for logs. */
 export const failedSearch = (detail: string): SearchOutcome => ({
   kind: "error",
   code: "unavailable",
   detail,
 });
 
-/** `detail` of an engine's answer without hits that is not one of a search that found nothing. */
+/** `detail` of an engine's answer that has no hits though its search did not end without results. */
 export const NO_RESULT = "answer not understood, or of a failed search";
 
 /** An opened page: text, or a PDF as base64. */

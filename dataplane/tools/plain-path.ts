@@ -1,6 +1,6 @@
 /**
- * One spelling of a path with its query, for comparing: octets beyond ASCII escaped, escapes of unreserved characters
- * undone (RFC 3986 §6.2.2, RFC 9309 §2.2.2). Servers read `%62log` and `blog` alike, so must a list of paths.
+ * Returns one spelling of a path with its query, for comparisons: octets beyond ASCII escaped, escapes of unreserved
+ * characters undone (RFC 3986 §6.2.2, RFC 9309 §2.2.2). Servers treat `%62log` and `blog` alike, so must a list of paths.
  */
 export function plainPath(path: string): string {
   const escaped = path.replace(/[^\u0021-\u007e]+/gu, (text) => encodeURIComponent(text.toWellFormed()));

@@ -1,4 +1,4 @@
-/** What web_search and x_search have in common: the query that a model gives and the bounds of a result. Pure. */
+/** The common part of web_search and x_search: the query that a model writes, and the bounds of a result. Pure. */
 import { shortened } from "../lib/first-units.ts";
 import { decodeEntities } from "./web-fetch/extract/scan.ts";
 
@@ -35,25 +35,25 @@ export function judgeQuery(input: unknown): JudgedQuery {
   return plain === "" ? invalid("empty query") : { kind: "query", query: plain };
 }
 
-/** Plain text of a snippet that may hold tags and entities, such as `<strong>` around the words that matched. */
+/** Returns the plain text of a snippet that may hold tags and entities, such as `<strong>` around matching words. */
 export function snippet(text: string | null | undefined): string {
   return shortened(withoutMarkup(text, MAX_SNIPPET_CHARACTERS), MAX_SNIPPET_CHARACTERS);
 }
 
-/** A text without tags and entities, in one line; up to eight times as long as `limit`. */
+/** Returns a text without tags and entities, on one line; up to eight times as long as `limit`. */
 function withoutMarkup(text: string | null | undefined, limit: number): string {
-  // Cut before working on it: an engine may send megabytes.
+  // Cut first: an engine may send megabytes.
   const begin = (text ?? "").slice(0, 8 * limit);
   return oneLine(decodeEntities(begin.replace(/<\/?[a-zA-Z][^<>]{0,200}>/g, "")));
 }
 
-/** A post's text: no markup, but X escapes three characters. */
+/** Returns a post's text. It has no markup, but X escapes three characters. */
 export function postText(text: string): string {
   const plain = text.toWellFormed().replaceAll("\u0000", "").replaceAll("&lt;", "<").replaceAll("&gt;", ">");
   return shortened(plain.replaceAll("&amp;", "&").trim(), MAX_SNIPPET_CHARACTERS);
 }
 
-/** A post's title: its author's handle and how it starts (service.md "Message"). */
+/** Makes a post's title: its author's handle and its beginning (service.md "Message"). */
 export function postTitle(handle: string, text: string): string {
   const start = shortened(oneLine(text), MAX_POST_START_CHARACTERS);
   return start === "" ? `@${handle}` : `@${handle}: ${start}`;
@@ -67,7 +67,7 @@ export function titleText(text: string | null | undefined): string | null {
 /** The title of a result or a page. */
 export const shortTitle = (title: string): string => shortened(title, MAX_TITLE_CHARACTERS);
 
-/** A result's address, or null when it is none that a client could open. */
+/** Returns a result's URL, or null when no client could open it. */
 export function resultUrl(text: string): URL | null {
   if (text.length > MAX_URL_LENGTH || !URL.canParse(text)) return null;
   const url = new URL(text);

@@ -1,4 +1,4 @@
-/** Runs single calls of server tools: the account's limit first, then the tool under the route's policy. */
+/** Runs single calls of server tools: first the organization's limit, then the tool under the route's policy. */
 import type { OrganizationEntry, Policy, Route } from "../config/schema.ts";
 import type { ByteBudget, ByteLease } from "../lib/byte-budget.ts";
 import type { JsonObject, ServerToolName, WebFetchErrorCode } from "../dialects/messages/types.ts";
@@ -11,7 +11,7 @@ import type { AskModel } from "./web-search/model-engine.ts";
 import { searchWeb, type SearchDeps } from "./web-search/search-web.ts";
 import { searchPosts, type PostsDeps } from "./x-search/search-posts.ts";
 
-/** What the calls of one request run under. */
+/** The conditions of the calls of one request. */
 export interface ToolScope {
   readonly organization: Pick<OrganizationEntry, "id" | "toolCallsPerMinute">;
   readonly route: Route;
@@ -20,11 +20,11 @@ export interface ToolScope {
   /** URLs that may be opened; grows while the request runs. */
   readonly prior: PriorContext;
   /**
-   * Keeps what counts the bytes of a page that was brought, and releases it once the request is over (rule 7.2). False: the
-   * request may hold no more, and the lease is released.
+   * Takes over the lease that counts the bytes of a returned page, and releases it when the request is over (rule 7.2). False:
+   * the request may hold no more, and the lease is released.
    */
   readonly keep: (lease: ByteLease) => boolean;
-  /** A resolved credential of the snapshot. */
+  /** Returns a resolved credential of the snapshot. */
   readonly credential: (id: string) => string | undefined;
   /** Asks another route of the snapshot, for the Model engine. */
   readonly askModel: AskModel;
@@ -43,7 +43,7 @@ export type RunTool = (
   signal: AbortSignal,
 ) => Promise<RunOutcome>;
 
-/** An organization's own calls a minute, else those of the policy. */
+/** Returns the limits of calls: a minute's are the organization's own, else those of the policy. */
 export const callLimits = ({
   organization,
   policy,
@@ -54,7 +54,7 @@ export const callLimits = ({
 
 export interface ToolboxDeps {
   readonly admit: AdmitToolCall;
-  /** Of the whole process: pages count as bodies do. */
+  /** The process's body budget: pages count as bodies do. */
   readonly bodies: Pick<ByteBudget, "pageLease">;
   readonly fetch: FetchDeps;
   readonly search: Pick<SearchDeps, "dispatcher" | "cache">;
@@ -68,7 +68,7 @@ export const createToolbox =
   async (name, input, scope, signal) => {
     const { organization, route, policy, tools, prior } = scope;
     const { callsPerMinute } = callLimits(scope);
-    // Without the counter no call may run: it is what keeps an account from flooding an engine.
+    // Without the counter no call may run: it alone keeps an organization from flooding an engine.
     const admitted = await admit(organization.id, callsPerMinute).catch(() => null);
     signal.throwIfAborted();
     if (admitted === null) return failed("unavailable");

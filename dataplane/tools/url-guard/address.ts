@@ -1,6 +1,6 @@
 /**
- * Which addresses the gateway may connect to on a client's behalf: what IANA calls globally reachable, and what an
- * operator opened on purpose. Sources: IANA special-purpose registries (through ipaddr.js), rules.md 3.16.
+ * Decides which addresses the gateway may connect to on a client's behalf: those that IANA calls globally reachable, and
+ * those that an operator opened on purpose. Sources: IANA special-purpose registries (through ipaddr.js), rules.md 3.16.
  */
 import { isIP } from "node:net";
 import ipaddr from "ipaddr.js";
@@ -13,7 +13,7 @@ type Range = readonly [Address, number];
 export interface EgressRules {
   readonly ranges: readonly Range[];
   readonly ports: ReadonlySet<number>;
-  /** Addresses of `ranges` may be reached on every port. */
+  /** Whether addresses of `ranges` may be reached on every port. */
   readonly anyPortInside: boolean;
 }
 
@@ -24,7 +24,7 @@ export type AddressVerdict =
 
 const defaultPorts = [80, 443];
 
-/** Global unicast; everything else in IPv6 is special or not handed out. */
+/** Global unicast; all other IPv6 addresses are special or unassigned. */
 const globalUnicast = ipaddr.parseCIDR("2000::/3");
 
 const neverReachable: readonly Range[] = NEVER_REACHABLE.map((cidr) => ipaddr.parseCIDR(cidr));
@@ -49,7 +49,7 @@ export function egressRules(egress: {
   };
 }
 
-/** Judges one address in the textual form that goes to `connect`. */
+/** Judges one address in the textual form that is passed to `connect`. */
 export function judgeAddress(text: string, rules: EgressRules): AddressVerdict {
   // isIP refuses octal, hexadecimal and short forms; a zone names an interface of this very machine.
   if (isIP(text) === 0 || text.includes("%")) return { allowed: false, reason: "not an address" };

@@ -1,7 +1,7 @@
 /**
- * An undici dispatcher that can only reach what the guard allows. Every new connection is judged where it is made:
- * the name is resolved here, all its addresses are judged, and the socket goes to a judged address, so that a
- * second, different DNS answer is never asked for. No proxy setting of the environment is read.
+ * An undici dispatcher that can only reach what the guard allows. Every new connection is judged where it is made: the
+ * name is resolved here, all its addresses are judged, and the socket connects to a judged address, so that no second DNS
+ * answer can differ. No proxy setting of the environment is read.
  */
 import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
@@ -17,15 +17,15 @@ import { openTunnel } from "./tunnel.ts";
 export interface GuardOptions {
   readonly rules: EgressRules;
   readonly resolver: Resolver;
-  /** A forward proxy; with `resolves` it is given names, else judged address literals. */
+  /** A forward proxy; with `resolves` it gets names, else judged address literals. */
   readonly proxy: { readonly url: string; readonly resolves: boolean } | null;
   /** Ends every connection that is still being made. */
   readonly signal: AbortSignal;
   /** Certificate authorities to trust instead of the system's, PEM. */
   readonly ca?: string;
-  /** What is never connected to, whatever the rules open. */
+  /** Addresses that are never connected to, whatever the rules open. */
   readonly own?: OwnAddresses;
-  /** Whose connections these are, where models choose the names. */
+  /** The organization of these connections, where models choose the names. */
   readonly owner?: string;
 }
 
@@ -37,12 +37,12 @@ export class ConnectionRefusedByGuard extends Error {
   }
 }
 
-/** One address may take this long before the next one is tried. */
+/** How long one address may take before the next one is tried. */
 const ADDRESS_TIMEOUT_MS = 4_000;
 const MAX_ADDRESSES_TRIED = 4;
 const MAX_HEADER_BYTES = 32 * 1024;
 
-/** For one fetch with its redirects: close it afterwards, nothing is shared between tenants. */
+/** Makes the dispatcher for one fetch with its redirects. Close it afterwards: tenants share no connections. */
 export function guardedDispatcher(options: GuardOptions): Dispatcher {
   const overhead = new Overhead();
   const agent = new Agent({
@@ -53,14 +53,14 @@ export function guardedDispatcher(options: GuardOptions): Dispatcher {
     connect: (origin, callback) => {
       const guarded = connectGuarded(`${origin.protocol}//${origin.host ?? ""}`, options);
       const connecting = guarded.then((socket) => overhead.counted(socket));
-      // What undici throws when it is told is its own affair; the fetch ends by its signal.
+      // An error that undici throws in its callback does not matter here; the fetch ends by its signal.
       answer(connecting, callback).catch(() => undefined);
     },
   });
   return agent.compose(overhead.bounded);
 }
 
-/** undici's connectors answer by callback. */
+/** Passes the outcome to undici, whose connectors answer by callback. */
 async function answer(connecting: Promise<Socket>, callback: buildConnector.Callback): Promise<void> {
   let socket: Socket;
   try {
@@ -85,7 +85,7 @@ async function connectGuarded(origin: string, options: GuardOptions): Promise<So
   return verdict.url.protocol === "https:" ? await secure(socket, host, literal, options) : socket;
 }
 
-/** What may be connected to for a name: its addresses, all of them judged, or the name itself for a proxy that resolves. */
+/** Returns the targets for a name: its addresses, all of them judged, or the name itself for a proxy that resolves. */
 async function judgedTargets(name: string, options: GuardOptions): Promise<readonly string[]> {
   if (options.proxy?.resolves === true) {
     if (isInternalName(name)) throw new ConnectionRefusedByGuard("internal name");
@@ -95,13 +95,13 @@ async function judgedTargets(name: string, options: GuardOptions): Promise<reado
   if (addresses.length === 0) throw new UnresolvedName();
   for (const address of addresses) {
     const verdict = judgeAddress(address, options.rules);
-    // One bad address among good ones is how rebinding looks: the whole name is refused.
+    // One bad address among good ones is a sign of DNS rebinding: the whole name is refused.
     if (!verdict.allowed) throw new ConnectionRefusedByGuard(verdict.reason);
   }
   return addresses;
 }
 
-/** The release's own addresses are closed, and so is a proxy that stands at one of them (rule 8.6). */
+/** Refuses the release's own addresses, and a proxy at one of them (rule 8.6). */
 async function refuseOwn(
   targets: readonly string[],
   port: number,
@@ -139,7 +139,7 @@ async function firstConnected(
   throw failure;
 }
 
-/** TLS with the name's SNI and identity, whatever address or tunnel lies beneath. */
+/** Starts TLS with the name's SNI and identity, over whatever address or tunnel. */
 async function secure(
   socket: Socket,
   host: string,

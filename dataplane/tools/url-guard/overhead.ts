@@ -1,14 +1,14 @@
 /**
- * What servers send beside the contents of their answers, over all connections of one dispatcher: interim answers, the sizes
- * and extensions of chunks, blanks. undici reads of these for as long as they come, without a word to whoever asked, and a
- * packet of them takes the main thread longer than its bytes would.
+ * Bounds the bytes that servers send besides the contents of their answers, over all connections of one dispatcher: interim
+ * answers, the sizes and extensions of chunks, blanks. undici reads these without end and without calling a handler, and a
+ * packet of them costs the main thread more than its bytes would as contents.
  */
 import type { Socket } from "node:net";
 import type { Dispatcher } from "undici";
 
-/** Heads of a dozen answers, and what is read ahead of a body whose reader is slower. */
+/** Overhead that is always allowed: heads of a dozen answers, and bytes that are read ahead of a slow body's reader. */
 const FREE_BYTES = 512 * 1024;
-/** And this part of the contents: chunks of two dozen bytes. */
+/** One in this many bytes of contents is allowed besides: enough for chunks of two dozen bytes. */
 const PART_OF_CONTENTS = 4;
 
 class TooMuchOverhead extends Error {
@@ -18,19 +18,19 @@ class TooMuchOverhead extends Error {
 export class Overhead {
   #contentBytes = 0;
   readonly #sockets: Socket[] = [];
-  /** Of `sockets`, those that are looked at. */
+  /** How many of `#sockets` are watched: the first ones. */
   #watched = 0;
 
-  /** Every connection has to pass here before it is used. */
+  /** Adds a connection; every one must be added before it is used. */
   counted(socket: Socket): Socket {
     this.#sockets.push(socket);
     return socket;
   }
 
-  /** Counts the contents that its requests bring, and ends connections that bring too much else. */
+  /** Counts the contents of answers, and ends connections whose overhead is too large. */
   readonly bounded: Dispatcher.DispatcherComposeInterceptor = (dispatch) => (options, handler) =>
     dispatch(options, {
-      // A connection is looked at after its reader, which has a listener of its own by now.
+      // From now on, so that the check runs after undici's own listener has read.
       onRequestStart: (controller, context) => {
         this.#watch();
         handler.onRequestStart?.(controller, context);

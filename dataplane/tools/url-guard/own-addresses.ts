@@ -1,8 +1,8 @@
 /**
- * The addresses of the release itself, which web_fetch never reaches, whatever a policy allows (rule 8.6). In a cluster
- * those of its pods, its Services, its stores and the API server, on every port; on one machine the address and port of
- * each of its listeners. The data plane has no token to ask the API server with: names come from its environment, and
- * are resolved as it resolves those of its stores (docs/kubernetes.md).
+ * The addresses of the release itself, which web_fetch never reaches, whatever a policy allows (rule 8.6). In a cluster:
+ * its pods, its Services, its stores and the API server, on every port; on one machine: the address and port of each of
+ * its listeners. The data plane has no token for the API server: names come from its environment, and are resolved as
+ * those of its stores are (docs/kubernetes.md).
  */
 import { isIP } from "node:net";
 import { networkInterfaces } from "node:os";
@@ -21,17 +21,17 @@ export interface OwnPlace {
 }
 
 export interface OwnAddresses {
-  /** Whether this address and port are ours. Not being able to tell counts as ours where only a policy opens it. */
+  /** Whether this address and port are ours. If that is unknown, an address that only a policy opens counts as ours. */
   holds(address: string, port: number): Promise<boolean>;
   /**
-   * The same for whatever a name resolves to here, and for the name itself. One that resolves to nothing here is not ours.
-   * @param owner whose model gave the name: names of one owner do not hold up another's; null: the operator's.
-   * @throws OwnUnknown when it does not resolve in time, and so might be.
+   * Whether a name, or an address that it resolves to here, is ours. A name that resolves to nothing here is not.
+   * @param owner the organization whose model wrote the name: its names do not delay another's; null: the operator's.
+   * @throws OwnUnknown when it does not resolve in time, and so might be ours.
    */
   holdsName(name: string, port: number, owner: string | null): Promise<boolean>;
 }
 
-/** Nobody could say in time whether a name is ours. */
+/** Thrown when it is not known in time whether a name is ours. */
 export class OwnUnknown extends Error {
   override readonly name = "OwnUnknown";
 
@@ -40,10 +40,10 @@ export class OwnUnknown extends Error {
   }
 }
 
-/** Pods come and go: names are asked for again after this time. */
+/** Age at which names are resolved again: pods come and go. */
 const AGE_MS = 5_000;
 const LOOKUP_MS = 2_000;
-/** Look-ups of names that models gave: of libuv's four threads files and compression need some, too. */
+/** Limits on look-ups of names that models wrote: files and compression need some of libuv's four threads, too. */
 const GIVEN_NAMES = { places: 2, placesOfOne: 1, waiting: 64, waitingOfOne: 16 } as const;
 
 interface Known {
@@ -60,7 +60,7 @@ const machine = () =>
 
 /**
  * @param places may grow: ports are known only once a server listens
- * @param lookUp through the system, with its search list, as the stores' clients do
+ * @param lookUp resolves through the system, with its search list, as the stores' clients do
  * @param local addresses of this machine's interfaces
  */
 export function ownAddresses(
@@ -77,7 +77,7 @@ export function ownAddresses(
     const signal = AbortSignal.timeout(LOOKUP_MS);
     const release = await lookUpPlaces.take(owner, signal).catch(() => "late" as const);
     if (typeof release === "string") throw new OwnUnknown();
-    // Its place is held until it ends, however late: so long it has a thread of libuv's.
+    // Its place is held until the look-up ends, however late: until then it occupies a thread of libuv's.
     const looking = lookUpOnce(name)
       .catch(() => [])
       .finally(release);
@@ -89,7 +89,7 @@ export function ownAddresses(
     try {
       of.addresses = new Set((await lookUpInTime(name)).map(canonical));
     } catch {
-      // What it was last known to be stays.
+      // The last known addresses stay.
     }
     of.askedAt = performance.now();
     of.asking = null;
@@ -135,7 +135,7 @@ export function ownAddresses(
   };
 }
 
-/** Of a name that does not resolve here. @throws OwnUnknown */
+/** Returns the empty list for a name that does not resolve here. @throws OwnUnknown */
 function noAddresses(error: unknown): readonly string[] {
   if (error instanceof OwnUnknown) throw error;
   return [];
@@ -144,7 +144,7 @@ function noAddresses(error: unknown): readonly string[] {
 const withoutBrackets = (host: string) => host.replace(/^\[|\]$/g, "");
 const isWildcard = (host: string) => host === "0.0.0.0" || host === "::";
 
-/** One text for each address; a zone is of an interface of this machine. */
+/** Returns one text for each address, without the zone, which names an interface of this machine. */
 function canonical(address: string): string {
   const bare = address.split("%")[0] ?? address;
   return isIP(bare) === 0 ? bare : ipaddr.process(bare).toString();
@@ -152,7 +152,7 @@ function canonical(address: string): string {
 
 const isLoopback = (address: string) => isIP(address) !== 0 && ipaddr.process(address).range() === "loopback";
 
-/** Hosts and ports of a store's address, of several hosts too; a socket in a folder is no address. */
+/** Reads the hosts and ports of a store's URL, which may name several hosts; a socket in a folder is no address. */
 export function placesOf(url: string, defaultPort: number): readonly OwnPlace[] {
   const [, authority = ""] = /^[a-z][-+.a-z0-9]*:\/\/(?:[^@/?#]*@)?([^/?#]*)/i.exec(url) ?? [];
   return authority.split(",").flatMap((part) => {
@@ -161,7 +161,7 @@ export function placesOf(url: string, defaultPort: number): readonly OwnPlace[] 
   });
 }
 
-/** `name`, `name:port`, `1.2.3.4:port`, `[::1]:port` or a bare address; null: nothing of this. */
+/** Reads `name`, `name:port`, `1.2.3.4:port`, `[::1]:port` or a bare address; null: none of these. */
 export function readPlace(text: string): OwnPlace | null {
   const trimmed = text.trim().toLowerCase();
   if (isIP(trimmed) !== 0) return { host: trimmed, port: null };
@@ -170,7 +170,7 @@ export function readPlace(text: string): OwnPlace | null {
 }
 
 export interface Surroundings {
-  /** Addresses of the stores with the ports that their schemes mean. */
+  /** URLs of the stores with the default ports of their schemes. */
   readonly stores: readonly (readonly [url: string | undefined, defaultPort: number])[];
   /** Comma list of further names and addresses. */
   readonly more: string;
@@ -178,13 +178,13 @@ export interface Surroundings {
   readonly apiServer: string;
 }
 
-/** What is ours here, but for the listeners of this process. */
+/** Returns the places that are ours here, without the listeners of this process. */
 export function ownPlaces({ stores, more, apiServer }: Surroundings): OwnPlace[] {
   const isCluster = apiServer !== "";
   const known = stores.flatMap(([url, defaultPort]) => (url === undefined ? [] : placesOf(url, defaultPort)));
   const named = more.split(",").flatMap((text) => readPlace(text) ?? []);
   return [
-    // A pod's loopback is the pod.
+    // In a cluster all addresses of the pod itself, loopback included, are ours.
     ...(isCluster
       ? [
           { host: "0.0.0.0", port: null },

@@ -2,13 +2,13 @@ import { lookup, Resolver as DnsResolver } from "node:dns/promises";
 import { codeOf } from "../../lib/causes.ts";
 import { unlessAborted } from "../../lib/unless-aborted.ts";
 
-/** Turns a name into addresses; an argument wherever names are resolved, so that tests never ask a real server. */
+/** Resolves names; passed as an argument everywhere, so that tests never ask a real server. */
 export interface Resolver {
-  /** All IPv4 and IPv6 addresses of a name. @throws UnresolvedName when there is none or nobody answers. */
+  /** Returns all IPv4 and IPv6 addresses of a name. @throws UnresolvedName when there is none or no server answers. */
   resolve(name: string, signal: AbortSignal): Promise<readonly string[]>;
 }
 
-/** Its message says so, with the resolver's own code (`ENOTFOUND`, `EAI_AGAIN`, `ETIMEOUT`) where it gave one. */
+/** A name did not resolve; the message holds the resolver's own code (`ENOTFOUND`, `EAI_AGAIN`, `ETIMEOUT`) if there is one. */
 export class UnresolvedName extends Error {
   constructor(cause?: unknown) {
     const code = codeOf(cause);
@@ -17,10 +17,10 @@ export class UnresolvedName extends Error {
   }
 }
 
-/** All addresses of a name, as this process would connect to it; @throws when there is none. */
+/** Returns all addresses of a name, as this process would connect to it; @throws when there is none. */
 export type LookUp = (name: string) => Promise<readonly string[]>;
 
-/** Through the system, with its hosts file and its search list. */
+/** Resolves through the system, with its hosts file and its search list. */
 export const systemLookUp: LookUp = async (name) =>
   (await lookup(name, { all: true })).map(({ address }) => address);
 
@@ -29,7 +29,7 @@ const TRIES = 2;
 
 /**
  * Asks DNS directly. `dns.lookup` would occupy a libuv thread for each slow name and starve files and zlib; it also
- * reads the machine's hosts file, which is no business of a page fetcher.
+ * reads the machine's hosts file, which a page fetcher must not use.
  * @param servers `address:port`; the machine's own when empty.
  */
 export function dnsResolver(servers: readonly string[] = []): Resolver {
@@ -46,7 +46,7 @@ export function dnsResolver(servers: readonly string[] = []): Resolver {
         const addresses = answers.flatMap((answer) => (answer.status === "fulfilled" ? answer.value : []));
         if (addresses.length > 0) return addresses;
         const faults = answers.flatMap((answer) => (answer.status === "rejected" ? [answer.reason] : []));
-        // That one family has no address tells less than what ails the other.
+        // That one family has no address says less than the other's error.
         throw new UnresolvedName(faults.find((fault) => codeOf(fault) !== "ENODATA") ?? faults[0]);
       } finally {
         signal.removeEventListener("abort", cancel);
@@ -55,7 +55,7 @@ export function dnsResolver(servers: readonly string[] = []): Resolver {
   };
 }
 
-/** The same, of each name one at a time, however many ask and however soon they leave: it takes a thread of libuv's until it ends. */
+/** Shares one look-up of each name among all callers, however soon they leave: it occupies a thread of libuv's until it ends. */
 export function oneAtATime(lookUp: LookUp): LookUp {
   const asking = new Map<string, Promise<readonly string[]>>();
   return (name) => {
@@ -68,8 +68,8 @@ export function oneAtATime(lookUp: LookUp): LookUp {
 }
 
 /**
- * Asks as the system does, with its hosts file and search list: for the few names that operators declare themselves, such
- * as a Service of the cluster.
+ * Resolves as the system does, with its hosts file and search list: for the few names that operators declare themselves,
+ * such as a Service of the cluster.
  */
 export function resolverAsSystem(lookUp: LookUp = systemLookUp): Resolver {
   const ask = oneAtATime(lookUp);

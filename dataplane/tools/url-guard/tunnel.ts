@@ -23,7 +23,7 @@ export async function openTunnel(
   try {
     const { status, rest } = await readAnswer(socket, signal);
     if (status !== 200) throw new Error(`proxy answered ${status}`);
-    // What a server said first, as HTTP servers never do, is not lost.
+    // Bytes that the server sent first, as HTTP servers never do, are not lost.
     if (rest.length > 0) socket.unshift(rest);
     return socket;
   } catch (error) {

@@ -6,19 +6,19 @@ export type Body =
   | { readonly kind: "bytes"; readonly bytes: Buffer }
   | { readonly kind: "failed"; readonly detail: string };
 
-/** A body that grows more than this many times while decompressing is a bomb; small ones may. */
+/** A body that grows more than this many times while decompressing is a bomb; one within `RATIO_FREE_BYTES` may. */
 const MAX_RATIO = 200;
 const RATIO_FREE_BYTES = 1024 * 1024;
 /** RFC 9659: browsers refuse larger windows, and so do we before allocating them. */
 const MAX_ZSTD_WINDOW_LOG = 23;
 
-/** Enough of an unwanted body to keep the connection for the next request; longer ones close it. */
+/** Bytes of an unwanted body that are read to keep the connection for the next request; longer bodies close it. */
 const DISCARDED_BYTES = 16 * 1024;
 
-/** Lets go of a body that nobody wants, or no further, without waiting for it; its errors are nobody's either. */
+/** Discards an unwanted body, or the rest of one, without waiting for it; its errors are ignored. */
 export function discardBody(body: BodyReadable): void {
   body.on("error", () => undefined);
-  // Of one that was read in part the rest may never come: nothing is waited for.
+  // The rest of a partly read body may never come, so it is not waited for.
   if (body.readableDidRead) body.destroy();
   else body.dump({ limit: DISCARDED_BYTES }).catch(() => undefined);
 }
@@ -28,17 +28,17 @@ type BodyReadable = Dispatcher.ResponseData["body"];
 export const ACCEPT_ENCODING = "gzip, deflate, br, zstd";
 
 interface PageBodyLimits {
-  /** Most bytes, as they come and after each decoding. */
+  /** Most bytes, as received and after each decoding. */
   readonly maxBytes: number;
-  /** What came before the limit is enough (robots.txt). */
+  /** Whether the bytes before the limit are enough (robots.txt). */
   readonly cut?: boolean;
-  /** Told of every piece before it is kept; what it throws ends the reading. */
+  /** Called with the length of every piece before it is kept; an error that it throws ends the reading. */
   readonly take?: (bytes: number) => void;
 }
 
 /**
- * Reads a body to its end and undoes its content codings as it comes. What is decoded is counted before it is kept; a few
- * encoded pieces and each decoder's window are held besides. Zlib works on its own threads, so a bomb costs the event loop nothing.
+ * Reads a body to its end and undoes its content codings as it comes. Decoded bytes are counted before they are kept; a few
+ * encoded pieces and each decoder's window are held besides. Zlib has its own threads, so a bomb costs the event loop nothing.
  * @throws when the connection breaks, or whatever `take` throws.
  */
 export async function readPageBody(
@@ -80,7 +80,7 @@ class CodingDamaged extends Error {
 const decoded = (body: AsyncIterable<Buffer>, codings: readonly ContentCoding[], maxBytes: number) =>
   codings.reduce<AsyncIterable<Buffer>>((encoded, coding) => undone(encoded, coding, maxBytes), body);
 
-/** @throws BodyTooLarge when too many bytes go in, or they grow too much; CodingDamaged; what `encoded` throws. */
+/** Undoes one coding. @throws BodyTooLarge when too many bytes go in, or they grow too much; CodingDamaged; what `encoded` throws. */
 async function* undone(
   encoded: AsyncIterable<Buffer>,
   coding: ContentCoding,
@@ -101,7 +101,7 @@ async function* undone(
     }
   }
   const decoder = decoderOf(coding, MAX_ZSTD_WINDOW_LOG);
-  // It passes the source's error on to the decoder, whose reading throws it.
+  // `pipeline` passes the source's error to the decoder; reading the decoder throws it.
   pipeline(counted(), decoder, () => undefined);
   let size = 0;
   try {

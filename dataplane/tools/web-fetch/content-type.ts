@@ -1,13 +1,13 @@
-/** What a page is, by its content type and, without one, by its first bytes (service.md "Opening pages"). Pure. */
+/** Finds a page's kind by its content type and, without one, by its first bytes (service.md "Opening pages"). Pure. */
 export interface ContentType {
-  /** `null`: the header is missing and the body will tell. */
+  /** `null`: the header is missing, and the body decides. */
   readonly kind: "html" | "xml" | "text" | "json" | "pdf" | "unsupported" | null;
   readonly charset: string | null;
 }
 
 export function readContentType(header: string | undefined): ContentType {
   if (header === undefined || header.trim() === "") return { kind: null, charset: null };
-  // A server that says it several times means the last (Fetch, "extract a MIME type").
+  // Of several types the last one counts (Fetch, "extract a MIME type").
   const last = header.split(",").findLast((type) => type.includes("/")) ?? header;
   const [essence = "", ...parameters] = last.split(";");
   const charset = parameters
@@ -25,7 +25,7 @@ function kindOf(essence: string): ContentType["kind"] {
   return essence.startsWith("text/") ? "text" : "unsupported";
 }
 
-/** The first bytes of a body without a content type. */
+/** Finds the kind of a body without a content type by its first bytes. */
 export function sniffKind(bytes: Buffer): "html" | "text" | "pdf" | "unsupported" {
   if (isPdf(bytes)) return "pdf";
   const start = bytes.subarray(0, 1024);
@@ -33,5 +33,5 @@ export function sniffKind(bytes: Buffer): "html" | "text" | "pdf" | "unsupported
   return /^\s*<(?:!doctype|html|head|body|!--|h1|p|div)\b/i.test(start.toString("latin1")) ? "html" : "text";
 }
 
-/** Readers look for the mark in the first KiB. */
+/** Whether it is a PDF; like PDF readers it looks for the mark in the first KiB. */
 export const isPdf = (bytes: Buffer) => bytes.subarray(0, 1024).includes("%PDF-");

@@ -1,8 +1,8 @@
 /**
- * The URLs that a client's conversation has shown: those of the user's own words and of client tools' results,
- * those of earlier annotations, and what earlier searches of a Responses conversation found (service.md
- * "Opening pages", "Conversations", rule 3.13). What a model wrote, and the system prompt, show nothing.
- * What Messages blocks hold is added where they are restored. Pure.
+ * Collects the URLs that a client's conversation has shown: those of the user's own words and of client tools' results,
+ * those of earlier annotations, and those that earlier searches of a Responses conversation found (service.md
+ * "Opening pages", "Conversations", rule 3.13). URLs in a model's text or in the system prompt do not count.
+ * Those of Messages blocks are added where the blocks are restored. Pure.
  */
 import type { Dialect } from "../../dialects/dialect.ts";
 import { stringOf } from "../../dialects/fields.ts";
@@ -11,7 +11,7 @@ import type { JsonObject, JsonValue } from "../../dialects/messages/types.ts";
 import { isObject } from "../../lib/json-object.ts";
 import { PriorContext } from "./prior-context.ts";
 
-/** Deeper content is nothing that any dialect knows. */
+/** Deepest nesting of contents; no dialect has deeper ones. */
 const MAX_DEPTH = 6;
 
 export function conversationContext(dialect: Dialect, body: JsonObject): PriorContext {
@@ -23,13 +23,13 @@ export function conversationContext(dialect: Dialect, body: JsonObject): PriorCo
     if (role === "user" || role === "tool" || role === "function") addTexts(prior, turn["content"], 0);
     else if (turn["type"] === "function_call_output") addTexts(prior, turn["output"], 0);
     else if (turn["type"] === "web_search_call" || turn["type"] === "x_search_call") addSearch(prior, turn);
-    // An answer cites what stands before it: also a result that only echoes its query (rule 7.11).
+    // An answer cites earlier results, also ones that only echo their query (rule 7.11).
     else if (role === "assistant") addAnnotations(prior, turn);
   }
   return prior;
 }
 
-/** What an earlier call found or opened; a failed one shows nothing. */
+/** Adds what an earlier call found or opened; of a failed one only its queries. */
 function addSearch(prior: PriorContext, { status, action }: JsonObject): void {
   if (!isObject(action)) return;
   for (const query of [action["query"], ...listOf(action["queries"])])
@@ -41,7 +41,7 @@ function addSearch(prior: PriorContext, { status, action }: JsonObject): void {
     if (typeof source["url"] === "string") prior.addFound(source["url"], "");
 }
 
-/** Every text of a turn's content: documents and files of text, tool results and what a search of the client's own found included. */
+/** Adds every text of a turn's content, also of text documents and files, tool results, and the client's own searches. */
 function addTexts(prior: PriorContext, content: JsonValue | undefined, depth: number): void {
   if (depth > MAX_DEPTH) return;
   if (typeof content === "string") prior.addText(content);
@@ -54,7 +54,7 @@ function addTexts(prior: PriorContext, content: JsonValue | undefined, depth: nu
       if (source["type"] === "text") addTexts(prior, source["data"], depth + 1);
       else if (source["type"] === "content") addTexts(prior, source["content"], depth + 1);
     }
-    // Chat has the file inside of its part.
+    // In Chat the file is an object inside of its part.
     if (type === "file" && isObject(part["file"])) addFile(prior, part["file"]);
     else if (type === "input_file") addFile(prior, part);
   }
@@ -65,7 +65,7 @@ function addFile(prior: PriorContext, { file_data: data, filename }: JsonObject)
   if (text !== null) prior.addText(text);
 }
 
-/** Chat keeps annotations beside the text, Responses within its parts. */
+/** Adds cited URLs. Chat has annotations beside the text, Responses within its parts. */
 function addAnnotations(prior: PriorContext, turn: JsonObject): void {
   const annotations = [turn, ...objectsOf(turn["content"])].flatMap((holder) =>
     objectsOf(holder["annotations"]),

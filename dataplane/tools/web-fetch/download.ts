@@ -1,6 +1,6 @@
 /**
- * Follows a URL to its body through the guard: each hop's URL is judged, held against the domain lists and the
- * robots.txt of its origin before anything is sent to it.
+ * Follows a URL to its body through the guard: before anything is sent to a hop, its URL is judged by the guard, the
+ * domain lists and the robots.txt of its origin.
  */
 import { request, type Dispatcher } from "undici";
 import type { ByteLease } from "../../lib/byte-budget.ts";
@@ -18,15 +18,15 @@ export interface DownloadRules {
   readonly egress: EgressRules;
   readonly domains: DomainLists;
   readonly maxBytes: number;
-  /** A PDF may be passed on. */
+  /** Whether a PDF may be returned. */
   readonly pdf: boolean;
-  /** Counts the page's bytes as they come, compressed ones as they unpack (rule 7.2). */
+  /** Counts the page's bytes as they come, compressed ones after decompression (rule 7.2). */
   readonly lease: Pick<ByteLease, "take">;
 }
 
 export interface Downloaded {
   readonly kind: "downloaded";
-  /** Every URL on the way, the last one being the page's. */
+  /** Every URL of the redirect chain, the last one being the page's. */
   readonly hops: readonly string[];
   readonly content: Exclude<ContentType["kind"], "unsupported" | null>;
   readonly charset: string | null;
@@ -39,7 +39,7 @@ export interface RefusedFetch {
   readonly detail: string;
 }
 
-/** A PDF is passed whole (service.md "Limits"). */
+/** Largest PDF; it is passed as a whole (service.md "Limits"). */
 const MAX_PDF_BYTES = 10 * 1024 * 1024;
 
 const ACCEPT = "text/html, application/xhtml+xml, application/json, application/pdf, text/*;q=0.9, */*;q=0.1";
@@ -81,7 +81,7 @@ export async function download(
   return refusedFetch("url_not_accessible", "too many redirects");
 }
 
-/** Judges one URL of the way, fetched now or remembered by the cache. */
+/** Judges one URL of the redirect chain, of a fetch or of a cached page. */
 export function judgeHop(
   text: string,
   rules: Pick<DownloadRules, "egress" | "domains">,

@@ -1,6 +1,6 @@
 /**
- * web_fetch and page opening: a URL that the model asks for becomes text or a PDF that the model may read, or one
- * of the codes of service.md "Errors of tools". Order of judgement: form, length, guard, domain lists, prior context, cache, network.
+ * web_fetch and page opening: turns a URL that the model asks for into text or a PDF for the model, or into one of the codes
+ * of service.md "Errors of tools". Order of judgement: form, length, guard, domain lists, prior context, cache, network.
  */
 import type { Policy } from "../../config/schema.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -36,14 +36,14 @@ export interface FetchRequest {
   readonly organizationId: string;
   readonly domains: DomainLists;
   readonly prior: PriorContext;
-  /** About 4 characters each; null: whole. */
+  /** Most tokens of the text, of about 4 characters each; null: the whole page. */
   readonly maxContentTokens: number | null;
   readonly useCache: boolean;
-  /** The model reads PDF. */
+  /** Whether the model reads PDF. */
   readonly pdf: boolean;
   /**
-   * Counts the page's bytes while they are held (rule 7.2): as they come, while the page waits to be read, and, where it is
-   * brought, until whoever gave the lease releases it.
+   * Counts the page's bytes while they are held (rule 7.2): as they come, while the page waits to be read, and, if it is
+   * returned, until the caller releases the lease.
    */
   readonly lease: ByteLease;
 }
@@ -59,13 +59,13 @@ export interface FetchDeps {
   readonly clock: Clock;
   /** Certificate authorities to trust instead of the system's, PEM. */
   readonly ca?: string;
-  /** What no policy opens; absent: nothing. */
+  /** Addresses that no policy opens; absent: none. */
   readonly own?: OwnAddresses;
 }
 
 const CHARACTERS_PER_TOKEN = 4;
 const MAX_URL_CHARACTERS = 250;
-/** Smaller texts are decoded here: sending them to a child would cost more. */
+/** Texts up to this size are decoded here: sending them to a child would cost more. */
 const INLINE_BYTES = 128 * 1024;
 
 /**
@@ -126,7 +126,7 @@ async function openPage(
       AbortSignal.any([signal, deadline]),
     );
     if (fetched.kind === "error") return fetched;
-    // Waiting for others' pages to be read takes nothing from this one's time.
+    // The time in which others' pages are read does not count for this one.
     const timeoutMs = Math.max(0, Math.ceil(webFetch.timeoutMs - (performance.now() - started)));
     const turn = { organizationId: request.organizationId, timeoutMs };
     const page = await readDownload(fetched, turn, deps, signal);
@@ -141,7 +141,7 @@ async function openPage(
   }
 }
 
-/** Everything that can be said without a connection. */
+/** Makes all checks that need no connection. */
 function judgeRequest(
   request: FetchRequest,
   rules: DownloadRules,
@@ -165,7 +165,7 @@ function urlOf(input: unknown): string | null {
 /** Counts code points without walking a string that may be megabytes long. */
 const isLonger = (text: string, limit: number) => text.length > 2 * limit || Array.from(text).length > limit;
 
-/** A cached page is held against this request's own lists and model, and its hops are judged again (rules 3.15, 3.16). */
+/** Returns a cached page, if this request's own lists and model allow it; its hops are judged again (rules 3.15, 3.16). */
 function fromCache(kept: KeptPage, request: FetchRequest, rules: DownloadRules): FetchOutcome {
   for (const hop of kept.hops) {
     const judged = judgeHop(hop, rules);
@@ -180,7 +180,7 @@ function fromCache(kept: KeptPage, request: FetchRequest, rules: DownloadRules):
   }
 }
 
-/** The page as this request wants it, with its bytes counted from here on. @throws ApiError without room for them. */
+/** Returns the page as this request wants it, its bytes counted in the lease. @throws ApiError without room for them. */
 function brought(kept: KeptPage, request: FetchRequest, cached: boolean): FetchOutcome {
   const page = cut(kept, request);
   const { source } = page;
@@ -251,17 +251,17 @@ async function readDownload(
     : refusedFetch("unavailable", `extraction ${read.reason}`);
 }
 
-/** The page as this request wants it: cut to its token limit, never inside a character. */
+/** Cuts the page to this request's token limit, never inside a character. */
 function cut({ hops: _hops, ...page }: KeptPage, request: FetchRequest): FetchedPage {
   if (page.source.type === "pdf" || request.maxContentTokens === null) return page;
   const { text } = page.source;
   const kept = firstUnits(text, request.maxContentTokens * CHARACTERS_PER_TOKEN);
   if (kept === text) return page;
-  // A copy: a slice keeps all of the text in memory as long as it lives.
+  // A copy, as a slice would keep all of the text in memory.
   return { ...page, source: { type: "text", text: Buffer.from(kept).toString() } };
 }
 
-/** An error's name and that of its cause; messages may hold addresses, which are fine in a log but not needed. */
+/** Returns an error's name and that of its cause, if any; messages may hold addresses, which are fine in a log but not needed. */
 function describe(error: unknown): string {
   if (!(error instanceof Error)) return "failed";
   const { cause } = error;

@@ -1,13 +1,13 @@
 /**
- * Pages that were fetched before (rule 3.16): keyed by organization, policy, its generation and URL, with the
- * redirect hops that led there. Only whole successes are kept, each at most 1 MiB.
+ * Cache of fetched pages (rule 3.16): keyed by organization, policy, its generation and URL, with the redirect hops that led
+ * there. Only whole successes are stored, each at most 1 MiB.
  */
 import { createHash } from "node:crypto";
 import { MAX_ENTRY_BYTES, type ToolCache } from "../cache.ts";
 import type { FetchedPage } from "../outcomes.ts";
 
 export interface KeptPage extends FetchedPage {
-  /** Every URL on the way, the page's own last. */
+  /** Every URL of the redirect chain, the page's own last. */
   readonly hops: readonly string[];
 }
 

@@ -1,13 +1,13 @@
 /**
- * Which URLs a conversation has already shown (service.md "Opening pages", rule 3.13): those in user text, in search
- * and fetch results, and in annotations. The whole URL counts, a fragment aside, so that a model cannot carry data
- * out in a path of its own making; nor in one that it made an engine echo. Pure, but for the pauses of `addOpenedPage`.
+ * The URLs that a conversation has already shown (service.md "Opening pages", rule 3.13): those in user text, in search
+ * and fetch results, and in annotations. The whole URL counts, except its fragment, so that a model cannot carry data out
+ * in a path that it made up, nor in one that it made an engine echo. Pure, but for the pauses of `addOpenedPage`.
  */
 import { pack, packedValue, type Packed } from "../../lib/packed-map.ts";
 import { Slices } from "../../lib/slices.ts";
 import { plain, spellingOf, withoutJsonEscapes, WrittenUrls } from "./written-urls.ts";
 
-/** A context as another thread hands it over: plain data. */
+/** A context in the form that threads pass to each other: plain data. */
 export interface PackedContext {
   readonly urls: Packed;
   readonly words: readonly string[];
@@ -18,9 +18,9 @@ export interface PackedContext {
 export class PriorContext {
   readonly #urls = new Set<string>();
   readonly #written = new WrittenUrls();
-  /** The newest of what others than the model said, to look for an address without its scheme. */
+  /** The newest texts that the model did not write, in which an address may stand without its scheme. */
   readonly #words: string[] = [];
-  /** The same in one spelling, which takes milliseconds; null: nobody has asked for it since the last of them came. */
+  /** `#words` in one spelling, which takes milliseconds; null: not needed since the last text was added. */
   #plainWords: readonly string[] | null = null;
   /** URLs of a large conversation, which another thread has read. */
   readonly #packed: Packed | null;
@@ -36,7 +36,7 @@ export class PriorContext {
     return { urls, words: this.#words, queries: this.#written.queries };
   }
 
-  /** Adds every URL that stands in words that are not the model's, up to a number that no reader gets through. */
+  /** Adds every URL in a text that the model did not write, up to a number that no reader gets through. */
   addText(text: string): void {
     this.#words.push(text.slice(-MAX_WORDS_CHARACTERS));
     if (this.#words.length > MAX_WORDS) this.#words.shift();
@@ -44,19 +44,19 @@ export class PriorContext {
     for (const url of urlsIn(text)) this.addUrl(url);
   }
 
-  /** Adds a URL known as such. */
+  /** Adds one URL. */
   addUrl(url: string): void {
     const key = comparable(url);
     if (key !== null && this.#urls.size < MAX_URLS) this.#urls.add(key);
   }
 
-  /** A page that was opened: its own address, and the links in it. */
+  /** Adds an opened page: its own address, and the links in it. */
   addPage(url: string, text: string): void {
     this.addUrl(url);
     for (const link of urlsIn(text)) this.addUrl(link);
   }
 
-  /** The same of a page that was opened now, which may be made to hold addresses alone: in slices, between which others work. */
+  /** Adds a page that was opened just now, in slices with pauses for others: a hostile page may consist of addresses alone. */
   async addOpenedPage(url: string, text: string): Promise<void> {
     this.addUrl(url);
     const slices = new Slices(SLICE_MS);
@@ -66,12 +66,12 @@ export class PriorContext {
     }
   }
 
-  /** What a model searches for, before anything that is found is added: its own URLs are not found (rule 7.11). */
+  /** Adds a model's search query. Must precede its results: a URL in the query does not count as found (rule 7.11). */
   addQuery(query: string): void {
     this.#written.addQuery(query);
   }
 
-  /** A search result: its address and those in its text, save for what the model wrote into a query. */
+  /** Adds a search result: its address and those in its text, except those that the model wrote into a query. */
   addFound(url: string, text: string): void {
     for (const found of [url, ...urlsIn(text)]) if (!this.isOwnWriting(found)) this.addUrl(found);
   }
@@ -82,12 +82,12 @@ export class PriorContext {
     return this.#urls.has(key) || (this.#packed !== null && packedValue(this.#packed, key) !== undefined);
   }
 
-  /** The model wrote this URL into a query, and nobody else has shown it: not the user, nor an earlier result. */
+  /** Whether the model wrote this URL into a query and neither the user nor an earlier result has shown it. */
   isOwnWriting(url: string): boolean {
     if (!URL.canParse(url) || this.has(url)) return false;
     const parsed = new URL(url);
     if (!this.#written.has(parsed)) return false;
-    // A user who says `example.com` has said `https://example.com/`, as far as secrets go.
+    // A user who wrote `example.com` has shown `https://example.com/`: it carries no secret.
     const spelling = spellingOf(parsed);
     this.#plainWords ??= this.#words.map(plain);
     return !this.#plainWords.some((words) => words.includes(spelling));
@@ -95,21 +95,21 @@ export class PriorContext {
 }
 
 const SLICE_MS = 5;
-/** Of the newest texts that are not the model's, and of each its end. */
+/** Texts in `#words`, the newest, and characters of each, its end. */
 const MAX_WORDS = 8;
 const MAX_WORDS_CHARACTERS = 8_192;
 const MAX_URLS = 100_000;
-/** Parsing a URL takes microseconds: more of them in one text would hold up everybody else. */
+/** URLs of one text that are parsed: each takes microseconds, and more would delay everybody else. */
 const MAX_URLS_IN_TEXT = 10_000;
-/** The same for looking at one, repeated or not. */
+/** Marks of one text that are looked at, repeated ones included, for the same reason. */
 const MAX_MARKS = 40_000;
-/** Characters that are read behind all of them, of a short text and of a long one; those with escapes cost more. */
+/** Bounds on the characters that are read after all marks, of a short text and of a long one; those with escapes cost more. */
 const MIN_READ = 64 * 1024;
 const MAX_READ = 1024 * 1024;
 const ESCAPES_COST = 2;
-/** Marks are looked for in so many characters at once. */
+/** Characters that are searched for marks at once. */
 const WINDOW = 256 * 1024;
-/** URLs over 250 characters are never fetched; the rest is room for what follows a URL without a blank. */
+/** Characters read after a mark. URLs over 250 characters are never fetched; the rest is for text that follows without a blank. */
 const MAX_RUN = 512;
 const MAX_TRIMMED = 8;
 
@@ -121,30 +121,30 @@ function comparable(text: string): string | null {
   return url.href;
 }
 
-/** What ends a URL in running text, whatever stands around it. */
+/** Matches up to a character that ends a URL in running text. */
 const run =
   // oxlint-disable-next-line no-control-regex -- control characters end a URL
   /[^\s"'`<>\\\u0000-\u001f\u007f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1b\uff1f\u300c-\u3011\u201c\u201d]+/y;
 
-/** The same with JSON's escapes in it, up to one of what ends a URL. */
+/** The same with JSON's escapes in it, up to an escape of a character that ends a URL. */
 const escapedRun = new RegExp(
   String.raw`(?:${run.source}|\\/|\\u00(?!2[027]|3[ce]|5c|60|7f)[2-7][0-9a-f])+`,
   "iy",
 );
 
-/** What stands between scheme and host, also as JSON is written by PHP and by those who put it into a page. */
+/** The mark between scheme and host, also escaped as PHP writes JSON, and as JSON inside of a page is written. */
 const MARK = /(?::|\\u003a)(?:\\?\/|\\u002f){2}/gi;
 const PLAIN_MARK = "://";
 const ESCAPE_LENGTH = String.raw`\u0000`.length;
 const MAX_MARK = 3 * ESCAPE_LENGTH;
 const MAX_SCHEME = "https".length;
 
-/** Every reading of every URL in a text: with and without punctuation that may belong to the sentence, also out of JSON. */
+/** Yields every reading of every URL in a text: with and without punctuation that may belong to the sentence, also out of JSON. */
 function* urlsIn(text: string): Generator<string> {
   for (const urls of urlsByMark(text)) yield* urls;
 }
 
-/** The same, those behind each mark together; also an empty list now and then, so that others can work in between. */
+/** The same, as one list for each mark; also an empty list now and then, so that the caller can pause. */
 function* urlsByMark(text: string): Generator<readonly string[]> {
   const found = new Set<string>();
   // URLs may overlap (one in another's query), but a text made of schemes must not be read 500 times over.
@@ -171,7 +171,7 @@ function* urlsByMark(text: string): Generator<readonly string[]> {
   }
 }
 
-/** Every mark of a text, and an empty one at the end of each window. */
+/** Yields every mark of a text, and an empty one at the end of each window. */
 function* marksIn(text: string): Generator<{ readonly at: number; readonly mark: string }> {
   for (let from = 0; from < text.length; from += WINDOW) {
     for (const { 0: mark, index } of text.slice(from, from + WINDOW + MAX_MARK - 1).matchAll(MARK))
@@ -180,21 +180,21 @@ function* marksIn(text: string): Generator<{ readonly at: number; readonly mark:
   }
 }
 
-/** The scheme that ends at `at`, each letter of which may be escaped. */
+/** Returns the scheme that ends at `at`; each of its letters may be escaped. */
 function schemeBefore(text: string, at: number): string | undefined {
   const before = text.slice(Math.max(0, at - MAX_SCHEME * ESCAPE_LENGTH), at);
   const letters = before.includes("\\") ? withoutJsonEscapes(before) : before;
   return /https?$/i.exec(letters.slice(-MAX_SCHEME))?.[0];
 }
 
-/** What may stand behind an address' mark, and what looking for it costs in characters. */
+/** Returns what may follow an address' mark, and the cost of finding it in characters. */
 function restsOf(
   ahead: string,
   isPlain: boolean,
 ): { readonly found: readonly string[]; readonly cost: number } {
   const rest = matchOf(run, ahead);
   const plain = isPlain && rest !== "" ? [rest] : [];
-  // Nothing but an escape goes on behind it.
+  // Only an escape could continue it.
   if (isPlain && ahead[rest.length] !== "\\") return { found: plain, cost: rest.length };
   const escaped = matchOf(escapedRun, ahead);
   const unescaped = matchOf(run, withoutJsonEscapes(escaped));
@@ -225,7 +225,7 @@ function readings(whole: string): string[] {
 
 const openers: Readonly<Record<string, string>> = { ")": "(", "]": "[", "}": "{" };
 
-/** Cut before a bracket that closes what the URL did not open: `[title](https://example.com/a_(b)).` */
+/** Cuts before a bracket that the URL did not open: `[title](https://example.com/a_(b)).` */
 function upToUnbalanced(text: string): string {
   const open: string[] = [];
   for (let at = 0; at < text.length; at += 1) {

@@ -5,7 +5,7 @@ export const MAX_REDIRECTS = 5;
 export const isRedirect = (status: number) => [301, 302, 303, 307, 308].includes(status);
 
 /**
- * The text of the next URL to judge; null without one. A target on the same origin is taken as the parser reads it
+ * Returns the text of the next URL to judge; null without one. A target on the same origin is taken as the parser reads it
  * (servers put blanks and raw octets into paths); one on another origin is judged as the server wrote it.
  */
 export function redirectTarget(location: string | string[] | undefined, from: URL): string | null {
@@ -18,7 +18,7 @@ export function redirectTarget(location: string | string[] | undefined, from: UR
   return written.startsWith("//") ? from.protocol + written : written;
 }
 
-/** Headers are read as Latin-1, but who writes other letters into a target means UTF-8, and browsers read it so. */
+/** Decodes a target. Headers are read as Latin-1, but servers write other letters as UTF-8, and browsers read them so. */
 function asWritten(location: string): string {
   const octets = Buffer.from(location, "latin1");
   return isUtf8(octets) ? octets.toString("utf8") : location;

@@ -1,12 +1,12 @@
 /**
- * Parsed robots.txt files, each organization's apart: whoever found one here would learn from the time of an answer
- * who else had been at that site (rule 7.14). One organization's files never take all the room.
+ * Parsed robots.txt files, separate for each organization: a shared entry would show by the time of an answer that
+ * somebody else had visited the site (rule 7.14). One organization's files never take all the room.
  */
 import { LRUCache } from "lru-cache";
 import type { Robots } from "./robots.ts";
 
 const KEPT_MS = 15 * 60_000;
-/** Of all organizations together; a rule is some hundred bytes. */
+/** Limits of all organizations together; a rule is some hundred bytes. */
 const MAX_KEPT = { files: 10_000, rules: 500_000 } as const;
 const MAX_KEPT_OF_ONE = { files: 1_000, rules: 100_000 } as const;
 
@@ -15,7 +15,7 @@ interface Kept {
   readonly robots: Robots;
 }
 
-/** What an organization has here: its keys, the oldest first. */
+/** An organization's entries: its keys, the oldest first, and the number of their rules. */
 interface Holding {
   readonly keys: Set<string>;
   rules: number;
@@ -36,7 +36,7 @@ export class RobotsCache {
     },
   });
 
-  /** @param owner an organization's id. @param place what the file belongs to: policy, generation, origin. */
+  /** @param owner an organization's id. @param place key of the file: policy, generation, origin. */
   get(owner: string, place: string): Robots | undefined {
     return this.#files.get(keyOf(owner, place))?.robots;
   }

@@ -1,6 +1,6 @@
 /**
- * Asks each origin's robots.txt before a page is fetched from it (rule 3.14): 4xx allows, 5xx, a time-out and
- * everything else that keeps us from reading it deny. Answers are kept for a while; failures are not.
+ * Checks each origin's robots.txt before a page is fetched from it (rule 3.14): 4xx allows; 5xx, a time-out and everything
+ * else that prevents reading it deny. Answers are cached for a while; failures are not.
  */
 import { request, type Dispatcher } from "undici";
 import { unlessAborted } from "../../lib/unless-aborted.ts";
@@ -19,7 +19,7 @@ import {
 } from "./robots.ts";
 import type { RobotsCache } from "./robots-cache.ts";
 
-/** A site whose robots.txt is slower than this keeps us out; the page itself has the rest of the time. */
+/** A site whose robots.txt takes longer denies; the rest of the time is left for the page itself. */
 const MAX_WAIT_MS = 5_000;
 
 export interface RobotsGate {
@@ -28,9 +28,9 @@ export interface RobotsGate {
 
 export interface GateOptions {
   readonly cache: RobotsCache;
-  /** Whose request this is: nobody learns what another's left in the cache. */
+  /** The organization of the request: it learns nothing of another's entries in the cache. */
   readonly organizationId: string;
-  /** What the cached rules belong to: under another egress policy another file may answer. */
+  /** Part of the cache's key: under another egress policy another file may answer. */
   readonly scope: string;
   readonly egress: EgressRules;
   readonly dispatcher: Dispatcher;
@@ -52,7 +52,7 @@ export function robotsGate(options: GateOptions): RobotsGate {
   };
 }
 
-/** null: not to be known now, which denies. */
+/** Fetches the rules; null: they cannot be read now, which denies. */
 async function fetchRobots(origin: string, options: GateOptions): Promise<Robots | null> {
   const timeout = AbortSignal.timeout(Math.min(MAX_WAIT_MS, Math.ceil(options.timeoutMs / 2)));
   const signal = AbortSignal.any([options.signal, timeout]);

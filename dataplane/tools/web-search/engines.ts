@@ -20,7 +20,7 @@ export interface RawHit {
 
 export interface HttpEngine {
   readonly defaultBaseUrl: string | null;
-  /** `located: false` leaves out what an engine may refuse: countries that it does not know. */
+  /** Makes the request; `located: false` leaves out the location, as engines may refuse countries that they do not know. */
   request(
     baseUrl: string,
     key: string | null,
@@ -29,7 +29,7 @@ export interface HttpEngine {
     located: boolean,
   ): EngineRequest;
   /**
-   * The hits of an answer; null when it is none, or its search failed.
+   * Reads the hits of an answer; null when it is not understood, or its search failed.
    * @param timing its `server-timing` header.
    */
   read(json: unknown, timing: string): readonly RawHit[] | null;
@@ -37,7 +37,7 @@ export interface HttpEngine {
 
 const text = z.string().nullish().catch(null);
 
-/** A list that is no list is no answer. */
+/** Reads the hits of a list; null when it is no list. */
 function hitsOf<Entry extends z.ZodType>(
   entry: Entry,
   list: unknown,
@@ -71,18 +71,18 @@ const searxng: HttpEngine = {
       text: content,
       age: publishedDate,
     }));
-    // It asks other engines: with none of their results, while most did not answer, nobody knows whether there are any.
+    // SearXNG asks other engines: without results, while most of them did not answer, the search counts as failed.
     const silent = member(json, "unresponsive_engines");
     const silentOnes = Array.isArray(silent) ? silent.length : 0;
     return hits?.length === 0 && silentOnes > answeringEngines(timing) ? null : hits;
   },
 };
 
-/** SearXNG times those that answered, if only to say that they found nothing: `total_0_wikipedia;dur=210.5`. */
+/** Counts the engines that answered: SearXNG times them, also those that found nothing (`total_0_wikipedia;dur=210.5`). */
 const answeringEngines = (timing: string): number =>
   timing.split(",").filter((entry) => /^\s*total_\d+_/.test(entry)).length;
 
-/** Brave refuses longer queries. */
+/** Longest query: Brave refuses longer ones. */
 const BRAVE_QUERY_CHARACTERS = 400;
 
 const brave: HttpEngine = {
@@ -105,7 +105,7 @@ const brave: HttpEngine = {
   },
   read(json) {
     const entry = z.object({ url: z.string(), title: text, description: text, page_age: text });
-    // A search without web results has no `web` at all.
+    // An answer without web results has no `web` at all.
     const web = member(json, "web");
     if (web === undefined && typeof json === "object" && json !== null) return [];
     return hitsOf(entry, member(web, "results"), ({ url, title, description, page_age: age }) => ({
@@ -152,10 +152,10 @@ const tavily: HttpEngine = {
 
 export const httpEngines = { searxng, brave, tavily } as const satisfies Record<string, HttpEngine>;
 
-/** Only these go into a query: more would push the question out. */
+/** Most sites in a query: more would push the question out. */
 const MAX_SITES = 10;
 
-/** The query with `site:` operators, where they fit; results are held against the lists afterwards in any case. */
+/** Returns the query with `site:` operators, where they fit; results are checked against the lists afterwards in any case. */
 function withSites(query: string, domains: DomainLists, maxCharacters: number): string {
   const sites = domains.allowed?.map(({ domain }) => `site:${domain}`) ?? [];
   const others = wholeDomains(domains).map((domain) => `-site:${domain}`);
@@ -166,24 +166,24 @@ function withSites(query: string, domains: DomainLists, maxCharacters: number): 
   return operators !== "" && fits ? whole : query;
 }
 
-/** Blocked domains without a path: leaving out a whole site because of one path would hide the rest. */
+/** Returns blocked domains without a path: excluding a whole site because of one path would hide the rest of it. */
 const wholeDomains = (domains: DomainLists) =>
   domains.blocked.filter(({ path }) => path.length === 0).map(({ domain }) => domain);
 
-/** Headers hold Latin-1 at the most; other names are left out. */
+/** Makes one header; a value that is not Latin-1, which a header cannot hold, is left out. */
 function headerOf(name: string, value: string | undefined): Record<string, string> {
   const sendable = typeof value === "string" && /^[\u0020-\u007e\u00a0-\u00ff]+$/.test(value);
   return sendable ? { [name]: value } : {};
 }
 
-/** SearXNG's only field for a place: the language most spoken there, with the country. */
+/** Returns SearXNG's only field for a location: the language most spoken there, with the country. */
 function languageOf(location: UserLocation | null): string | null {
   const country = location?.country?.toUpperCase();
   if (country === undefined || !/^[A-Z]{2}$/.test(country)) return null;
   return `${new Intl.Locale(`und-${country}`).maximize().language}-${country}`;
 }
 
-/** Tavily names countries in lower-case English. */
+/** Returns a country's name for Tavily, in lower-case English. */
 function countryName(country: string | null): string | null {
   if (country === null || !/^[A-Za-z]{2}$/.test(country)) return null;
   const name = new Intl.DisplayNames(["en"], { type: "region", fallback: "none" }).of(country.toUpperCase());

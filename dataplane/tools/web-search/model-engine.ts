@@ -20,7 +20,7 @@ export type AskModel = (
 
 const MAX_ANSWER_TOKENS = 2_048;
 
-/** The request without its `model`, which the route fills in. */
+/** Makes the request without its `model`, which the route fills in. */
 export function modelRequest(
   dialect: Dialect,
   query: string,
@@ -39,7 +39,7 @@ export function modelRequest(
         messages: [{ role: "user", content: prompt }],
         tools: [
           {
-            // The oldest: the one that every upstream with a search of its own knows.
+            // The oldest version of the tool, which every upstream with a search of its own knows.
             type: serverTools.web_search.messages[0],
             name: "web_search",
             max_uses: 1,
@@ -81,10 +81,10 @@ type Json = Readonly<Record<string, unknown>>;
 const records = (value: unknown): Json[] => (Array.isArray(value) ? value.filter(isObject) : []);
 const record = (value: unknown): Json => (isObject(value) ? value : {});
 
-/** What an answer names, and what it says about that. */
+/** A source that an answer names, and the answer's text about it. */
 type Named = readonly [source: Json, text: string | null];
 
-/** The hits of a whole answer, results before citations; null when it is none of its dialect, or its search failed. */
+/** Reads the hits of a whole answer, results before citations; null when it is no answer of its dialect, or its search failed. */
 export function modelHits(dialect: Dialect, body: unknown): readonly RawHit[] | null {
   const named = readers[dialect](record(body));
   if (named === null) return null;
@@ -113,7 +113,7 @@ function namedInMessage({ content }: Json): readonly Named[] | null {
   if (!Array.isArray(content)) return null;
   const blocks = records(content);
   const results = blocks.filter(({ type }) => type === serverTools.web_search.resultBlock);
-  // One that failed holds an error in place of its list.
+  // A failed search's block holds an error in place of its list.
   if (allOf(results, (result) => isObject(result["content"]))) return null;
   return blocks.flatMap((block) => [
     ...records(block["content"]).map((result): Named => [result, null]),
@@ -145,11 +145,11 @@ function namedInChat({ choices }: Json): readonly Named[] | null {
   });
 }
 
-/** There are some, and it holds for each. */
+/** Whether the list has entries and `holds` is true for each. */
 const allOf = (list: readonly Json[], holds: (entry: Json) => boolean) =>
   list.length > 0 && list.every(holds);
 
-/** The line of the answer that a citation stands in: what the model says about that source. */
+/** Returns the line of the answer that contains a citation: what the model says about that source. */
 function lineAround(text: string, note: Json): string | null {
   const at = note["start_index"];
   if (typeof at !== "number" || at < 0 || at > text.length) return null;

@@ -1,4 +1,4 @@
-/** web_search: one query to the policy's engine, bounded, cached, and held against the domain lists. */
+/** web_search: one query to the policy's engine, bounded and cached; its results are checked against the domain lists. */
 import { createHash } from "node:crypto";
 import type { Dispatcher } from "undici";
 import type { Policy, SearchEngine } from "../../config/schema.ts";
@@ -25,12 +25,12 @@ export type SearchPolicy = Pick<Policy, "source"> & {
 export interface SearchDeps {
   readonly dispatcher: Dispatcher;
   readonly cache: ToolCache;
-  /** A credential of the request's own snapshot. */
+  /** Returns a credential of the request's own snapshot. */
   readonly credential: (id: string) => string | undefined;
   readonly askModel: AskModel;
 }
 
-/** News change; a conversation that searches twice for the same thing does not. */
+/** How long results are cached: news change, but a conversation may search for the same thing twice. */
 const CACHE_MS = 5 * 60_000;
 
 /** Never throws for what the engine does; @throws the reason of `signal` when the caller gave up. */
@@ -71,7 +71,7 @@ const hits = (found: readonly SearchHit[]): SearchOutcome => ({
   profiles: 0,
 });
 
-/** Raw hits, or what went wrong. */
+/** Returns raw hits, or the error's `detail`. */
 async function ask(
   engine: SearchEngine,
   query: string,
@@ -94,14 +94,14 @@ async function ask(
   const call = (located: boolean): Promise<EngineAnswer> =>
     callEngine(form.request(baseUrl, key, query, options, located), deps.dispatcher, signal);
   let answer = await call(true);
-  // Engines know some countries and refuse the others; the search matters more than the place.
+  // Engines refuse countries that they do not know; the search matters more than the location, so it is asked again without.
   const refused = answer.kind === "failed" && (answer.status === 400 || answer.status === 422);
   if (refused && options.location !== null) answer = await call(false);
   if (answer.kind === "failed") return answer.detail;
   return form.read(answer.json, answer.timing) ?? NO_RESULT;
 }
 
-/** At most as many as wanted, each URL once, only from domains that the lists allow. */
+/** Returns at most as many hits as wanted, each URL once, only from domains that the lists allow. */
 function tidyHits(raw: readonly RawHit[], options: SearchOptions): SearchHit[] {
   const found = new Map<string, SearchHit>();
   for (const hit of raw) {

@@ -36,12 +36,12 @@ export interface PostsDeps {
 }
 
 const DEFAULT_BASE_URL = "https://api.x.com";
-/** Rule 3.17; also the least that X gives. */
+/** Most posts (rule 3.17); also the least that X returns. */
 export const MAX_POSTS = 10;
-/** Every account's queries may be as long; those of the whole archive and of some accounts may be longer. */
+/** Query length that every account may use; whole-archive queries, and those of some accounts, may be longer. */
 const SURE_QUERY_CHARACTERS = 512;
 const RECENT_MS = 7 * DAY_MS;
-/** X refuses an end that lies less than ten seconds back. */
+/** Least age of the end of a time span: X refuses one that is less than ten seconds back. */
 const END_MARGIN_MS = 15_000;
 
 /** Never throws for what X does; @throws the reason of `signal` when the caller gave up. */
@@ -95,9 +95,9 @@ const found = (hits: readonly SearchHit[], profiles: number): SearchOutcome => (
 });
 
 /**
- * The query under the handle lists. The model's part stands in brackets, so that an `OR` in it does not reach
- * around them; brackets that do not match are taken out, so that it cannot close them. Excluded handles stand in it as
- * far as there is room: posts are held against them afterwards in any case.
+ * Adds the handle lists to the query. The model's part is put in brackets, so that an `OR` in it does not bypass the lists;
+ * if it has quotes or brackets that do not match, all are removed, so that it cannot close these. Excluded handles are added
+ * as far as there is room: posts are checked against them afterwards in any case.
  */
 export function postQuery(query: string, { allowedHandles, excludedHandles }: PostOptions): string {
   const from = allowedHandles.map((handle) => `from:${handle}`);
@@ -127,7 +127,7 @@ interface TimeSpan {
   readonly parameters: Readonly<Record<string, string>>;
 }
 
-/** Which archive the dates need; "future" when no post can lie between them. */
+/** Returns the archive that the dates need; "future" when no post can lie between them. */
 function timeSpan({ fromDate, toDate }: PostOptions, now: number): TimeSpan | "future" {
   const from = fromDate === null ? null : Date.parse(`${fromDate}T00:00:00Z`);
   const end = toDate === null ? null : Date.parse(`${toDate}T00:00:00Z`) + DAY_MS;
@@ -144,7 +144,7 @@ function timeSpan({ fromDate, toDate }: PostOptions, now: number): TimeSpan | "f
 }
 
 const postSchema = z.object({
-  /** Stands in the post's address. */
+  /** Part of the post's URL. */
   id: z.string().regex(/^[\w-]{1,64}$/),
   text: z.string(),
   author_id: z.string().nullish().catch(null),
@@ -156,7 +156,7 @@ const userSchema = z.object({ id: z.string(), username: z.string().regex(/^\w{1,
 
 const answerSchema = z.object({
   data: z.array(z.unknown()).optional(),
-  /** Beside posts: of what belongs to them. Without any: of the search. */
+  /** Next to posts: errors of objects that belong to them. Without posts: errors of the search. */
   errors: z.array(z.unknown()).nullish().catch(null),
   includes: z
     .object({ users: z.array(z.unknown()).optional().catch([]) })
@@ -164,7 +164,7 @@ const answerSchema = z.object({
     .catch(null),
 });
 
-/** Posts as results, titled by their author's handle; null when the answer is none, or its search failed. */
+/** Reads posts as results, titled by their author's handle; null when the answer is not understood, or its search failed. */
 function readPosts(json: unknown, options: PostOptions): SearchOutcome | null {
   const parsed = answerSchema.safeParse(json);
   if (!parsed.success) return null;
@@ -173,7 +173,7 @@ function readPosts(json: unknown, options: PostOptions): SearchOutcome | null {
   const authors = new Map(readableEntries(userSchema, includes?.users ?? []).map((user) => [user.id, user]));
   const seen = new Set<string>();
   const hits: SearchHit[] = [];
-  // A post that is told twice is one, and costs what one does.
+  // A post that the answer holds twice counts, and costs, once.
   const posts = new Map(readableEntries(postSchema, data ?? []).map((post) => [post.id, post]));
   for (const post of [...posts.values()].slice(0, MAX_POSTS)) {
     const author = authors.get(post.author_id ?? "");
@@ -190,7 +190,7 @@ function readPosts(json: unknown, options: PostOptions): SearchOutcome | null {
   return found(hits, seen.size);
 }
 
-/** Handles are compared without case. A post whose author is not told passes only where no list asks for one. */
+/** Whether the lists allow a post's author. Case does not matter. A post without an author passes only if no handle is required. */
 function handleAllowed(handle: string | null, { allowedHandles, excludedHandles }: PostOptions): boolean {
   const same = (other: string) => other.toLowerCase() === handle?.toLowerCase();
   return (allowedHandles.length === 0 || allowedHandles.some(same)) && !excludedHandles.some(same);

@@ -1,7 +1,6 @@
 /**
- * Readability, with two of its inner functions made cheap: it asks each list, table and div for the texts of all that
- * stands inside, and of all that stands inside that, so that four kilobytes of nested lists took fifteen seconds.
- * What it finds is the same.
+ * Readability with two of its inner functions made cheap: for each list, table and div it reads the texts of all elements
+ * inside, at every level again, so that four kilobytes of nested lists took fifteen seconds. Its result is the same.
  */
 import { Readability } from "@mozilla/readability";
 
@@ -10,7 +9,7 @@ export class ArticleFinder extends Readability<HTMLElement> {
     super(document, { keepClasses: true, serializer: (node) => node as HTMLElement });
   }
 
-  /** Readability asks for selectors of many names, whose finds jsdom then sorts by comparing each with each. */
+  /** Replaces selectors with many names, whose matches jsdom sorts by comparing each with each. */
   _getAllNodesWithTag(node: Document | Element, tagNames: readonly string[]): Element[] {
     const [only] = tagNames;
     if (only !== undefined && tagNames.length === 1) return [...node.getElementsByTagName(only)];
@@ -18,11 +17,11 @@ export class ArticleFinder extends Readability<HTMLElement> {
     return [...node.getElementsByTagName("*")].filter(({ tagName }) => wanted.has(tagName));
   }
 
-  /** Text in elements of these names below an element, as often as they are nested, of all its text. */
+  /** Returns the share of an element's text that is in elements of these names below it; nested ones count each time. */
   _getTextDensity(element: Element, tagNames: readonly string[]): number {
     const wanted = new Set(tagNames.map((name) => name.toUpperCase()));
     let inWanted = 0;
-    // Going up from the last, each element has its length when its parent asks for it: a walk without recursion.
+    // A walk without recursion, from the leaves up: each element's length is known before its parent's.
     const open: { readonly element: Node; next: Node | null; length: TextLength }[] = [
       { element, next: element.firstChild, length: NOTHING },
     ];
@@ -47,7 +46,7 @@ export class ArticleFinder extends Readability<HTMLElement> {
   }
 }
 
-/** How long a text is without the blanks around it and with one for each run of them inside. */
+/** The length of a text without the blanks around it and with one blank for each run of them inside. */
 interface TextLength {
   readonly before: boolean;
   readonly inner: number;

@@ -2,8 +2,8 @@ import { isUtf8 } from "node:buffer";
 import htmlEncodingSniffer from "html-encoding-sniffer";
 
 /**
- * Decodes a page's bytes: BOM, then the header's charset, then what the page says of itself; else UTF-8 if the
- * bytes are UTF-8, else windows-1252. NUL is replaced: some stores and models refuse it.
+ * Decodes a page's bytes: by its BOM, then the header's charset, then the charset that the page declares; else as UTF-8 if
+ * the bytes are UTF-8, else as windows-1252. NUL is replaced: some stores and models refuse it.
  */
 export function decodePage(
   bytes: Buffer,
@@ -26,7 +26,7 @@ function bomEncoding(bytes: Buffer): string | null {
   return null;
 }
 
-/** A label that nobody knows, or WHATWG's "replacement" encodings, fall back. */
+/** Returns a decoder; unknown labels and WHATWG's "replacement" encodings get the fallback. */
 function decoderOf(encoding: string, fallback: string): TextDecoder {
   try {
     return new TextDecoder(encoding);

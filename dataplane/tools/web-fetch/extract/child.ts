@@ -1,8 +1,8 @@
 /**
  * The extraction child: reads pages from its input one after the other and writes their text to its output.
  * Started by `ExtractionPool` under `--permission` (no files written, no processes) with a small heap; it ends when
- * its input does. A page that takes too long is interrupted here and read without a DOM; a page that takes the
- * memory too takes this process with it, and nothing else.
+ * its input does. A page that takes too long is interrupted here and read without a DOM; a page that takes all memory
+ * ends this process, and nothing else.
  */
 import { Socket } from "node:net";
 import { processStepsBack } from "../../../lib/step-back.ts";
@@ -15,7 +15,7 @@ function answer(job: ExtractionJob, bytes: Buffer): void {
   for (const part of encodeFrame(head, Buffer.from(text))) process.stdout.write(part);
 }
 
-// A page's code never runs, but should anything in here try, it reaches nobody.
+// A page's code never runs, but if any code in here tried to connect, it would fail.
 Socket.prototype.connect = () => {
   throw new Error("no connections from an extraction child");
 };

@@ -1,6 +1,6 @@
 /**
- * What passes between the data plane and an extraction child: frames of a JSON head and a body, each with its
- * length in front, so that ten megabytes cross the pipe as they are.
+ * The protocol between the data plane and an extraction child: frames of a JSON head and a body, each preceded by its
+ * length, so that ten megabytes pass the pipe unencoded.
  */
 
 /** A page to read; its bytes are the frame's body. */
@@ -9,7 +9,7 @@ export interface ExtractionJob {
   /** The charset of the content type header. */
   readonly charset: string | null;
   readonly url: string;
-  /** Set after a child died over the page: no DOM this time. */
+  /** True after a child died over the page: it is read without a DOM this time. */
   readonly plainOnly: boolean;
   /** Longest time for the DOM, milliseconds. */
   readonly domTimeoutMs: number;
@@ -18,14 +18,14 @@ export interface ExtractionJob {
 /** How the page was read; its text, UTF-8, is the frame's body. */
 export interface ExtractionHead {
   readonly title: string | null;
-  /** `markdown` from a DOM, `plain` without one, `verbatim` for what is passed as it is. */
+  /** `markdown` from a DOM, `plain` without one, `verbatim` for text that is passed unchanged. */
   readonly mode: "markdown" | "plain" | "verbatim";
   /** The child's memory afterwards, bytes. */
   readonly rss: number;
 }
 
 const LENGTHS = 8;
-/** No frame is larger: pages are at most 10 MB, and text hardly grows. */
+/** Largest frame: pages are at most 10 MB, and their text is hardly larger. */
 const MAX_FRAME_BYTES = 64 * 1024 * 1024;
 
 export function encodeFrame(head: unknown, body: Uint8Array): readonly Uint8Array[] {
@@ -36,13 +36,13 @@ export function encodeFrame(head: unknown, body: Uint8Array): readonly Uint8Arra
   return [lengths, text, body];
 }
 
-/** Collects chunks until a whole frame is there. */
+/** Collects chunks until a frame is complete. */
 export class FrameReader {
   #chunks: Buffer[] = [];
   #size = 0;
   #wanted = LENGTHS;
 
-  /** The frame that the chunk completes. @throws when a frame is too large, which only a broken peer sends. */
+  /** Returns the frame that the chunk completes. @throws when a frame is too large, which only a broken peer sends. */
   push(chunk: Buffer): { head: unknown; body: Buffer } | null {
     this.#chunks.push(chunk);
     this.#size += chunk.length;

@@ -1,5 +1,5 @@
 /**
- * Readable markdown out of an HTML page that fits a DOM: Readability finds the article, turndown writes it down.
+ * Converts an HTML page that fits a DOM into readable markdown: Readability finds the article, turndown converts it.
  * Runs only inside an extraction child: a hostile page may take all the time and memory there is (pool.ts).
  */
 import { gfm } from "@joplin/turndown-plugin-gfm";
@@ -8,23 +8,23 @@ import TurndownService from "turndown";
 import { ArticleFinder } from "./article.ts";
 import { prepare, TOP_HEADING } from "./prepare.ts";
 
-/** Prose in Readability's article, of the page's prose, below which it took a part for the whole. */
+/** Share of the page's prose below which Readability's article is only a part of the content. */
 const ARTICLE_SHARE = 0.75;
-/** The same for the page's own `main` element. */
+/** The same share for the page's own `main` element. */
 const MAIN_SHARE = 0.5;
 
 export function htmlToMarkdown(html: string, url: string): { title: string | null; text: string } {
-  // A console without listeners: whatever the page provokes is silent. Scripts and subresources stay off.
+  // A console without listeners: errors that the page provokes are not printed. Scripts and subresources stay off.
   const { document } = new JSDOM(html, { url, virtualConsole: new VirtualConsole() }).window;
   const title = titleOf(document);
   prepare(document);
   const heading = oneLine(document.querySelector("h1")?.textContent);
   const whole = contentOf(document.body.cloneNode(true) as HTMLElement);
-  // Readability takes the document apart, so it goes last.
+  // Readability takes the document apart, so it runs last.
   const article = new ArticleFinder(document).parse();
   const content = article?.content ?? null;
   if (content === null || !keeps(content, whole)) return { title, text: turndown.turndown(whole) };
-  // It leaves out the heading and the by-line, which say what the page is and how old.
+  // Readability leaves out the heading and the by-line, which say what the page is and how old.
   const above = [
     content.querySelector(`[${TOP_HEADING}]`) === null && heading !== null ? `# ${heading}` : null,
     oneLine([article?.byline, article?.publishedTime].filter(Boolean).join(", ")),
@@ -35,13 +35,13 @@ export function htmlToMarkdown(html: string, url: string): { title: string | nul
   return { title, text };
 }
 
-/** The body's `main` element when that is most of it. */
+/** Returns the body's `main` element if it has most of the prose, else the body. */
 function contentOf(body: HTMLElement): HTMLElement {
   const main = body.querySelector<HTMLElement>("main, [role=main]");
   return main !== null && prose(main) >= prose(body) * MAIN_SHARE ? main : body;
 }
 
-/** True when the article leaves out neither most of the prose nor code, tables or headings. */
+/** Whether the article keeps most of the prose and all code, tables and headings. */
 function keeps(article: HTMLElement, whole: HTMLElement): boolean {
   const counts = (element: Element) =>
     ["pre", "table", "h2, h3"].map((selector) => element.querySelectorAll(selector).length);
@@ -52,7 +52,7 @@ function keeps(article: HTMLElement, whole: HTMLElement): boolean {
   );
 }
 
-/** Characters outside links: menus and link lists weigh nothing. */
+/** Counts characters outside links: menus and link lists count nothing. */
 function prose(element: Element): number {
   const length = (text: string) => text.replace(/\s+/g, " ").length;
   let linked = 0;
@@ -85,7 +85,7 @@ turndown.addRule("topHeading", {
   filter: (node) => /^H[12]$/.test(node.nodeName) && (node as Element).hasAttribute(TOP_HEADING),
   replacement: (content) => `\n\n# ${content}\n\n`,
 });
-// Without escapes in the address, so that the URL in the text is the URL; without titles, which repeat it.
+// Without escapes in the address, so that the text holds the URL itself; without titles, which repeat it.
 turndown.addRule("webLink", {
   filter: (node) => node.nodeName === "A" && node.hasAttribute("href"),
   replacement(content, node) {
@@ -107,7 +107,7 @@ turndown.addRule("webImage", {
 turndown.addRule("superscript", { filter: "sup", replacement: (content) => raised("^", content) });
 turndown.addRule("subscript", { filter: "sub", replacement: (content) => raised("_", content) });
 turndown.addRule("quotation", { filter: "q", replacement: (content) => `“${content}”` });
-// Turndown pads list marks to four columns; models pay for each blank.
+// Turndown pads list marks to four columns; each blank costs tokens.
 turndown.addRule("listItem", {
   filter: "li",
   replacement(content, node) {
@@ -124,7 +124,7 @@ turndown.addRule("listItem", {
 
 const raised = (mark: string, content: string) => (content.trim() === "" ? "" : `${mark}${content}`);
 
-/** Markdown allows balanced brackets in an address; others are written as escapes. */
+/** Escapes brackets in an address unless they balance, which Markdown allows. */
 function linkTarget(url: string): string {
   let open = 0;
   for (const character of url) {

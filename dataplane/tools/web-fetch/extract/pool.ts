@@ -1,8 +1,8 @@
 /**
  * Reads pages in child processes: no page, however hostile, blocks the event loop or takes the data plane's memory.
- * Organizations take turns, so that nobody's pages hold up another's for longer
- * than one of them takes (rule 7.6). A child that hangs, dies or has grown is replaced; a page that broke its child
- * is read once more without a DOM. (A worker thread would not do: its heap overflow can abort the whole process.)
+ * Organizations take turns, so that the pages of one delay another's for no longer than one page takes (rule 7.6). A child
+ * that hangs, dies or has grown is replaced; a page that broke its child is read once more without a DOM. (A worker thread
+ * would not do: its heap overflow can abort the whole process.)
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { fileURLToPath } from "node:url";
@@ -19,12 +19,12 @@ export type Extraction =
       readonly text: string;
     }
   /**
-   * `busy`: too many pages wait, or this one did for too long; `late`: its own time was over, or its children's; `aborted`: the
-   * caller gave up or the pool closed; `broken`: even plain text failed.
+   * `busy`: too many pages wait, or this one waited too long; `late`: its own time or that of its children was over; `aborted`:
+   * the caller gave up or the pool closed; `broken`: even plain text failed.
    */
   | { readonly kind: "failed"; readonly reason: "busy" | "late" | "aborted" | "broken" };
 
-/** Whose page it is, and how long it may be read; the time that it waits for a child is not its own. */
+/** The organization of a page, and how long the page may be read; waiting for a child does not count. */
 export interface PageTurn {
   readonly organizationId: string;
   readonly timeoutMs: number;
@@ -39,7 +39,7 @@ export interface PoolLimits {
   readonly domTimeoutMs: number;
   /** Time after which a child is killed, milliseconds; above `domTimeoutMs`, with room for the plain reading. */
   readonly killAfterMs: number;
-  /** Pages that may wait for a child, each up to 10 MB; and those of one organization. */
+  /** Pages that may wait for a child, each up to 10 MB: of all, and of one organization. */
   readonly queued: number;
   readonly queuedOfOne: number;
   /** Longest wait for a child, milliseconds. */
@@ -86,7 +86,7 @@ export class ExtractionPool {
     const release = await this.#crew.place(turn.organizationId, signal);
     if (typeof release === "string")
       return { kind: "failed", reason: release === "cancelled" ? "aborted" : "busy" };
-    // A page that is given up is let finish: its child stops by itself, and starting a new one costs more.
+    // Reading an abandoned page continues: its child ends it by itself, and starting a new child would cost more.
     const reading = this.#read(page).finally(release);
     const given = AbortSignal.any([signal, this.#crew.closing]);
     const own = AbortSignal.timeout(turn.timeoutMs);
@@ -101,12 +101,12 @@ export class ExtractionPool {
     }
   }
 
-  /** Ends every child and everything that waits; resolves when the processes are gone. */
+  /** Ends every child and every waiting call; resolves when the processes have ended. */
   close(): Promise<void> {
     return this.#crew.close();
   }
 
-  /** Whoever has a place finds a child. */
+  /** Reads a page. The caller holds a place, so there is a child. */
   async #read(page: RawPage): Promise<Extraction> {
     let fault: "late" | "broken" = "broken";
     for (const plainOnly of [false, true]) {
@@ -134,7 +134,7 @@ class Child implements CrewMember {
   readonly #frames = new FrameReader();
   readonly #gone: Promise<void>;
   #waiting: ((frame: { head: unknown; body: Buffer } | null) => void) | null = null;
-  /** True once it has answered: it could start. */
+  /** True once it has answered, which shows that it could start. */
   served = false;
 
   constructor(heapMiB: number, onGone: () => void) {
@@ -152,7 +152,7 @@ class Child implements CrewMember {
     };
     this.#process.once("exit", gone);
     this.#process.once("error", gone);
-    // Writing to a child that just died fails; its exit says so already.
+    // Writing to a child that just died fails; its `exit` event reports that already.
     this.#process.stdin?.on("error", () => undefined);
     this.#process.stdout?.on("data", (chunk: Buffer) => this.#onData(chunk));
   }
@@ -161,7 +161,7 @@ class Child implements CrewMember {
     return this.#process.pid;
   }
 
-  /** `broken` when the child died over the page, `late` when it had to be killed. */
+  /** Reads one page: `broken` when the child died over it, `late` when the child had to be killed. */
   async run(
     job: ExtractionJob,
     bytes: Buffer,

@@ -1,14 +1,14 @@
-/** Makes a page's DOM ready to be written as markdown: noise goes, links become absolute, tables and code simple. */
+/** Prepares a page's DOM for conversion to markdown: removes noise, makes links absolute, simplifies tables and code. */
 
-/** Never content, whatever the page. */
+/** Elements that are never content. */
 const NOISE =
   "script, style, noscript, template, svg, canvas, iframe, object, embed, video, audio, link, meta, dialog, [hidden], " +
   "[aria-hidden=true], [role=dialog], input, select, textarea, button, label, .mw-editsection";
-/** Around the content. */
+/** Elements around the content. */
 const BOILERPLATE =
   "nav, footer, aside, body > header, [role=navigation], [role=banner], [role=contentinfo], [role=search], " +
   "[role=complementary], [role=menu], [role=menubar], .sidebar, #sidebar, .breadcrumb, .breadcrumbs, .pagination, .share-buttons";
-/** Readability looks at `display` of each element; parsing a long style for it takes seconds. */
+/** Longest style that is kept: Readability reads `display` of each element, and parsing a long style takes seconds. */
 const MAX_STYLE = 500;
 /** Marks what was an h1: Readability turns it into an h2. */
 export const TOP_HEADING = "data-top-heading";
@@ -35,26 +35,26 @@ function remove(root: Element, selector: string): void {
   for (const element of root.querySelectorAll(selector)) element.remove();
 }
 
-/** Links become absolute, so that they can be opened next; what is no web address becomes plain text. */
+/** Makes a link absolute, so that it can be opened next; one that is no web address becomes plain text. */
 function absoluteLink(link: HTMLAnchorElement): void {
   const href = link.getAttribute("href") ?? "";
   const text = link.textContent.trim();
   const empty = text === "" && link.querySelector("img") === null;
-  // Marks beside headings and footnotes that only lead about the page.
+  // Marks of headings and footnotes, which only link within the page.
   if (empty || (href.startsWith("#") && /^[#¶§🔗^↑↩[\]\d\s]*$/u.test(text))) link.remove();
   else if (href !== "" && URL.canParse(link.href) && /^(https?:|mailto:)/.test(link.href)) {
     link.setAttribute("href", link.href);
   } else link.removeAttribute("href");
 }
 
-/** Images stay as links with their description; inlined ones would only cost tokens. */
+/** Keeps images with a description as links; inlined ones would only cost tokens. */
 function absoluteImage(image: HTMLImageElement): void {
   if (/^https?:/.test(image.src) && URL.canParse(image.src) && image.alt.trim() !== "") {
     image.setAttribute("src", image.src);
   } else image.remove();
 }
 
-/** Code in all its elements becomes `code`, and each `pre` holds exactly one. */
+/** Turns all elements for code into `code`, and makes each `pre` hold exactly one. */
 function simplifyCode(document: Document): void {
   for (const element of document.body.querySelectorAll("kbd, samp, tt")) {
     const code = document.createElement("code");
@@ -72,7 +72,7 @@ function simplifyCode(document: Document): void {
 /** Longest cell of a data table without headers, in characters. */
 const MAX_CELL = 400;
 
-/** A table that only lays out the page becomes plain blocks; one with data becomes rows of single-line cells. */
+/** Turns a table that only lays out the page into plain blocks, and one with data into rows of single-line cells. */
 function simplifyTable(table: HTMLTableElement, document: Document): void {
   const rows = [...table.rows];
   const columns = Math.max(0, ...rows.map(({ cells }) => cells.length));
@@ -99,7 +99,7 @@ function simplifyTable(table: HTMLTableElement, document: Document): void {
   table.replaceWith(whole);
 }
 
-/** A cell that markdown can hold: one line, one column wide. */
+/** Turns a cell into what markdown can hold: one line, one column wide. */
 function simplifyCell(cell: HTMLTableCellElement, document: Document): void {
   for (const block of cell.querySelectorAll("br, p, div, li")) block.before(document.createTextNode(" "));
   for (const item of cell.querySelectorAll("li")) item.prepend(document.createTextNode("• "));

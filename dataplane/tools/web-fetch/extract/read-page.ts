@@ -1,4 +1,4 @@
-/** How an extraction child reads one page: as it is, through a DOM, or without one. */
+/** Reads one page in an extraction child: unchanged, through a DOM, or without one. */
 import { Script } from "node:vm";
 import { firstUnits } from "../../../lib/first-units.ts";
 import { shortTitle } from "../../search-query.ts";
@@ -9,10 +9,10 @@ import { fitsDom, measure, plainText } from "./scan.ts";
 
 export type Extracted = Pick<ExtractionHead, "title" | "mode"> & { readonly text: string };
 
-/** Links become absolute, so that a page of short ones below a long address would be many times as long as it came. */
+/** Least bound on a page's text. Links become absolute, so short ones below a long address would multiply its length. */
 const LEAST_TEXT_UNITS = 4 * 1024 * 1024;
 
-/** A page's text is not longer than the page, or than `LEAST_TEXT_UNITS`; its title as long as a search result's. */
+/** Reads a page. Its text is at most as long as the page or `LEAST_TEXT_UNITS`, its title as a search result's. */
 export function readPage(job: ExtractionJob, bytes: Buffer): Extracted {
   const most = Math.max(LEAST_TEXT_UNITS, bytes.length);
   const { title, mode, text } = readWhole(job, bytes, most);
@@ -32,10 +32,10 @@ function readWhole(job: ExtractionJob, bytes: Buffer, mostUnits: number): Extrac
   return { ...plainText(page, job.url, mostUnits), mode: "plain" };
 }
 
-/** The interrupt of `vm` stops any JavaScript below it, regular expressions included. */
+/** Runs `__work` under `vm`, whose time-out interrupts any JavaScript, regular expressions included. */
 const interruptible = new Script("__work()");
 
-/** Null when the work fails (Readability overflows the stack on odd pages) or is not done in time. */
+/** Runs the work; null when it fails (Readability overflows the stack on odd pages) or is not done in time. */
 function withinTime<T>(work: () => T, timeoutMs: number): T | null {
   const global = globalThis as { __work?: () => T };
   global.__work = work;

@@ -1,15 +1,15 @@
 /**
  * A forgiving HTML tokenizer that looks at each character a bounded number of times, whatever the page: it decides
- * whether a page is small enough for a real parser, strips what the parser would only waste time on, and yields
- * readable text from pages that are too large for it.
+ * whether a page is small enough for a real parser, strips parts that would only cost the parser time, and yields readable
+ * text from pages that are too large for it.
  *
- * Why not htmlparser2 (12.0.0, 18 pages of 10 MB): its Parser is not done with `<div>` repeated after 30 s, this in 0.2 s;
- * its Tokenizer keeps the bounds (0.03 to 0.4 s, this 0.001 to 0.9 s), but takes six packages for some fifty lines less.
+ * Why not htmlparser2 (12.0.0, 18 pages of 10 MB): its Parser is not done with repeated `<div>`s after 30 s, this takes 0.2 s;
+ * its Tokenizer keeps the bounds (0.03 to 0.4 s, this 0.001 to 0.9 s), but needs six packages to save some fifty lines.
  */
 
 /**
- * Beyond these a page is read by `plainText` instead of a DOM: building one could take minutes and gigabytes. What
- * finds the article takes the square of the depth and more; pages that people write are a few dozen elements deep.
+ * Limits beyond which a page is read by `plainText` instead of a DOM: building one could take minutes and gigabytes.
+ * Finding the article takes the square of the depth and more; pages that people write are a few dozen elements deep.
  */
 const DOM_LIMITS = {
   bytes: 2_000_000,
@@ -36,11 +36,11 @@ const voidElements = new Set(
     " ",
   ),
 );
-/** A sibling's start tag ends these, so that a run of them is no nesting. */
+/** Elements that a sibling's start tag ends, so that a run of them is no nesting. */
 const selfClosing = new Set(
   "p li dt dd tr td th thead tbody tfoot option optgroup colgroup rp rt".split(" "),
 );
-/** Their content is text up to their own end tag. */
+/** Elements whose content is text up to their own end tag. */
 const rawText = new Set(["script", "style", "title", "textarea", "xmp", "iframe", "noembed", "noframes"]);
 
 interface Handler {
@@ -57,7 +57,7 @@ const isLetter = (code: number) => (code >= 97 && code <= 122) || (code >= 65 &&
 /** Blank, tab, line feed, form feed, carriage return. */
 const isBlank = (code: number) => code === 32 || (code >= 9 && code <= 13 && code !== 11);
 
-/** Walks the page once and reports what it finds. */
+/** Walks the page once and calls the handler for each part. */
 function walk(html: string, handler: Handler): void {
   let textFrom = 0;
   let at = 0;
@@ -76,7 +76,7 @@ function walk(html: string, handler: Handler): void {
   if (textFrom < html.length) handler.text?.(textFrom, html.length);
 }
 
-/** Reads the tag, comment or declaration at `open` and returns the position behind it. */
+/** Reads the tag, comment or declaration at `open` and returns the position after it. */
 function markup(html: string, open: number, handler: Handler): number {
   const next = html.charCodeAt(open + 1);
   if (isLetter(next)) {
@@ -95,7 +95,7 @@ function markup(html: string, open: number, handler: Handler): number {
   return end;
 }
 
-/** Position behind the next `mark`, or the end of the page. */
+/** Returns the position after the next `mark`, or the end of the page. */
 function after(html: string, mark: string, from: number): number {
   const found = html.indexOf(mark, from);
   return found < 0 ? html.length : found + mark.length;
@@ -132,7 +132,7 @@ function startTag(html: string, open: number): { name: string; end: number; attr
   return { name, end: html.length, attributes };
 }
 
-/** Position behind the attribute that begins at `from`. */
+/** Returns the position after the attribute that begins at `from`. */
 function attribute(html: string, from: number): number {
   let at = from + 1;
   for (; at < html.length; at += 1) {
@@ -161,7 +161,7 @@ function rawContent(html: string, name: string, from: number, handler: Handler):
   return to;
 }
 
-/** Counts what decides about a DOM and strips scripts, styles and comments. */
+/** Counts what `fitsDom` judges, and strips scripts, styles and comments. */
 export function measure(html: string): Measure {
   let elements = 0;
   let depth = 0;
@@ -197,7 +197,7 @@ export function measure(html: string): Measure {
   return { elements, depth: deepest, depths, attributes: most, html: pieces.join("") };
 }
 
-/** True when a real parser may be let loose on the page. */
+/** Whether the page is small enough for a DOM. */
 export function fitsDom(bytes: number, measured: Measure): boolean {
   return (
     bytes <= DOM_LIMITS.bytes &&
@@ -215,7 +215,7 @@ const blocks = new Set(
     "footer form h1 h2 h3 h4 h5 h6 header hr html legend li main nav ol p pre section summary table tbody tfoot thead tr ul"
   ).split(" "),
 );
-/** Navigation and the like, left out as long as they are closed again. */
+/** Navigation and similar elements, which are left out if they are closed. */
 const boilerplate = new Set([
   "nav",
   "footer",
@@ -229,8 +229,8 @@ const boilerplate = new Set([
 ]);
 
 /**
- * Readable text with headings, list marks and absolute links, without a DOM.
- * @param mostUnits what comes once the text has so many UTF-16 units is left out.
+ * Returns readable text with headings, list marks and absolute links, without a DOM.
+ * @param mostUnits UTF-16 units after which the rest of the text is left out.
  */
 export function plainText(
   html: string,
@@ -262,7 +262,7 @@ export function plainText(
       if (name === "td" || name === "th") put(" | ");
       if (name === "a" && linkTarget === null) {
         linkTarget = target(html.slice(from, to), baseUrl);
-        // The bracket is written once the link ends; one that never does stays plain.
+        // The bracket is written when the link ends; a link that never does stays plain text.
         linkAt = out.push("") - 1;
       }
     },
@@ -307,14 +307,14 @@ class Skipper {
     }
   }
 
-  /** True when the end tag belonged to what is skipped. */
+  /** Returns true when the end tag belongs to a skipped part. */
   end(name: string): boolean {
     if (!this.active) return false;
     if (name === this.#name) this.#depth -= 1;
     return true;
   }
 
-  /** Looks ahead once per element; a name found unclosed once is not looked for again, which keeps this linear. */
+  /** Looks ahead once per element; a name that was unclosed once is not searched again, which keeps this linear. */
   #isClosed(name: string, from: number): boolean {
     if (this.#unclosed.has(name)) return false;
     const close = new RegExp(`</${name}[\\s>]`, "gi");
@@ -327,7 +327,7 @@ class Skipper {
 
 const MAX_TAG_FOR_LINK = 8_192;
 
-/** The absolute http(s) address in an `<a …>` tag. */
+/** Returns the absolute http(s) URL of an `<a …>` tag. */
 function target(tag: string, baseUrl: string): string | null {
   if (tag.length > MAX_TAG_FOR_LINK) return null;
   const found = /\shref\s*=\s*(?:"([^"]*)"|'([^']*)'|([^\s>"']+))/i.exec(tag);
@@ -345,7 +345,7 @@ const namedEntities: Readonly<Record<string, string>> = {
   eacute: "é", egrave: "è", agrave: "à", ccedil: "ç", ntilde: "ñ", rarr: "→", larr: "←", shy: "", zwj: "", zwnj: "", ensp: " ", emsp: " ", thinsp: " ",
 };
 
-/** Decodes numeric and common named entities; there are no others to expand, so nothing can grow. */
+/** Decodes numeric and common named entities. It expands no others, so no text can grow. */
 export function decodeEntities(text: string): string {
   if (!text.includes("&")) return text;
   return text.replace(
@@ -361,8 +361,8 @@ export function decodeEntities(text: string): string {
 }
 
 /**
- * One blank line between paragraphs, no blanks at line ends. Line by line: a regular expression over runs of
- * blanks would take quadratic time on a page made of blanks.
+ * Leaves one blank line between paragraphs and no blanks at line ends. Works line by line: a regular expression over runs
+ * of blanks would take quadratic time on a page made of blanks.
  */
 function tidyText(text: string): string {
   const lines: string[] = [];
