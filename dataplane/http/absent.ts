@@ -40,7 +40,7 @@ export function absence(method: string, path: string): string {
   return entry?.[1] ?? `There is no ${method} ${path.slice(0, 200)} here${baseAddressAdvice(path)}`;
 }
 
-/** What is most often wrong where a path is: the clients of one vendor add `/v1` to their base address, the other's do not. */
+/** Advice on the most common wrong path: one vendor's clients add `/v1` to their base address, the other's do not. */
 function baseAddressAdvice(path: string): string {
   if (/^\/v1\/v1(\/|$)/.test(path))
     return ": paths have one /v1, and this client adds it by itself; leave it out of its base URL.";

@@ -6,13 +6,13 @@ import { hasStalled } from "./stalled-clients.ts";
 
 const nothing = () => {};
 
-/** A whole answer up to here is copied into one text with its headers: copying more costs more than a second piece. */
+/** Longest whole answer that is copied into one text with its headers; copying more costs more than a second piece. */
 const SHORT_BYTES = 16 * 1024;
 
 /**
- * Where a chunk is put together: filled and read within one synchronous call, and never read beyond what that call filled,
- * as all clients share it. No buffer of a chunk's own is made: V8 counts buffers as growth of its heap, and collects all of
- * it after some twenty megabytes of them (docs/decisions/performance.md).
+ * Buffer in which a chunk is put together. All clients share it, so it is filled and read within one synchronous call, and
+ * never read beyond what that call filled. A buffer for each chunk would count as growth of V8's heap, which V8 collects whole
+ * after some twenty megabytes of them (docs/decisions/performance.md).
  */
 const scratch = Buffer.allocUnsafeSlow(64 * 1024);
 
@@ -27,12 +27,12 @@ export class HttpAnswerSink implements AnswerSink {
   readonly #response: ServerResponse;
   readonly #onStart: () => Readonly<Record<string, string>>;
   readonly closed = new Cancellation();
-  /** Its length is not known before its end. */
+  /** Whether it goes out in chunks, its length being unknown. */
   #isChunked = false;
   #waiting: PromiseWithResolvers<void> | null = null;
 
   /**
-   * `onStart` runs before the headers are written, and gives those that every answer has; `onStall` when a client is
+   * `onStart` runs before the headers are written and returns those that every answer has; `onStall` runs when the client was
    * cut for taking nothing.
    */
   constructor(
@@ -51,7 +51,7 @@ export class HttpAnswerSink implements AnswerSink {
       }
       this.#release();
     });
-    // Of a write after the client left, which the close event has told already.
+    // A write after the client left fails; the close event has reported that already.
     response.on("error", nothing);
   }
 
@@ -68,7 +68,7 @@ export class HttpAnswerSink implements AnswerSink {
     for (const name in headers) list.push(name, headers[name] as string);
     const response = this.#response;
     response.writeHead(status, list);
-    // Node writes a chunk in four pieces, and holds the socket back for them until its turn is over; here it is one text.
+    // Node writes a chunk in four pieces and holds them back until its turn is over; `#writeChunk` makes one text of them.
     this.#isChunked = response.chunkedEncoding;
     response.chunkedEncoding = false;
   }
@@ -78,7 +78,7 @@ export class HttpAnswerSink implements AnswerSink {
     if (response.destroyed) return true;
     const length = lengthOf(bytes);
     if (length === 0) return true;
-    // Node would cork it at the first write of a turn, and send when the turn is over; a corked one it leaves alone.
+    // Node would cork the socket at the first write of a turn and send when the turn is over; a corked socket it leaves alone.
     const { socket } = response;
     socket?.cork();
     const isTaken = this.#isChunked ? this.#writeChunk(bytes, length) : response.write(plain(bytes));
@@ -122,7 +122,7 @@ export class HttpAnswerSink implements AnswerSink {
     socket?.uncork();
   }
 
-  /** Cuts the connection after a fault that the dialect cannot tell: the client must not take the answer for complete. */
+  /** Cuts the connection after a fault that the dialect cannot report: the client must not take the answer for complete. */
   cut(): void {
     this.#response.destroy();
   }
@@ -133,13 +133,13 @@ export class HttpAnswerSink implements AnswerSink {
   }
 }
 
-/** The bytes as text of which each character is a byte. */
+/** The bytes as Latin-1 text: each character is a byte. */
 function latin1(bytes: AnswerBytes): string {
   if (Buffer.isBuffer(bytes)) return bytes.toString("latin1");
   return scratch.toString("latin1", 0, putBytes(scratch, 0, bytes));
 }
 
-/** A chunk with its frame, as text of which each character is a byte. */
+/** A chunk with its frame, as Latin-1 text. */
 function chunkText(head: string, bytes: AnswerBytes): string {
   let at = scratch.write(head, 0, "latin1");
   at = putBytes(scratch, at, bytes);

@@ -1,7 +1,7 @@
 /**
- * Turns for answers that may take seconds of the database and many megabytes: reports, lists and exports. A
- * few are made at a time, one of an organization, and organizations take turns, so that whoever asks for many keeps nobody
- * else from the stores and does not fill the memory (rule 7.7).
+ * Turns for answers that may take seconds of the database and many megabytes: reports, lists and exports. A few are made at a
+ * time, at most one per organization, and organizations take turns, so that one that asks for many neither keeps the others
+ * from the stores nor fills the memory (rule 7.7).
  */
 import { Readable } from "node:stream";
 import type { FastifyReply, FastifyRequest, RouteGenericInterface } from "fastify";
@@ -14,33 +14,33 @@ import { metrics } from "../telemetry/metrics.ts";
 import { clientGone } from "./body-errors.ts";
 import { callerOf } from "./route.ts";
 
-/** Answers of one organization that wait for their turn; and of all. */
+/** Most answers that wait for their turn, of one organization and of all. */
 type WaitingLimits = Pick<PlaceLimits, "waitingOfOne" | "waiting">;
-/** Of the admin API. */
+/** Limits of the admin API. */
 const ADMIN_WAITING: WaitingLimits = { waitingOfOne: 30, waiting: 1_000 };
-/** Of lists for programs: nobody is refused whom the budget of endpoints that cost nothing lets through. */
+/** Limits of the lists of files and batches: as many of one organization as free endpoints admit at once. */
 export const LIST_WAITING: WaitingLimits = { waitingOfOne: REQUESTS_AT_ONCE, waiting: 10_000 };
-/** Exports of one organization that are sent at a time: each holds what it has read and its client has not taken yet. */
+/** Most exports of one organization at a time: each holds what it has read and its client has not taken yet. */
 const MOST_EXPORTS = 4;
 /**
- * Answers that are made at a time, of all organizations: the longest take a hundred megabytes until they are written. One where
- * there are fewer connections to the database.
+ * Answers made at a time, over all organizations: the longest take a hundred megabytes until they are written. With fewer than
+ * `ENOUGH_CONNECTIONS` to the database it is one.
  */
 const AT_ONCE = 2;
 const ENOUGH_CONNECTIONS = 5 * AT_ONCE;
-/** An answer of so many bytes is sent whatever room there is: a page of usual length is nobody's burden. */
+/** Bytes up to which an answer needs no room in the body budget; a page of usual length stays below. */
 const SHORT_BYTES = 64 * 1024;
 
-/** What all that is read in turns in one process has of its connections to the database. */
+/** Share of a process' database connections that is used for all reading in turns. */
 export interface ReadingShare {
   readonly connections: FairPlaces;
-  /** Answers of one kind that are made at a time. */
+  /** Answers that one `AnswerTurns` makes at a time. */
   readonly atOnce: number;
 }
 
 /**
- * Half of the connections, at least one: each answer may hold one for seconds, and the others are for requests that look up a key or
- * are charged. Nobody is turned away, as few come this far.
+ * Half of the connections, at least one: each answer may hold one for seconds, and the others are for requests that look up a
+ * key or are charged. The wait has no limit, as few answers come this far.
  */
 export function readingWith(connections: number): ReadingShare {
   const places = Math.max(1, Math.floor(connections / 2));
@@ -52,13 +52,13 @@ export function readingWith(connections: number): ReadingShare {
 
 export class AnswerTurns {
   readonly #answers: FairPlaces;
-  /** Of exports, which are read page by page: none is turned away once it has begun. */
+  /** Turns for pages of exports: an export that has begun is not refused a turn. */
   readonly #pages: FairPlaces;
   readonly #connections: FairPlaces;
   /** Exports that are being sent, by organization. */
   readonly #exports = new Map<string, number>();
 
-  /** @param reading shared with whatever else is read in turns. */
+  /** @param reading shared by every `AnswerTurns` of the process */
   constructor({ connections, atOnce }: ReadingShare, waiting = ADMIN_WAITING) {
     this.#connections = connections;
     this.#answers = new FairPlaces({ places: atOnce, placesOfOne: 1, ...waiting });
@@ -66,8 +66,8 @@ export class AnswerTurns {
   }
 
   /**
-   * A handler that answers with the JSON of what `make` brings, when it is the organization's turn. The answer counts among the
-   * bytes of bodies until it is out, and a long one needs room there (rule 7.2).
+   * Returns a handler that answers with the JSON of what `make` returns, when it is the organization's turn. The answer counts
+   * in the body budget until it is sent, and a long one needs room there (rule 7.2).
    */
   json<Route extends RouteGenericInterface>(make: (request: FastifyRequest<Route>) => Promise<object>) {
     return async (request: FastifyRequest<Route>, reply: FastifyReply<Route>): Promise<FastifyReply> => {
@@ -88,8 +88,8 @@ export class AnswerTurns {
   }
 
   /**
-   * Reads an answer that is sent as it is read, each part when it is the organization's turn. @throws ApiError 429 when it has
-   * too many such already; ClientGone.
+   * Reads an answer that is sent as it is read, each part when it is the organization's turn. @throws ApiError 429 when the
+   * organization has `MOST_EXPORTS` already; ClientGone.
    */
   parts(request: FastifyRequest, reply: FastifyReply): <Part>(read: () => Promise<Part>) => Promise<Part> {
     const organizationId = organizationOf(request);
@@ -125,7 +125,7 @@ export class AnswerTurns {
   }
 }
 
-/** Counts each piece as it is made, so that one without room is no longer made. @throws ApiError 429 or 503 */
+/** Writes JSON and counts each piece as it is made, so that an answer without room stops early. @throws ApiError 429 or 503 */
 async function written(
   made: object,
   lease: FastifyRequest["bodyLease"],
@@ -140,13 +140,16 @@ async function written(
   return { pieces, bytes };
 }
 
-/** Counts a piece of an answer, `bytes` of which are counted, until all of it is out. @throws ApiError 429 or 503 without room */
+/**
+ * Counts `more` bytes of an answer, `bytes` of which are counted already, until all of it is out. @throws ApiError 429 or 503
+ * without room
+ */
 export function countAnswer(lease: FastifyRequest["bodyLease"], bytes: number, more: number): void {
   if (bytes + more > SHORT_BYTES) lease.take(more);
   else lease.count(more);
 }
 
-/** Keeps none that has gone out. */
+/** Keeps no piece that was sent. */
 function* handedOver(pieces: Buffer[]): Generator<Buffer> {
   for (let piece = pieces.shift(); piece !== undefined; piece = pieces.shift()) yield piece;
 }

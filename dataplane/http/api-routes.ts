@@ -45,9 +45,9 @@ export interface ApiParts {
   readonly sealerOf: CountTokensNeeds["sealerOf"];
   /** The address that clients use, without a slash at its end. */
   readonly publicUrl: () => string;
-  /** How long what is known of a request is kept. */
+  /** How long request records are kept. */
   readonly requestRetentionMs: number;
-  /** What this process holds of the objects of a snapshot. */
+  /** Objects of a snapshot that this process has taken over. */
   readonly acknowledged: (objects: readonly Source[]) => ConfigStatus["objects"];
   /** Absent where no console is served. */
   readonly consoleFiles?: ConsoleFiles;
@@ -59,7 +59,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const { requestRetentionMs, acknowledged, consoleFiles, upstreams } = parts;
   const reading = readingWith(pool.configuration.maxPoolSize ?? 1);
   const turns = new AnswerTurns(reading);
-  // Apart: where there are connections for both, no program's list waits for a report.
+  // Apart: no list of files or batches waits for a report where there are connections for both.
   const lists = new AnswerTurns(reading, LIST_WAITING);
   return [
     modelRoutes,

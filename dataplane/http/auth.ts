@@ -9,11 +9,10 @@ import { hasTokenForm } from "../identity/tokens/verify.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { tooManyRefusals, type UnknownCallers } from "./unknown-callers.ts";
 
-/** What a route serves. A person is served as a key of the kind that their role stands for. */
+/** Kind of key that a route needs. A person counts as a key of the kind that their role stands for. */
 export type KeyKind = "inference" | "admin";
 
 const names: Record<KeyKind, string> = { inference: "an inference key", admin: "an admin key" };
-/** Of people. */
 const roles: Record<Principal["kind"], string> = { inference: "Member", admin: "Admin", viewer: "Viewer" };
 
 /** `x-api-key` first, else the bearer token; undefined when there is neither. */
@@ -24,26 +23,26 @@ function presentedKey(headers: IncomingHttpHeaders): string | undefined {
   return match?.[1]?.trim();
 }
 
-/** What finding the caller needs: the request's headers and address, and what knows keys and tokens. */
+/** Input of `authenticate`: the request's headers and address, and what knows keys and tokens. */
 export interface Authentication {
   readonly headers: IncomingHttpHeaders;
-  /** That the client connects from. */
+  /** Address that the client connects from. */
   readonly address: string | undefined;
-  /** What the endpoint serves, for the words that refuse. */
+  /** Kind of key that the endpoint needs, for the messages of refusals. */
   readonly needed: KeyKind;
   readonly directory: Directory;
-  /** Absent: tokens are accepted from nobody. */
+  /** Absent: no tokens are accepted. */
   readonly people: People | undefined;
   readonly unknownCallers: UnknownCallers;
-  /** How old a remembered answer may be. */
+  /** How old a remembered lookup of a key may be. */
   readonly maxAgeMs: number;
 }
 
 /**
- * Finds who holds the request's key or token, of whatever kind; at once when it is remembered.
- * @throws ApiError 401; the message never repeats what was sent. A key of the wrong kind is told by its prefix, so
- * that the message says nothing about whether such a key exists. 429 when the address has sent too many that are not
- * valid; a valid one of the wrong kind is none of them (rule 7.7).
+ * Finds the owner of the request's key or token, of whatever kind; synchronously when it is remembered.
+ * @throws ApiError 401; the message never repeats what was sent. A key of the wrong kind is recognized by its prefix, so that
+ * the message does not show whether such a key exists. 429 when the address has sent too many invalid ones; a valid one of the
+ * wrong kind does not count (rule 7.7).
  */
 export function authenticate(asked: Authentication): Principal | Promise<Principal> {
   const { headers, address, needed, directory, people, unknownCallers, maxAgeMs } = asked;
@@ -73,7 +72,7 @@ async function findUnknown(
   return principal;
 }
 
-/** A token is verified whoever sent how many that are not valid: only its refusals are counted. */
+/** Verifies a token, however many invalid ones its address has sent: only refusals are counted. */
 function findPerson(asked: Authentication, people: People, token: string): Principal | Promise<Principal> {
   const found = people.find(token);
   if (!(found instanceof Promise)) return found;
@@ -84,12 +83,13 @@ function findPerson(asked: Authentication, people: People, token: string): Princ
   });
 }
 
-/** What no route serves is answered after so long, whoever sent it. */
+/** Longest wait for the lookup of the caller where no route serves the path. */
 const UNSERVED_WAIT_MS = 1_000;
 
 /**
- * Who asks for what no route serves, so that it is known to be theirs (rule 14.1); null: nobody who is known in time. The key
- * decides nothing there, so that nobody is refused for it and nothing is counted: an unknown one is looked up in line.
+ * Finds the caller of a path that no route serves, so that the request is recorded as theirs (rule 14.1); null: not known in
+ * time. The key decides nothing here, so nobody is refused for it and nothing is counted; an unknown key is looked up in the
+ * queue.
  */
 export function callerOfUnserved({
   headers,
@@ -110,8 +110,8 @@ const findInLine = (directory: Directory, sha256: string) =>
   directory.knows(sha256) ? directory.find(sha256, Number.POSITIVE_INFINITY) : directory.findQueued(sha256);
 
 /**
- * Why whoever was found may not call this: 401 for the wrong kind, 403 where a viewer would change something; null: they may.
- * Judged apart, so that what is refused is known to be theirs (rule 14.1).
+ * Why the caller may not call this: 401 for the wrong kind of key, 403 where a viewer would change something; null: they may.
+ * Apart from `authenticate`, so that what is refused is recorded as theirs (rule 14.1).
  */
 export function kindFault({ keyId, kind }: Principal, needed: KeyKind, method: string): ApiError | null {
   if (kind === needed) return null;
@@ -128,10 +128,10 @@ export function kindFault({ keyId, kind }: Principal, needed: KeyKind, method: s
   );
 }
 
-/** Whether a key can be one, of either kind. */
+/** Whether a text has the form of a key, of either kind. */
 const hasKeyForm = (key: string): boolean => keyForms.inference.test(key) || keyForms.admin.test(key);
 
-/** What is told of a key that nobody is found by: which of the reasons it was is nobody's to know. */
+/** The error for a key without an owner. It does not reveal which of the possible reasons applies. */
 const notFound = (key: string, needed: KeyKind): ApiError => ofOtherKind(key, needed) ?? unservedKey();
 
 function ofOtherKind(key: string, needed: KeyKind): ApiError | undefined {

@@ -1,4 +1,4 @@
-/** Connections below their requests: what is refused there, and whether one is being answered. */
+/** Connections below their requests: refusals on the bare socket, and whether a request is being answered. */
 import { STATUS_CODES, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import { errorBody, errorHeaders } from "../dialects/errors.ts";
@@ -39,13 +39,13 @@ export function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, s
       body,
     ].join("\r\n"),
   );
-  // Whatever still comes is not read; a client that does not hang up is not waited for.
+  // Nothing more is read; a client that does not hang up is cut after a second.
   socket.setTimeout(1000, () => socket.destroy());
 }
 
 /**
- * Ends the connection behind the answer to a request that came wholly; what follows that request cannot be read, such as the rest of
- * a body that is longer than its content-length. It is dropped, but slowly.
+ * Ends the connection after the answer to a request that arrived whole, when the bytes behind it are not HTTP, such as the rest
+ * of a body that is longer than its content-length. They are dropped, but slowly.
  */
 function endBehind(socket: Socket, answer: ServerResponse): void {
   slowReads.wait(socket);
@@ -57,7 +57,7 @@ function endBehind(socket: Socket, answer: ServerResponse): void {
 /** Connections on which no more requests are read. */
 const ending = new WeakSet<Socket>();
 
-/** Makes the answer under way the last one of its connection. @returns false: none is, or it has begun and cannot say so. */
+/** Makes the answer under way the last one of its connection. @returns false: no answer is under way, or its headers are out. */
 export function closeWithAnswer(socket: Socket): boolean {
   const answer = answerOn(socket);
   if (answer === null || answer.headersSent) return false;
@@ -71,7 +71,7 @@ export const answering = (socket: Socket): boolean => answerOn(socket) !== null;
 /** Whether this answer is the connection's next one; others wait for it. */
 export const isAnswering = (socket: Socket, answer: ServerResponse): boolean => answerOn(socket) === answer;
 
-/** The answer that stands next on this connection. */
+/** The answer that is next on this connection. */
 function answerOn(socket: Socket): ServerResponse | null {
   return (Reflect.get(socket, "_httpMessage") as ServerResponse | null | undefined) ?? null;
 }

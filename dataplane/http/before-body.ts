@@ -1,4 +1,4 @@
-/** What is judged of a request once its key is known, before a byte of its body is read (rule 7.1). */
+/** Checks of a request once its key is known, before a byte of its body is read (rule 7.1). */
 import type { FastifyContextConfig } from "fastify";
 import type { IncomingMessage } from "node:http";
 import type { Preflight } from "../billing/holds/preflight.ts";
@@ -7,7 +7,7 @@ import { encodingOf } from "./body-stream.ts";
 import { limits } from "./limits.ts";
 import { announcedLength } from "./request-body.ts";
 
-/** undefined: it may go on at once. @throws ApiError 401, 402, 429, 503 */
+/** undefined: the request may go on at once. @throws ApiError 401, 402, 429, 503 */
 export function beforeBody(
   request: IncomingMessage,
   { dialect, needsCredit, countsText }: FastifyContextConfig,
@@ -27,6 +27,6 @@ function isLarge(request: IncomingMessage): boolean {
   return length > limits.shortBodyBytes || (length === 0 && "transfer-encoding" in request.headers);
 }
 
-/** How much text comes at the least, as far as it is announced. */
+/** Least bytes of text in the body, by its announced length. */
 const leastText = (request: IncomingMessage): number =>
   encodingOf(request) === null ? Math.max(1, announcedLength(request)) : 1;

@@ -2,17 +2,17 @@
 import { ByteBudget } from "../lib/byte-budget.ts";
 import { metrics } from "../telemetry/metrics.ts";
 
-/** Less holds too few of the largest bodies. */
+/** Least budget: less holds too few of the largest bodies. */
 const LEAST_BYTES = 256 * 1024 * 1024;
 
 /**
- * A quarter of the memory limit, as a converted body stands in memory about three times (its bytes, its values, the
- * upstream's form). The values go onto V8's heap, so not more than half of what that may grow to.
+ * The usual budget in bytes: a quarter of the memory limit, as a converted body is in memory about three times (its bytes, its
+ * values, the upstream's form), and at most half of V8's heap limit, as the values are on that heap.
  */
 export const usualBodyBudget = (memoryLimit: number, heapLimit: number): number =>
   Math.max(LEAST_BYTES, Math.floor(Math.min(memoryLimit / 4, heapLimit / 2)));
 
-/** A budget that metrics tell of. */
+/** A budget that reports to the metrics. */
 export function openBodyBudget(bytes: number): ByteBudget {
   const held = metrics.bodyBytes.series({});
   return new ByteBudget(bytes, {

@@ -1,4 +1,4 @@
-/** What can be wrong with a body before anybody looks into it. */
+/** Errors of a body that show before its contents are looked at. */
 import { ApiError } from "../lib/api-error.ts";
 
 /** The client hung up before its request was complete: there is nobody to answer. */

@@ -1,4 +1,4 @@
-/** A request's body as it comes, for bodies that are too large to stand in memory: bounded and decoded. */
+/** Streams a request's body, bounded and decoded, for bodies that are too large to hold in memory. */
 import type { IncomingMessage } from "node:http";
 import type { Transform, Writable } from "node:stream";
 import { ApiError } from "../lib/api-error.ts";
@@ -16,9 +16,9 @@ export function encodingOf(request: IncomingMessage): string | null {
 }
 
 /**
- * The decoded body, in pieces. What is left when the reader stops is dropped, so that a client that is still sending
- * gets to see the answer.
- * @throws ApiError and ClientGone as `readBody` does, save that nothing is counted here.
+ * Yields the decoded body in pieces. When the reader stops, the rest is dropped, so that a client that is still sending gets to
+ * see the answer.
+ * @throws ApiError and ClientGone as `readBody` does, except that nothing is counted here.
  */
 export async function* streamBody(request: IncomingMessage, maxBytes: number): AsyncGenerator<Buffer> {
   const encoding = encodingOf(request);
@@ -42,7 +42,7 @@ async function* bounded(source: AsyncIterable<Buffer>, maxBytes: number): AsyncG
   }
 }
 
-/** The raw bytes; a client that sends nothing for too long is given up. */
+/** Yields the raw bytes; gives up on a client that sends nothing for `bodyIdleMs`. */
 async function* incoming(request: IncomingMessage): AsyncGenerator<Buffer> {
   inviteBody(request);
   // The request stays open when the reader stops: its answer is still to be sent.
@@ -88,7 +88,7 @@ async function* decode(
   }
 }
 
-/** Never fails: what went wrong with the source destroys the decoder and is the result. */
+/** Never rejects: a fault of the source destroys the decoder and is returned. */
 export async function feed(
   source: AsyncIterable<Buffer>,
   decoder: Writable,

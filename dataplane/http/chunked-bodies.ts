@@ -1,7 +1,7 @@
 /**
- * Bodies in chunks (RFC 9112 §7.1). Node hands over each chunk by itself, and counts the bytes in them only: 64 KiB in chunks of
- * one byte are 65,536 Buffers that wait until somebody reads the body. Here small chunks are put together as they are
- * parsed, and a connection whose frames outweigh what is in them is read in turns from then on, whoever reads the body.
+ * Chunked bodies (RFC 9112 §7.1). Node hands over each chunk by itself and limits only the bytes in them: 64 KiB in chunks of
+ * one byte are 65,536 Buffers that wait until somebody reads the body. Here small chunks are joined as they are parsed, and a
+ * connection whose chunk frames exceed `limits.frameBytes` is read in turns from then on, whichever code reads the body.
  */
 import type { IncomingMessage, Server } from "node:http";
 import { SMALL_PIECE_BYTES, SmallPieces } from "../lib/small-pieces.ts";
@@ -10,7 +10,10 @@ import { slowReads } from "./read-turns.ts";
 
 /** The least that a chunk's frame adds to its bytes (`1\r\n`, `\r\n`). */
 const FRAME_BYTES = 5;
-/** A chunk takes one to two microseconds of the event loop, in which 1 KiB of a plain body would be read and looked at. */
+/**
+ * Cost of a chunk: it takes one to two microseconds of the event loop, in which 1 KiB of a plain body would be read and looked
+ * at.
+ */
 const CHUNK_COST_BYTES = 1024;
 
 /** Call it before anything else listens to the server's requests. */
@@ -33,10 +36,10 @@ function gatherChunks(request: IncomingMessage): void {
     const gathered = small.take();
     return gathered === null || push(gathered);
   };
-  /** By setImmediate: ticks and promises come after each chunk, this after all that one read of the socket brought. */
+  /** Runs by setImmediate: ticks and promises come after each chunk, setImmediate after all chunks of one read of the socket. */
   const afterThisRead = () => {
     flushing = false;
-    // As Node does where a push says that enough is waiting.
+    // As Node does when `push` returns false.
     if (!flush()) socket.pause();
   };
 

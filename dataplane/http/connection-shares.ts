@@ -1,7 +1,7 @@
 /**
- * Whose connections are open: each belongs to the organization whose key was shown on it last. A known key keeps idle ones for
- * ten minutes and slow ones for longer, and needs no credit for that, so an organization that has a quarter of all gets no
- * more while most are taken (as of bodies' bytes, rule 7.2).
+ * Counts open connections by organization: each belongs to the organization whose key came over it last. A client with a valid
+ * key keeps idle connections for ten minutes and slow ones for longer, and needs no credit for that, so an organization that
+ * has a quarter of all gets no more while most are taken (as with bytes of bodies, rule 7.2).
  */
 import type { Socket } from "node:net";
 import { ApiError } from "../lib/api-error.ts";
@@ -10,13 +10,13 @@ import { limits } from "./limits.ts";
 
 export class ConnectionShares {
   readonly #owners = new WeakMap<Socket, string>();
-  /** How many each organization has, and all have. */
+  /** Connections of each organization, and of all. */
   readonly #counts = new Map<string, number>();
   #total = 0;
 
   /**
-   * A key of the organization was shown on this connection. False: the connection was nobody's, and is one more than the
-   * organization may have now. Those of an Ingress, on which many ask in turn, go from one to the next.
+   * Notes that a key of the organization came over this connection. False: the connection had no owner, and is one more than
+   * the organization may have now. Connections of an Ingress, which clients share in turn, change their owner.
    */
   take(socket: Socket, organizationId: string): boolean {
     const before = this.#owners.get(socket);

@@ -1,13 +1,12 @@
 /**
- * Where people of an organization sign in to the console (rule 11.2): told to whoever names it, as any page for
- * signing in tells it, and to nobody else. Nothing lists organizations; one that is not there and one without
- * sign-in read alike.
+ * Where people of an organization sign in to the console (rule 11.2). Whoever names the organization may read it, as on any
+ * sign-in page. Nothing lists organizations; an unknown organization and one without sign-in get the same answer.
  */
 import type { Snapshot } from "../config/snapshot.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { Routes } from "./route.ts";
 
-/** Null: there is no organization of this id, or none with sign-in. */
+/** The sign-in of an organization; null: it is unknown or has none. */
 function signInOf(snapshot: Snapshot, name: string) {
   const organization = snapshot.organization(name);
   const identity = organization?.identity;
@@ -15,10 +14,10 @@ function signInOf(snapshot: Snapshot, name: string) {
   return { organizationId: organization.id, issuer: identity.issuer, client: identity.console };
 }
 
-/** An origin that may stand in a policy: nothing in it ends a source or a directive. */
+/** Form of an origin in a Content-Security-Policy: no character ends a source or a directive. */
 const ORIGIN = /^https:\/\/[-._~%A-Za-z0-9]+(:\d{1,5})?$/;
 
-/** Origins that the browser calls while people of the organization sign in and stay signed in; none: nobody does. */
+/** Origins that the browser calls while people of the organization sign in and stay signed in; empty without sign-in. */
 export function signInOrigins(snapshot: Snapshot, name: string): readonly string[] {
   const found = signInOf(snapshot, name);
   if (found === null || !URL.canParse(found.issuer)) return [];

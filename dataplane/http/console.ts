@@ -1,6 +1,6 @@
 /**
- * The console: a static page under `/console/` (rules 11.1, 11.5). It calls the public API alone; nothing here knows
- * an organization. Built by dataplane/console/build.ts, read once, answered from memory.
+ * The console: a static page under `/console/` (rules 11.1, 11.5) that calls only the public API. Built by
+ * dataplane/console/build.ts, read once, answered from memory. Only a sign-in page's policy depends on an organization.
  */
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { createHash } from "node:crypto";
@@ -17,14 +17,14 @@ const types: Readonly<Record<string, string>> = {
   ".css": "text/css; charset=utf-8",
   ".svg": "image/svg+xml",
 };
-/** The best first. */
+/** Content codings, the best first. */
 const codings = [
   { name: "zstd", suffix: ".zst" },
   { name: "gzip", suffix: ".gz" },
 ] as const;
 type Coding = (typeof codings)[number]["name"];
 
-/** Strict enough that text which escaped as markup could neither run nor call anybody but these origins. */
+/** Policy under which text that became markup by mistake can neither run nor call anybody but us and these origins. */
 const policyWith = (origins: readonly string[]) =>
   [
     "default-src 'none'",
@@ -46,16 +46,16 @@ interface ConsoleFile {
   readonly bytes: Buffer;
   readonly coded: Readonly<Partial<Record<Coding, Buffer>>>;
 }
-/** By the path after `/console/`. */
+/** Files by their path after `/console/`. */
 export type ConsoleFiles = ReadonlyMap<string, ConsoleFile>;
 
 const INDEX = "index.html";
-/** What the bundler named by its content; it never changes under its name. */
+/** Files that the bundler named by their content, which never changes under its name. */
 const IMMUTABLE = "assets/";
-/** Where people sign in, an organization's id after it. Whoever did stays on the page that was loaded there. */
+/** Prefix of sign-in pages, before an organization's id. A person who has signed in stays on the page loaded there. */
 const SIGN_IN = "sign-in/";
 
-/** @throws Error when the console was not built. */
+/** Reads the built console. @throws Error when it was not built. */
 export async function readConsole(folder: string): Promise<ConsoleFiles> {
   const entries = await fs.readdir(folder, { recursive: true, withFileTypes: true }).catch(() => []);
   const paths = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
@@ -77,7 +77,7 @@ export async function readConsole(folder: string): Promise<ConsoleFiles> {
 export const consoleRoutes =
   (files: ConsoleFiles): Routes =>
   (app, services) => {
-    /** Of a page for signing in: it may call the provider of that organization, and no other page may. */
+    /** The policy of a page. Only an organization's sign-in page may call that organization's provider. */
     const policyOf = (name: string): string => {
       const organization = name.startsWith(SIGN_IN) ? decoded(name.slice(SIGN_IN.length)) : null;
       return organization === null ? policy : policyWith(signInOrigins(services.snapshot(), organization));
@@ -92,12 +92,12 @@ export const consoleRoutes =
         "referrer-policy": "no-referrer",
         "cross-origin-opener-policy": "same-origin",
       });
-      // What links inside of the page are relative to.
+      // Links inside of the page are relative to `/console/`.
       if (path === "/console") return reply.redirect("/console/", 308);
       // A view's address opens the page, which shows that view; only assets can be missing.
       const file = files.get(name) ?? (name.startsWith(IMMUTABLE) ? undefined : files.get(INDEX));
       if (file === undefined) throw new ApiError("not_found", `The console has no ${path.slice(0, 200)}.`);
-      // Its policy follows the declaration: no copy of it may bring an older one.
+      // The policy follows the organization's declaration: a cached page would have an older one.
       if (name.startsWith(SIGN_IN))
         return reply.header("cache-control", "no-store").type(file.type).send(file.bytes);
       return send(request, reply, file, name.startsWith(IMMUTABLE));
@@ -132,7 +132,7 @@ function accepts(header: string | string[] | undefined, coding: Coding): boolean
     });
 }
 
-/** Null: no text. */
+/** Null: undecodable. */
 function decoded(part: string): string | null {
   try {
     return decodeURIComponent(part);

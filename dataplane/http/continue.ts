@@ -4,7 +4,7 @@ import type { IncomingMessage, Server, ServerResponse } from "node:http";
 /** Requests that wait for `100 Continue` before they send their bodies. */
 const waiting = new WeakMap<IncomingMessage, ServerResponse>();
 
-/** Node would ask for each such body at once, before anybody has looked at the key. */
+/** Keeps Node from sending `100 Continue` at once, before the key was looked at. */
 export function letBodiesWait(server: Server): void {
   server.on("checkContinue", (request: IncomingMessage, response: ServerResponse) => {
     waiting.set(request, response);
@@ -12,7 +12,7 @@ export function letBodiesWait(server: Server): void {
   });
 }
 
-/** Call it before the first byte of a body is waited for. */
+/** Sends `100 Continue` if it is awaited; call it before waiting for a body. */
 export function inviteBody(request: IncomingMessage): void {
   if (request.headers.expect === undefined) return;
   const response = waiting.get(request);
@@ -20,6 +20,6 @@ export function inviteBody(request: IncomingMessage): void {
   if (response?.headersSent === false) response.writeContinue();
 }
 
-/** The body was not asked for: it may come all the same or never, so the connection cannot serve another request. */
+/** Whether `100 Continue` was not sent: the body may come or not, so the connection cannot serve another request. */
 export const isUninvited = (request: IncomingMessage): boolean =>
   request.headers.expect !== undefined && waiting.has(request);

@@ -1,4 +1,4 @@
-/** Connections that this side cut: what was under way on them did not end because a client left. */
+/** Connections that the gateway cut: requests on them did not end because a client left. */
 import type { Socket } from "node:net";
 
 const cut = new WeakSet<Socket>();

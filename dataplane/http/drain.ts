@@ -10,16 +10,16 @@ import type { HttpServer } from "./server.ts";
 const SWEEP_MS = 100;
 /** A connection on which no request is under way gets this long to send one that was already on its way. */
 const GRACE_MS = 1000;
-/** Connections are taken for at most so long after draining has begun. */
+/** New connections are accepted for at most so long after draining has begun. */
 const LISTENING_MS = 3 * GRACE_MS;
-/** What is still under way when the time is over gets so long to say so to its client, and to be charged. */
+/** Requests still under way at the deadline get so long to send their error and to be charged. */
 const LAST_WORDS_MS = 2000;
 
 /**
- * Waits until every running answer is out, at most `timeoutMs`, and no longer once `hurry` is aborted; what is left then is
- * told of it, ends in its dialect's error (rule 2.13), and is cut where it does not. Each answer closes its connection, and
- * idle ones are closed once they have been quiet for a while: closed at once, they would swallow the requests that clients
- * are just sending over them. New connections are still taken in that time, and then no more.
+ * Waits until every running answer is out, at most `timeoutMs`, and no longer once `hurry` is aborted. Then `shutdown` tells
+ * the answers still running to end with their dialect's error (rule 2.13); those that do not are cut. Each answer closes its
+ * connection. Idle connections are closed after `GRACE_MS`: closed at once, they would lose the requests that clients are just
+ * sending over them. New connections are accepted for at most `LISTENING_MS`.
  * @returns whether everything ended by itself.
  */
 export async function drain(
@@ -51,7 +51,7 @@ export async function drain(
   }
 }
 
-/** A server that closes ends its idle connections at once, so this comes first. */
+/** Waits for idle connections to end: `app.close()`, which comes next, cuts them. */
 async function idleConnectionsGone(
   connections: ReadonlySet<Socket>,
   timeoutMs: number,
@@ -69,7 +69,7 @@ async function idleConnectionsGone(
     await sleep(SWEEP_MS);
 }
 
-/** Node calls a connection idle only after its first request; here also one that has never sent any. */
+/** Closes idle connections after `GRACE_MS`; for Node one that has never sent a request is not idle, for us it is. */
 function closeQuiet(connections: ReadonlySet<Socket>, quietSince: Map<Socket, number>): void {
   const now = performance.now();
   for (const socket of connections) {

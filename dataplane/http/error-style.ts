@@ -38,19 +38,19 @@ export function pathOf(url: string): string {
   return end < 0 ? url : url.slice(0, end);
 }
 
-/** A URL whose path cannot be decoded as one whose can: its percent signs stand for themselves. */
+/** Makes an undecodable path decodable: its percent signs stand for themselves. */
 export function withLiteralPercents(url: string): string {
   const path = pathOf(url);
   return path.replaceAll("%", "%25") + url.slice(path.length);
 }
 
 /**
- * Our own wherever they stand, what has the form of other services' keys, and tokens. An admin key may be base64: a slash behind
- * it may be one of its own, so that all segments of a path that follow go with it.
+ * Our own keys wherever they stand, texts in the form of other services' keys, and tokens. An admin key may be base64: a slash
+ * after its prefix may belong to it, so that all segments of a path that follow are removed as well.
  */
 const keys =
   /sk-adm-svc-[^?#\s"'\\]{8,}|sk-svc-[^/?#\s"'\\]{8,}|(?<![A-Za-z0-9])sk-[^/?#\s"'\\]{20,}|(?<![\w-])eyJ[\w-]{8,}\.[\w-]{8,}(?:\.[\w-]*)?/g;
 
-/** A text without the keys that a client put where they do not belong: no answer and no line repeats one (rule 5.8). */
+/** Removes keys that a client put where they do not belong: no answer and no line of the log repeats one (rule 5.8). */
 export const withoutKeys = (text: string): string =>
   text.includes("sk-") || text.includes("eyJ") ? text.replace(keys, "[key removed]") : text;

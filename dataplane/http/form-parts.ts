@@ -6,25 +6,25 @@ import { ApiError } from "../lib/api-error.ts";
 import { feed } from "./body-stream.ts";
 
 export interface FormPart {
-  /** Of its field; empty when the part says none. */
+  /** Name of the field; empty when the part has none. */
   readonly name: string;
   readonly filename: string | undefined;
-  /** undefined when it says none. */
+  /** undefined when the part has none. */
   readonly contentType: string | undefined;
   readonly bytes: AsyncIterable<Buffer>;
 }
 
-/** Each name of a header in lower case with its values, whose characters are bytes. */
+/** Values of headers by name in lower case; each character of a value is a byte. */
 type PartHeaders = Readonly<Record<string, readonly string[] | undefined>>;
 
 const MAX_HEADERS = 50;
-/** Bytes that are parsed at once while new parts begin: room for the headers of some fifty. */
+/** Bytes that are parsed at once while new parts begin: the headers of some fifty parts. */
 const SLICE_BYTES = 4 * 1024;
 /** RFC 2046 §5.1.1. */
 const MAX_BOUNDARY = 70;
 
 /**
- * Each part is read to its end before the next one is asked for. Parts that are no fields of a form are left out; what
+ * Each part must be read to its end before the next one is asked for. Parts that are not fields of a form are left out; what
  * follows the form is not read.
  * @param contentType of the form; without a boundary it is malformed.
  * @throws ApiError 400 for a form that is malformed, incomplete or has more than `most` parts; and what `body` throws.
@@ -41,7 +41,7 @@ export async function* formParts(
   let count = 0;
   let last: Readable | undefined;
   const fail = (error: Error) => {
-    // Only the last part can be incomplete: its reader is told, and so is whoever waits for a further part.
+    // Only the last part can be incomplete: its reader gets the error, and so does the reader of `parts`.
     last?.destroy(error);
     parts.destroy(error);
   };
@@ -50,7 +50,7 @@ export async function* formParts(
     count += 1;
     if (count > most) {
       fail(new ApiError("invalid_request", "The form has too many fields."));
-      // A packet may hold a thousand more: the parser drops what nobody asks for.
+      // A packet may hold a thousand more parts: without a listener the parser drops them.
       parser.removeAllListeners("part");
     }
     // Without a listener an error of a part that nobody reads would end the process.
@@ -62,7 +62,7 @@ export async function* formParts(
     });
   });
   parser.once("finish", () => parts.push(null));
-  // The parser's own errors do not destroy it; `feed` destroys it with the body's.
+  // The parser's own errors do not destroy it; `feed` destroys it with the errors of the body.
   parser.on("error", (error) => fail(parser.errored ?? incomplete(error)));
   feed(
     slicedWhilePartsBegin(body, () => count),
@@ -75,7 +75,10 @@ export async function* formParts(
   }
 }
 
-/** A packet may hold a thousand parts: while new ones come, little is handed on at once, so that a form of too many ends early. */
+/**
+ * Cuts the body into small slices while new parts begin: a packet may hold a thousand parts, and a form of too many is to end
+ * early.
+ */
 async function* slicedWhilePartsBegin(
   body: AsyncIterable<Buffer>,
   parts: () => number,
@@ -92,7 +95,7 @@ async function* slicedWhilePartsBegin(
   }
 }
 
-/** null: no field of a form. */
+/** null: the part is not a field of a form. */
 function partOf(headers: PartHeaders, bytes: Readable): FormPart | null {
   const disposition = headers["content-disposition"]?.[0] ?? "";
   const parameters = dispositionParameters(disposition);
@@ -106,14 +109,14 @@ function partOf(headers: PartHeaders, bytes: Readable): FormPart | null {
   };
 }
 
-/** A disposition has a media type's syntax but for the slash. */
+/** A disposition has the syntax of a media type, except for the slash. */
 function dispositionParameters(disposition: string): { get(name: string): string | undefined } | null {
   // Browsers leave a backslash in a path as it is; control characters would cost the parameter its value.
   const text = disposition
     .trim()
     .replaceAll(/\\["\\]?/g, (escape) => (escape.length === 2 ? escape : "\\\\"))
     .replaceAll(/[^\t -~\x80-\xff]/g, "");
-  // MIMEType takes quadratic time for blanks within a subtype: no other one gets there.
+  // MIMEType takes quadratic time for blanks within a subtype: only `form-data` gets there.
   if (!/^form-data[\t ]*(?:;|$)/i.test(text)) return null;
   try {
     const { params } = new MIMEType(`multipart/${text}`);

@@ -4,12 +4,12 @@ import { readTags } from "../lib/tags.ts";
 
 const kept = ["anthropic-version", "anthropic-beta", "x-gapura-strict", "x-gapura-tags"] as const;
 
-/** Of each of them: they are read with every item, and real ones have a tenth of it. */
+/** Most characters of each: they are read with every item, and real ones have a tenth of it. */
 const MOST_CHARACTERS = 8 * 1024;
 
 /**
- * The headers of a batch's creation that count for every item of it, as they came.
- * @throws ApiError 400 for tags that are none, and for a header that is too long.
+ * The headers of a batch's creation that apply to every item of it, as they came.
+ * @throws ApiError 400 for malformed tags, and for a header that is too long.
  */
 export function itemHeaders(headers: IncomingHttpHeaders): Record<string, string> {
   return Object.fromEntries(

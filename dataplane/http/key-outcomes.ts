@@ -1,4 +1,4 @@
-/** What is told of keys and projects that are not there, or are declared and so changed elsewhere. */
+/** Errors about keys and projects that do not exist, or are declared and so changed elsewhere. */
 import type { Snapshot } from "../config/snapshot.ts";
 import type { ApiKey, KeyOutcome } from "../identity/keys.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -27,7 +27,7 @@ export function requireDone(outcome: KeyOutcome, organizationId: string, snapsho
   }
 }
 
-/** Where a declared key stands, and is changed (rule 11.7); null for one that was made through the API. */
+/** The resource that declares a key, where it is changed (rule 11.7); null for one that was made through the API. */
 export function declaredIn(key: ApiKey, organizationId: string, snapshot: Snapshot): string | null {
   return key.source === "declared" ? `Organization ${resourceOf(organizationId, snapshot)}` : null;
 }

@@ -1,7 +1,7 @@
 /**
- * Closes connections on which no valid key was ever shown once they are idle (rule 7.7): those of clients that are
- * known stay for as long as an Ingress keeps them, and nobody else may have thousands of them. One look at all
- * connections every second, as for stalled clients.
+ * Closes idle connections on which no valid key was ever sent (rule 7.7). Connections of known clients stay for as long as an
+ * Ingress keeps them; nobody else may have thousands of them. One timer looks at all connections every second, as for stalled
+ * clients.
  */
 import type { ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -9,17 +9,17 @@ import { answering } from "./bare-socket.ts";
 import { limits } from "./limits.ts";
 import { takenFrom } from "./stalled-clients.ts";
 
-/** So many looks in a row at which nothing had moved. */
+/** Looks in a row without traffic that end a connection. */
 const LOOKS = Math.ceil(limits.keylessIdleMs / limits.keylessCheckMs);
 
 const keyed = new WeakSet<Socket>();
 
-/** A valid key came over this connection. */
+/** Marks a connection over which a valid key came. */
 export function showedKey(socket: Socket): void {
   keyed.add(socket);
 }
 
-/** Tells the client how long its connection stays, where that is not long: Node would say the server's usual time. */
+/** Announces how long a keyless connection stays open; Node would announce the server's usual time. */
 export function announceKeyless(response: ServerResponse): void {
   if (!keyed.has(response.req.socket)) Reflect.set(response, "_keepAliveTimeout", limits.keylessIdleMs);
 }
@@ -31,14 +31,14 @@ interface Silence {
 
 export class KeylessConnections {
   readonly #connections: ReadonlySet<Socket>;
-  /** Those that were idle at the last look. */
+  /** Connections that were idle at the last look. */
   #idle = new Map<Socket, Silence>();
 
   constructor(connections: ReadonlySet<Socket>) {
     this.#connections = connections;
   }
 
-  /** @returns stops it. */
+  /** @returns the stop function. */
   start(): () => void {
     const timer = setInterval(() => this.look(), limits.keylessCheckMs);
     timer.unref();
@@ -49,7 +49,7 @@ export class KeylessConnections {
     const idle = new Map<Socket, Silence>();
     for (const socket of this.#connections) {
       if (keyed.has(socket)) continue;
-      // An answer is waited for. One that is there and not taken is the client's idleness.
+      // The client waits for an answer. One that is ready and not taken is the client's idleness.
       if (answering(socket) && socket.writableLength === 0) continue;
       const bytes = socket.bytesRead + takenFrom(socket);
       const before = this.#idle.get(socket);

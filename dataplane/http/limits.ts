@@ -3,7 +3,7 @@ import { HELD_BYTES } from "../files/contents.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
 
 /**
- * Limits of the HTTP side, in bytes and milliseconds. How long uploads may live stands in upload-form.ts, what an answer
+ * Limits of the HTTP side, in bytes and milliseconds. Further limits: how long uploads live in upload-form.ts, what an answer
  * sends in one piece in answer-sink.ts, how many addresses are known in unknown-callers.ts.
  */
 export const limits = {
@@ -15,49 +15,49 @@ export const limits = {
   fileBytes: 512 * 1024 * 1024,
   /** An upload's whole form, encoded and decoded: its file, its fields and the headers of them all. */
   formBytes: 520 * 1024 * 1024,
-  /** What a store holds of an upload at once: the largest part that one takes. */
+  /** Bytes of an upload that are in memory at once: the largest part that a store takes. */
   uploadHeldBytes: HELD_BYTES,
   /** One field of an upload's form, and how many there may be. */
   formFieldBytes: 64 * 1024,
   formFields: 50,
   /** Up to here a body costs less to read than asking Redis about limits. */
   shortBodyBytes: 64 * 1024,
-  /** Beyond so much of it a body that is read whole comes in turns with all others, at this rate for the process, decoded bytes by themselves. */
+  /** A longer body that is read whole comes in turns with all others, at this rate of (decoded) bytes for the process. */
   quickBodyBytes: 1024 * 1024,
   largeBodyBytesPerSecond: 128 * 1024 * 1024,
-  /** The small JSON bodies of every other resource: parsed where they are, so that the worst of them takes milliseconds. */
+  /** JSON bodies of every other resource: parsed on the main thread, so small that the worst takes milliseconds. */
   smallBodyBytes: 128 * 1024,
   /** All request headers together; beyond it 431. */
   headerBytes: 32 * 1024,
   headerCount: 200,
   /** A client that trickles its headers is cut (slow loris). */
   headersTimeoutMs: 20_000,
-  /** From the first byte of a request to the last of its body; 512 MiB of file in it. */
+  /** From the first byte of a request to the last of its body, which may be a file of 512 MiB. */
   requestTimeoutMs: 600_000,
   /** Without a single byte of the body for this long: 408. */
   bodyIdleMs: 30_000,
-  /** What is left of a refused body is read and dropped for so long, so that its sender gets to see the answer. */
+  /** The rest of a refused body is read and dropped for so long, so that its sender gets to see the answer. */
   restMs: 30_000,
-  /** So much of it as fast as it comes; the rest, and bodies in tiny chunks, in turns at this rate for the process. */
+  /** So much of that rest comes unhindered; more, and bodies in tiny chunks, in turns at this rate for the process. */
   freeRestBytes: 64 * 1024,
   slowReadBytesPerSecond: 64 * 1024 * 1024,
-  /** Connections whose rest is dropped at once, after their answers; beyond it the oldest is closed. */
+  /** Most connections at a time whose rest is dropped after the answer; beyond it the oldest is closed. */
   lingering: 512,
-  /** The frames of a chunked body may weigh so much, and a sixteenth of what is in them, before it is read slowly. */
+  /** Bytes of chunk frames, above a sixteenth of the contents, beyond which a body is read slowly. */
   frameBytes: 4 * 1024,
-  /** Without a single byte of it for this long its connection is closed. */
+  /** Without a byte of a refused body's rest for this long its connection is closed. */
   restIdleMs: 5_000,
   /** How often the time-outs of headers, bodies and answers are looked at. */
   connectionsCheckMs: 2_000,
-  /** Longer than an ingress keeps idle connections (the longest known is 600 s), so that it is never us who hang up. */
+  /** Longer than an ingress keeps idle connections (the longest known is 600 s), so that the gateway never hangs up first. */
   keepAliveMs: 620_000,
   /** A connection on which no valid key was shown is closed after so much idleness (rule 7.7). */
   keylessIdleMs: 10_000,
-  /** How often such connections are looked at. */
+  /** How often connections without a valid key are looked at. */
   keylessCheckMs: 1_000,
-  /** Unknown, malformed and missing keys of one address that are answered as such; what is beyond gets 429. */
+  /** Requests of one address that are refused as having an unknown, malformed or missing key; further ones get 429. */
   refusalsPerSecond: 20,
-  /** Keys that are not remembered, of all addresses, that are looked up each by itself; others wait in line. */
+  /** Keys that are not remembered, over all addresses, that are looked up at once; further ones wait in the queue. */
   unknownKeysPerSecond: 200,
   /** A client that takes nothing of its answer for this long is cut (design.md §4.7). */
   stalledClientMs: 60_000,
@@ -71,7 +71,10 @@ export const limits = {
   pipelined: 16,
   /** Open connections of one process; beyond it new ones are closed at once. */
   connections: 20_000,
-  /** While so many are open with a key, an organization that has a quarter of all gets no more. More than the 10,000 streams of design.md §8. */
+  /**
+   * Open connections with a key (more than the 10,000 streams of design.md §8) from which on an organization that has
+   * `connectionsOfOne`, a quarter of all, gets no more.
+   */
   connectionsWithoutShares: 12_000,
   connectionsOfOne: 5_000,
 } as const;

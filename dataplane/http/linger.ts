@@ -1,6 +1,6 @@
 /**
- * What becomes of a body that is answered before it has come (a refused upload). It is read on and dropped, as a
- * connection that is closed under its sender may lose the answer; but slowly, and not without an end.
+ * Handles a body whose answer goes out before it has arrived (a refused upload). The rest is read and dropped, as a connection
+ * that is closed under its sender may lose the answer; but slowly, and not without an end.
  */
 import type { IncomingMessage } from "node:http";
 import { limits } from "./limits.ts";
@@ -8,7 +8,7 @@ import { slowReads } from "./read-turns.ts";
 
 /** Requests whose rest is being dropped. */
 const dropping = new WeakSet<IncomingMessage>();
-/** Those of them that were answered, in that order. */
+/** Answered requests whose bodies go on, in the order of answers. */
 const lingering = new Set<IncomingMessage>();
 
 /**
@@ -51,7 +51,7 @@ export function endLingering(request: IncomingMessage): void {
   let lastByte = performance.now();
   const watch = setInterval(() => {
     const now = performance.now();
-    // Who waits for a turn is not silent.
+    // Waiting for a turn is not silence.
     if (socket.bytesRead > seen || slowReads.isWaiting(socket)) lastByte = now;
     seen = socket.bytesRead;
     if (now >= deadline || now - lastByte >= limits.restIdleMs) socket.destroy();

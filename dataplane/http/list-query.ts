@@ -24,9 +24,9 @@ export interface ListQuery {
 const LIST_NAMES = ["limit", "order", "after", "after_id", "before_id", "page"];
 
 /**
- * As `readListQuery`, of a list with these filters.
- * @param lists those of the filters that are lists.
- * @throws ApiError 400 also naming a parameter that is none of them.
+ * Reads the parameters of a list with these filters, as `readListQuery`.
+ * @param lists the filters that are lists
+ * @throws ApiError 400, also for a parameter that is neither of lists nor in `filters`.
  */
 export function readFilteredList(
   query: Query,
@@ -42,11 +42,11 @@ export function readFilteredList(
 export const USUAL_LIMIT = 20;
 /** The most items of a page. */
 export const MAX_LIMIT = 10_000;
-/** The same where items are named by id (dialects.md §A4), and of keys, people and requests. */
+/** The same with `after_id` and `before_id` (dialects.md §A4), and for organization keys, people and requests. */
 export const MAX_SHORT_LIMIT = 1_000;
 
 /**
- * @param maxLimit of a list that has one of its own, whichever style is used.
+ * @param maxLimit of a list whose maximum is the same in both styles
  * @throws ApiError 400 naming the parameter: a bad limit or order, two cursors, a malformed page token.
  */
 export function readListQuery(query: Query, maxLimit?: number): ListQuery {
@@ -78,7 +78,7 @@ export function readListQuery(query: Query, maxLimit?: number): ListQuery {
 export const unknownCursor = (parameter: string): ApiError =>
   invalidParameter(parameter, `${parameter} does not name an object of this list.`);
 
-/** The envelope of every list. `show`: what an item is shown as, made as the list is written. */
+/** The envelope of every list. `show` makes the shown form of an item, while the list is written. */
 export function listEnvelope<Item extends { readonly id: string }>(
   items: readonly Item[],
   hasMore: boolean,

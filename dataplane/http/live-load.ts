@@ -1,10 +1,10 @@
-/** What batches give way to: whether live requests come in, and how much of its time the process still has. */
+/** The live load, which batches give way to: whether live requests come in, and whether the event loop has time left. */
 import { performance, type EventLoopUtilization } from "node:perf_hooks";
 import type { LiveLoad } from "../batches/worker/headroom.ts";
 
-/** This long after the last live request the process counts as waited for. */
+/** For this long after a live request came the process counts as under live load. */
 const LIVE_MS = 2_000;
-/** Beyond this share of work in the event loop's time, waiting for a turn is felt. */
+/** Share of the event loop's time at work beyond which waiting for a turn is felt. */
 const HEAVY_SHARE = 0.5;
 
 export interface LoopProbe {
@@ -40,7 +40,7 @@ export class LiveRequests {
     this.#lastAt = this.#probe.now();
   }
 
-  /** Since it was last asked. */
+  /** The load since the last call. */
   load(): LiveLoad {
     const share = this.#probe.busyShare();
     if (this.#probe.now() - this.#lastAt > LIVE_MS) return "none";

@@ -16,7 +16,10 @@ import { apiPage } from "./openapi/page.ts";
 /** One thing that must be well before this process may get requests. */
 export interface ReadinessCheck {
   readonly name: string;
-  /** null when well, else what is wrong, in a few words; or what is amiss without that. Gives up when the signal says so. */
+  /**
+   * Returns null when well, what is wrong in a few words, or a fault that does not prevent serving. Gives up when `signal`
+   * aborts.
+   */
   run(signal: AbortSignal): Promise<string | Degraded | null>;
 }
 
@@ -31,18 +34,18 @@ export interface OpsNeeds {
   readonly loader: Pick<SnapshotLoader, "current" | "rejected">;
   readonly checks: readonly ReadinessCheck[];
   readonly draining: () => boolean;
-  /** What this process has taken over of a snapshot: Organizations only once they are copied into Postgres. */
+  /** Objects of the snapshot that this process has taken over: Organizations only once they are copied into Postgres. */
   readonly acknowledged: () => ConfigStatus["objects"];
-  /** Of what objects nothing is served. */
+  /** Objects whose present generation is not taken. */
   readonly refused?: () => NonNullable<ConfigStatus["refused"]>;
-  /** Organization ids that their owner does not declare; undefined: not known for what is served. */
+  /** Organization ids that the namespace owning them does not declare; undefined: not known for the served snapshot. */
   readonly owned?: () => ConfigStatus["owners"];
 }
 
 export type ProcessPhase = Starting | OpsNeeds;
 
 const CHECK_TIMEOUT_MS = 1500;
-/** Probes of several askers within this time share one look. */
+/** Probes within this time share one run of the checks. */
 const CHECK_AGE_MS = 500;
 
 export function createOpsServer(log: Logger, phase: () => ProcessPhase): Server {
@@ -141,7 +144,7 @@ function statusOf({ loader, podUid, acknowledged, refused, owned }: OpsNeeds): C
   };
 }
 
-/** 200 when everything is well; the body says what is not, and that Redis would forget money. */
+/** 200 when no check fails; the body names what fails or is degraded. */
 async function readReadiness(needs: OpsNeeds): Promise<Answer> {
   const lines: string[] = [];
   let ready = true;
@@ -170,7 +173,7 @@ async function runCheck(check: ReadinessCheck, signal: AbortSignal): Promise<str
   }
 }
 
-/** Runs once for all who ask within `ageMs`. */
+/** Shares one run among all callers until `ageMs` after its end. */
 function rememberFor<Value>(ageMs: number, run: () => Promise<Value>): () => Promise<Value> {
   let running: Promise<Value> | null = null;
   return () => {
@@ -182,7 +185,7 @@ function rememberFor<Value>(ageMs: number, run: () => Promise<Value>): () => Pro
           if (running === started) running = null;
         }, ageMs).unref();
       };
-      // A failure is told to those who asked.
+      // The callers get a failure too.
       started.then(forget, forget);
     }
     return running;

@@ -4,8 +4,9 @@ import type { FastifyRequest } from "fastify";
 const OPENAI_VERSION = "2020-10-01";
 
 /**
- * What every answer says of itself: its request's id, and in OpenAI's two dialects what their own say beside it
- * (dialects.md §A3). @param now `performance.now()` at which the answer begins
+ * Headers of every answer: its request's id, and in OpenAI's two dialects the further ones that OpenAI's own answers have
+ * (dialects.md §A3).
+ * @param now `performance.now()` at which the answer begins
  */
 export function ownHeaders(
   { id, dialect, startedAt }: Pick<FastifyRequest, "id" | "dialect" | "startedAt">,

@@ -1,6 +1,6 @@
 /**
- * How many requests of one connection may wait for their answers. Node hands over all requests of a packet in one turn
- * of the event loop, a thousand of them where they are short; no client that is known sends a second one unanswered.
+ * How many requests of one connection may wait for their answers. Node hands over all requests of a packet in one turn of the
+ * event loop, a thousand of them where they are short; no known client sends a second one before its first is answered.
  */
 import type { IncomingMessage, Server, ServerResponse } from "node:http";
 import type { Socket } from "node:net";
@@ -30,7 +30,7 @@ export function boundPipelining(server: Server): void {
   });
 }
 
-/** What llhttp's `on_headers_complete` answers where another protocol begins: what follows is not parsed. */
+/** Return value of llhttp's `on_headers_complete` where another protocol begins: what follows is not parsed. */
 const NOTHING_FOLLOWS = 2;
 
 /**

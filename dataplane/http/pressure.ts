@@ -14,7 +14,7 @@ export interface PressureProbe {
   loopDelayMs(): number;
   /** Part of the heap's limit that is in use, 0 to 1. */
   heapShare(): number;
-  /** Part of the process' memory limit that is resident, 0 to 1: bodies stand beside the heap. */
+  /** Part of the process' memory limit that is resident, 0 to 1: bodies are outside of the heap. */
   residentShare(): number;
   /** Collects garbage soon. */
   collect(): void;
@@ -64,7 +64,7 @@ export class Pressure {
     this.#probe = probe;
   }
 
-  /** Looks every half second. @returns stops it. */
+  /** Looks every half second. @returns the stop function. */
   start(): () => void {
     const timer = setInterval(() => this.sample(), SAMPLE_MS);
     timer.unref();
@@ -79,12 +79,12 @@ export class Pressure {
     if (this.#lateLooks >= LATE_LOOKS) this.#overload = "loop";
     else if (this.#probe.heapShare() > limits.heapShare) this.#overload = "heap";
     else this.#overload = full ? "resident" : null;
-    // Where all is refused nothing is allocated, so that V8 would never free the bodies that are over.
+    // While everything is refused nothing is allocated, and V8 would never free the bodies of ended requests.
     if (full && this.#fullLooks % COLLECT_EVERY === 0) this.#probe.collect();
     this.#fullLooks = full ? this.#fullLooks + 1 : 0;
   }
 
-  /** The last look found too much work: what nobody waits for should not begin now. */
+  /** Whether the last look found too much work; then work that nobody waits for should not begin. */
   get overloaded(): boolean {
     return this.#overload !== null;
   }

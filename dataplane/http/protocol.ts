@@ -1,4 +1,4 @@
-/** What HTTP itself asks of a request, beside what it is about. */
+/** Checks that HTTP itself demands of a request, whatever it is for. */
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { ApiError } from "../lib/api-error.ts";
 import { pathOf } from "./error-style.ts";
@@ -11,7 +11,7 @@ export function requireHost({ headers, raw }: FastifyRequest): void {
     throw new ApiError("invalid_request", "The request has more than one Host header.");
 }
 
-/** @param raw names and values in turn, as they came: among the parsed ones Node keeps the first Host only */
+/** @param raw names and values in turn, as they came; the parsed headers have only the first Host */
 function hostsOf(raw: readonly string[]): number {
   let hosts = 0;
   for (let at = 0; at < raw.length; at += 2)

@@ -1,18 +1,18 @@
 /**
- * Turns for reading what would take the event loop from everybody if it were read as fast as it comes. All connections that send
- * such things share one rate. Between its turns a connection is paused, so that TCP slows its sender down instead of
- * this process.
+ * Turns for reading input that would take the event loop from everybody if it were read as fast as it comes. All connections
+ * with such input share one rate. Between its turns a connection is paused, so that TCP slows its sender down instead of this
+ * process.
  */
 import type { Socket } from "node:net";
 import { limits } from "./limits.ts";
 
-/** Node reads so much of a connection at once. */
+/** Most that Node reads of a connection at once. */
 const READ_BYTES = 64 * 1024;
 const TICK_MS = 5;
 
 export class ReadTurns {
   readonly #perMs: number;
-  /** Connections, and what reads from elsewhere than one, with their places: the lowest is next. */
+  /** Waiting connections, and callbacks of readers of other sources, with their places: the lowest is next. */
   readonly #line = new Map<Socket | (() => void), number>();
   #places = 0;
   #timer: NodeJS.Timeout | null = null;
@@ -25,14 +25,14 @@ export class ReadTurns {
   }
 
   /**
-   * A place behind all others. Who takes one for each wait is read as much as the others; who keeps it is read to the end before
-   * those that came later.
+   * A place behind all others. Readers that take a new one for each wait share the rate; one that keeps its place is read to
+   * the end before those that came later.
    */
   place(): number {
     return (this.#places += 1);
   }
 
-  /** Pauses the connection until its turn, in which it is read from once; at once where nobody else waits. */
+  /** Pauses the connection until its turn, in which it is read from once; not at all where nobody waits and the rate has room. */
   wait(socket: Socket, place = this.place()): void {
     if (this.#line.has(socket) || this.#mayReadNow()) return;
     this.#join(socket, place);
@@ -40,7 +40,7 @@ export class ReadTurns {
     socket.pause();
   }
 
-  /** Until 64 KiB more may be read from elsewhere than a connection. */
+  /** Waits until 64 KiB more may be read from a source other than a connection. */
   async turn(place: number): Promise<void> {
     if (this.#mayReadNow()) return;
     const { promise, resolve } = Promise.withResolvers<void>();
@@ -48,7 +48,7 @@ export class ReadTurns {
     await promise;
   }
 
-  /** Its connection is to be read as usual again. */
+  /** Ends the connection's wait: it is read as usual again. */
   leave(socket: Socket): void {
     if (!this.#line.delete(socket)) return;
     socket.off("resume", pauseAgain);
@@ -100,16 +100,16 @@ export class ReadTurns {
   }
 }
 
-/** For a connection out of its turn: Node resumes it by itself whenever the request's stream has room. */
+/** Keeps a waiting connection paused: Node resumes it by itself whenever the request's stream has room. */
 function pauseAgain(this: Socket): void {
   this.pause();
 }
 
-/** What is worth little for what it costs: the rest of a body that was refused, and bodies in tiny chunks. */
+/** Input that is worth little for what it costs: the rest of a refused body, and bodies in tiny chunks. */
 export const slowReads = new ReadTurns(limits.slowReadBytesPerSecond);
 
 /**
- * Large bodies, which V8 collects its whole heap for whenever those of this moment have grown by 64 MiB. Each keeps its place: of a
- * hundred at once that cannot all be held, some come to their end.
+ * Large bodies: V8 collects its whole heap whenever the bodies held at the moment have grown by 64 MiB. Each body keeps its
+ * place: of a hundred at once that cannot all be held, some come to their end.
  */
 export const largeBodyReads = new ReadTurns(limits.largeBodyBytesPerSecond);

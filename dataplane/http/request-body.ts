@@ -16,11 +16,11 @@ import { largeBodyReads, slowReads } from "./read-turns.ts";
 export type BodyRequest = Pick<FastifyRequest, "raw" | "bodyLease">;
 
 /**
- * The body with its content encoding removed. Its bytes are counted in `bodyLease`, decoded ones as they unpack, and
- * stay counted until that is released.
- * @throws ApiError 413 beyond `maxBytes`, before or after decoding; 415 for an unknown encoding; 400 when the
- * encoded bytes are damaged; 408 when the client falls silent; 429 and 503 when too many bytes of bodies are held.
- * @throws ClientGone when it hangs up.
+ * Reads the body, with its content encoding removed. Its bytes are counted in `bodyLease`, decoded ones as they are unpacked,
+ * until the lease is released.
+ * @throws ApiError 413 beyond `maxBytes`, before or after decoding; 415 for an unknown encoding; 400 when the encoded bytes are
+ * damaged; 408 when the client falls silent; 429 and 503 when too many bytes of bodies are held.
+ * @throws ClientGone when the client hangs up.
  */
 export function readBody(request: BodyRequest, maxBytes: number): Promise<Buffer> {
   return encodingOf(request.raw) === null ? readRaw(request, maxBytes) : readDecoded(request, maxBytes);
@@ -38,7 +38,10 @@ async function readDecoded(request: BodyRequest, maxBytes: number): Promise<Buff
   return pieces.whole();
 }
 
-/** Of a body that is refused nothing is kept, from here on: until its answer is out, others would be refused for what it held. */
+/**
+ * Takes bytes; when they are refused, releases the whole lease at once, as others would be refused for it until the answer is
+ * out.
+ */
 function takeOrRelease(lease: ByteLease, bytes: number): void {
   try {
     lease.take(bytes);
@@ -49,7 +52,7 @@ function takeOrRelease(lease: ByteLease, bytes: number): void {
 }
 
 /**
- * The decoded body, in pieces, for a reader that holds at most `heldBytes` of it at once: so much is counted.
+ * Yields the decoded body in pieces, for a reader that holds at most `heldBytes` of it at once; at most so many are counted.
  * @throws ApiError and ClientGone as `readBody` does.
  */
 export async function* streamCounted(
@@ -64,7 +67,7 @@ export async function* streamCounted(
   }
 }
 
-/** The body as a JSON object. @throws ApiError as `readBody`, `requireJsonType` and `readJsonObject` do. */
+/** Reads the body as a JSON object. @throws ApiError as `readBody`, `requireJsonType` and `readJsonObject` do. */
 export async function readJsonBody(request: BodyRequest, maxBytes: number): Promise<JsonObjectRead> {
   requireJsonType(request.raw);
   return readJsonObject(await readBody(request, maxBytes));
@@ -99,7 +102,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   const pieces = new Pieces(announced);
   const place = largeBodyReads.place();
   const idle = setTimeout(() => {
-    // Who waits for a turn is not silent.
+    // Waiting for a turn is not silence.
     if ([slowReads, largeBodyReads].some((turns) => turns.isWaiting(socket))) idle.refresh();
     else finish(() => reject(bodyTimeout()));
   }, limits.bodyIdleMs);
@@ -141,16 +144,16 @@ class Pieces {
   length = 0;
   readonly #announced: number;
   readonly #parts = new GatheredPieces();
-  /** Room for all of it, made once so much has come that the announcement is to be believed. */
+  /** Buffer for the whole body, made once so much has come that the announced length can be believed. */
   #whole: Buffer | null = null;
 
-  /** `announced`: its length; 0 when that is not known. */
+  /** `announced`: the body's length; 0 when that is not known. */
   constructor(announced: number) {
     this.#announced = announced;
   }
 
   add(chunk: Buffer): void {
-    // A large one is copied into one buffer as it comes: joining its pieces at the end would hold it twice.
+    // A large body is copied into one buffer as it comes: joining its pieces at the end would hold it twice.
     if (this.#whole === null && this.length > limits.quickBodyBytes && this.#announced > 0) {
       this.#whole = Buffer.allocUnsafeSlow(this.#announced);
       let at = 0;

@@ -1,4 +1,4 @@
-/** What is observed of a request from beginning to end: its record, its ids, its line in the log, its metrics. */
+/** The observation of a request from beginning to end: its record, its ids, its line in the log, its metrics. */
 import type { IncomingHttpHeaders } from "node:http";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import { logRequest } from "../telemetry/log.ts";
@@ -13,7 +13,7 @@ import { loggedId } from "./logged-id.ts";
 import { endLingering } from "./linger.ts";
 import type { HttpServices } from "./route.ts";
 
-/** What every request gets before anything else: its record, its ids, neutral header names, and a log line at its end. */
+/** Prepares every request before anything else: its summary, its ids, neutral header names, and the log line at its end. */
 export function begin(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
   request.startedAt = performance.now();
   request.acceptedAt = services.clock.now();
@@ -22,7 +22,7 @@ export function begin(request: FastifyRequest, reply: FastifyReply, services: Ht
   if (version !== undefined) headers["anthropic-version"] ??= version;
   if (beta !== undefined) headers["anthropic-beta"] = bothLists(headers["anthropic-beta"], beta);
   request.summary = newRequestSummary(startRequestSpan(spanName(request), headers, () => spanFacts(request)));
-  // An inference answer brings its own: headers that were set before are written the slow way.
+  // An inference answer writes these itself: headers that were set before are written the slow way.
   if (request.dialect === undefined)
     reply.raw.setHeader("request-id", request.id).setHeader("x-request-id", request.id);
   reply.raw.on("close", () => finish(request, reply, services));
@@ -30,11 +30,11 @@ export function begin(request: FastifyRequest, reply: FastifyReply, services: Ht
 
 type HeaderValue = IncomingHttpHeaders[string];
 
-/** Of a list that came under both of its names neither part is lost. */
+/** Joins a list that came under both of its names, so that neither part is lost. */
 const bothLists = (official: HeaderValue, neutral: HeaderValue): HeaderValue =>
   [...new Set([official, neutral].flat())].filter(Boolean).join(", ");
 
-/** As HTTP's semantic conventions name it; the route has no ids in it. */
+/** Span name by HTTP's semantic conventions; the route has no ids in it. */
 const spanName = ({ method, routeOptions }: FastifyRequest): string =>
   routeOptions.url === undefined ? method : `${method} ${routeOptions.url}`;
 
@@ -44,7 +44,7 @@ const spanFacts = ({ id, method, routeOptions }: FastifyRequest) => ({
   "gapura.request_id": id,
 });
 
-/** The line, the counts and the span of a request that is over, whether it was answered or the client left. */
+/** The line, the counts, the span and the record of a request that is over, whether it was answered or the client left. */
 function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
   const { summary, caller, startedAt, firstByteAt } = request;
   if (!request.raw.complete) endLingering(request.raw);
@@ -87,7 +87,7 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
   keepRecord(request, { status, durationMs: whole * 1000 }, services.records);
 }
 
-/** Keeps what is known of the request, once its serving has ended as well. */
+/** Keeps the request's record, once its serving has ended as well. */
 function keepRecord(
   request: FastifyRequest,
   { status, durationMs }: { readonly status: number; readonly durationMs: number },

@@ -1,4 +1,4 @@
-/** What a route says of itself, what it may use, and what it finds of a request. */
+/** What a route declares, which services it may use, and what it finds in a request. */
 import type { FastifyInstance, FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import type { Preflight } from "../billing/holds/preflight.ts";
@@ -17,26 +17,26 @@ import type { UnknownCallers } from "./unknown-callers.ts";
 declare module "fastify" {
   interface FastifyContextConfig {
     /**
-     * Which kind of key a route needs, or which role of a person; every route must say. Of `admin` routes a viewer may use those that
-     * are read. `none`: open to everybody.
+     * Kind of key, or role of a person, that a route needs; every route must declare it. A viewer may use `admin` routes with
+     * GET and HEAD. `none`: open to everybody.
      */
     access?: KeyKind | "none";
     /** Set on inference routes: the label of their metrics. */
     dialect?: Dialect;
-    /** Only for organizations whose balance is above 0, though it costs nothing itself. */
+    /** Whether the route, though free itself, is only for organizations whose balance is above 0. */
     needsCredit?: boolean;
-    /** Its body is text that is counted for nothing. */
+    /** Whether the route counts the tokens of its body, free of charge. */
     countsText?: boolean;
   }
   interface FastifyRequest {
-    /** Of the route; kept here because Fastify rebuilds a route's options at each access. */
+    /** Dialect of the route; kept here because Fastify rebuilds a route's options at each access. */
     dialect: Dialect | undefined;
     /** Set by the server's hook; read it through `callerOf`. */
     caller: Principal | null;
     summary: RequestSummary;
-    /** What is held of the request's body (rule 7.2); given back at its end. */
+    /** Bytes held of the request's body (rule 7.2); released at its end. */
     bodyLease: ByteLease;
-    /** `performance.now()` at which the request's headers had come, and at which its answer began. */
+    /** `performance.now()` when the request's headers had come, and when its answer began. */
     startedAt: number;
     firstByteAt: number | null;
     /** Unix milliseconds. */
@@ -55,13 +55,13 @@ export interface HttpServices {
   readonly bodies: ByteBudget;
   /** The snapshot to serve a new request from. @throws ApiError 503 before the first one was loaded. */
   snapshot(): Snapshot;
-  /** Callers whose keys are not known: all that an address is refused counts together. */
+  /** Limits callers whose keys are not known; all refusals of an address count together. */
   readonly unknownCallers: UnknownCallers;
-  /** When running answers are waited for no longer; absent: they are not told. */
+  /** Says when running answers are no longer waited for; absent: they are not told. */
   readonly shutdown?: Shutdown;
-  /** Keeps what is known of requests; absent where none are kept. */
+  /** Keeps request records; absent where none are kept. */
   readonly records?: RequestRecords;
-  /** What is judged before a body is read; absent where nothing is metered. */
+  /** Checks before a body is read; absent where nothing is metered. */
   readonly preflight?: Preflight;
   /** Refuses new work when the process is overloaded. @throws ApiError 503 */
   shed?(): void;
@@ -70,7 +70,7 @@ export interface HttpServices {
 /** Adds one resource's routes. */
 export type Routes = (app: FastifyInstance, services: HttpServices) => void;
 
-/** Who is calling; only on routes that need a key. */
+/** The caller; only on routes that need a key. */
 export function callerOf(request: FastifyRequest): Principal {
   if (request.caller === null) throw new Error(`${request.routeOptions.url} asks for a caller without a key`);
   return request.caller;

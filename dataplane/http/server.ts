@@ -1,6 +1,6 @@
 /**
- * The HTTP side: one Fastify server, one hook that every request passes, one place where errors are written.
- * What a resource does stands in `routes/`; this file knows none of them.
+ * The HTTP side: one Fastify server, one hook that every request passes, one place where errors are written. The resources are
+ * in `routes/` and `admin/`; this file knows none of them.
  */
 import Fastify, {
   type FastifyError,
@@ -35,7 +35,7 @@ import { begin } from "./request-life.ts";
 import type { HttpServices, Routes, ServedRoute } from "./route.ts";
 import { StalledClients } from "./stalled-clients.ts";
 
-/** A free endpoint costs no hold whose script would notice a revoked key, so it looks closer (design.md §4.1). */
+/** How old a remembered key may be: less where no hold is made, whose script would notice a revoked key (design.md §4.1). */
 const FREE_KEY_AGE_MS = 900;
 const BILLED_KEY_AGE_MS = 30_000;
 
@@ -67,11 +67,11 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     forceCloseConnections: "idle",
     return503OnClosing: false,
     genReqId: () => services.newId("req"),
-    // An id may be as long as a request's head: unknown ones are all answered alike.
+    // An id may be as long as all headers: unknown ids are all answered alike.
     routerOptions: { ignoreTrailingSlash: true, maxParamLength: limits.headerBytes },
     // A URL that cannot be routed: none of the hooks below run for it.
     frameworkErrors: (error, request, reply) => {
-      // An id that is no text is as unknown as any other, to those who may ask (rule 5.7).
+      // An undecodable id is an unknown one, which only callers with a key are told (rule 5.7).
       if (error.code === "FST_ERR_BAD_URL") {
         request.raw.url = withLiteralPercents(request.url);
         app.routing(request.raw, reply.raw);
@@ -99,7 +99,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   });
   const shares = new ConnectionShares();
   const stalled = new StalledClients(connections);
-  // Until Node's server is closed, which is when its last connection has ended; Fastify's onClose comes before that.
+  // Both stop when Node's server is closed, after its last connection has ended; Fastify's onClose comes before that.
   const keyless = new KeylessConnections(connections);
   app.server.once("listening", () => {
     const stops = [stalled.start(), keyless.start()];
@@ -120,7 +120,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     announceKeyless(reply.raw);
     const style = errorStyle(pathOf(request.url), versionOf(request));
     const status = errorStatus(style.family, apiError);
-    // The rest of a body that is too slow is not waited for, nor one that was not asked for.
+    // No wait for the rest of a body that is too slow, nor for one that was not invited by `100 Continue`.
     if (status === 408 || isUninvited(request.raw)) reply.header("connection", "close");
     else dropRest(request.raw);
     for (const name of HEADERS_OF_CONTENTS) reply.removeHeader(name);
@@ -131,7 +131,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       .send(withoutKeys(JSON.stringify(errorBody(style, apiError, request.id))));
   };
 
-  // Bodies are read where they are needed, after the key was looked at.
+  // Bodies are read where they are needed, after the key was checked.
   app.removeAllContentTypeParsers();
   app.addContentTypeParser("*", (_request, _payload, done) => done(null));
   app.decorateRequest("caller", null);
@@ -143,7 +143,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   app.decorateRequest("bodyLease", null as unknown as ByteLease);
   app.decorateRequest("summary", null as unknown as RequestSummary);
 
-  /** By the URL of each route. */
+  /** Methods by the URL of each route. */
   const methodsOf = new Map<string, Set<string>>();
   /** 405 where other methods are served, else 404 (rule 1.4). */
   const unserved = (request: FastifyRequest, reply: FastifyReply): ApiError => {
@@ -154,7 +154,10 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     return new ApiError("method_not_allowed", `${request.method} is not allowed here; allowed: ${allowed}.`);
   };
 
-  /** Keeps a connection for whoever showed a valid key on it. False: its organization has enough of them, so it ends with its answer. */
+  /**
+   * Keeps a connection over which a valid key came. False: its organization has enough, so the connection ends with this
+   * answer.
+   */
   const keepFor = ({ organizationId }: Principal, socket: Socket, reply: FastifyReply): boolean => {
     const isTaken = shares.take(socket, organizationId);
     if (isTaken) showedKey(socket);
@@ -177,7 +180,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       announceKeyless(reply.raw);
       request.bodyLease = services.bodies.lease("");
       if (!request.is404) return done();
-      // Before Fastify looks at the content type: what is not here is not here, whatever it would be sent.
+      // Before Fastify looks at the content type: a path without a route gets 404 or 405, whatever body is sent to it.
       const refuse = (principal: Principal | null) => {
         if (principal !== null) keepFor(principal, socket, reply);
         request.caller = principal;
@@ -188,7 +191,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       else refuse(caller);
       return;
     }
-    // What costs something, or brings a large body.
+    // Requests that cost something or bring a large body are shed.
     if (dialect !== undefined || (access === "inference" && request.method === "POST")) services.shed?.();
     const maxAgeMs = dialect === undefined ? FREE_KEY_AGE_MS : BILLED_KEY_AGE_MS;
     const address = socket.remoteAddress;
@@ -232,7 +235,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     // An inference returns its lease itself.
     if (route.config?.dialect === undefined) route.handler = releasingAfter(route.handler);
   });
-  // The hook above comes first; it runs for what no route serves because a handler of our own is set.
+  // The onRequest hook answers first; it runs for paths without a route because a handler of our own is set.
   app.setNotFoundHandler((request, reply) => {
     throw unserved(request, reply);
   });
@@ -248,7 +251,10 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   };
 }
 
-/** The client may leave first, and with it the request ends (request-life.ts): what is taken after that is given back here. */
+/**
+ * Releases what a handler takes of the body budget after its client left: request-life.ts released the lease when that ended
+ * the request.
+ */
 function releasingAfter(handler: RouteHandlerMethod): RouteHandlerMethod {
   return function (request, reply) {
     const outcome: unknown = handler.call(this, request, reply);
@@ -259,7 +265,7 @@ function releasingAfter(handler: RouteHandlerMethod): RouteHandlerMethod {
   };
 }
 
-/** What an answer says of contents that it was to have: an error in their place has none of it. */
+/** Headers about an answer's contents; an error in its place has none of them. */
 const HEADERS_OF_CONTENTS = ["accept-ranges", "content-disposition", "content-range"];
 
 function allowedMethods(known: ReadonlyMap<string, ReadonlySet<string>>, path: string): string[] {
@@ -275,7 +281,7 @@ function allowedMethods(known: ReadonlyMap<string, ReadonlySet<string>>, path: s
   return [...found].sort();
 }
 
-/** Everything that can be thrown at the server, as one of the errors of the table. */
+/** Turns everything that can be thrown at the server into one of the errors of the table. */
 function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   const { statusCode, code } = error as Partial<FastifyError>;

@@ -1,12 +1,12 @@
 /**
- * Cuts clients that take nothing of their answers (design.md §4.7). One look at all connections every few seconds:
- * what is not behind costs nothing, neither a timer nor a listener. (Node's own socket time-out strikes after one to
- * two times what it was set to when some of a write has left in between.)
+ * Cuts clients that take nothing of their answers (design.md §4.7). One timer looks at all connections every few seconds: a
+ * client that keeps up costs neither a timer nor a listener. (Node's own socket time-out strikes after one to two times what it
+ * was set to when some of a write has left in between.)
  */
 import type { Socket } from "node:net";
 import { limits } from "./limits.ts";
 
-/** So many looks in a row at which nothing had been taken. Looks, not time: a process that was paused must cut nobody. */
+/** Looks in a row without progress that cut a client. Looks, not time: a process that was paused must cut nobody. */
 const LOOKS = Math.ceil(limits.stalledClientMs / limits.connectionsCheckMs);
 
 const stalled = new WeakSet<Socket>();
@@ -16,20 +16,20 @@ export const hasStalled = (socket: Socket): boolean => stalled.has(socket);
 
 interface Progress {
   readonly takenBytes: number;
-  /** Looks since it was first seen to have taken no more than that. */
+  /** Looks since the client was first seen at `takenBytes`. */
   readonly looks: number;
 }
 
 export class StalledClients {
   readonly #connections: ReadonlySet<Socket>;
-  /** Those that had not taken everything at the last look. */
+  /** Connections that had not taken everything at the last look. */
   #behind = new Map<Socket, Progress>();
 
   constructor(connections: ReadonlySet<Socket>) {
     this.#connections = connections;
   }
 
-  /** @returns stops it. */
+  /** @returns the stop function. */
   start(): () => void {
     const timer = setInterval(() => this.look(), limits.connectionsCheckMs);
     timer.unref();
@@ -53,7 +53,7 @@ export class StalledClients {
   }
 }
 
-/** What the kernel has taken of all that was written: only the handle tells how far it got within one large write. */
+/** Bytes that the kernel has taken of all that was written: only the handle knows how far it got within one large write. */
 export function takenFrom(socket: Socket): number {
   const handle = Reflect.get(socket, "_handle") as { bytesWritten: number; writeQueueSize: number } | null;
   return handle === null ? 0 : handle.bytesWritten - handle.writeQueueSize;

@@ -2,8 +2,8 @@ import type { FastifyRequest } from "fastify";
 import { Readable } from "node:stream";
 
 /**
- * A body that is read from a store piece by piece. A HEAD gets none and nothing is read for it: Fastify would read all of it to
- * throw it away, as fast as the store gives it and for as long as it lasts, though the answer has long gone out.
+ * An answer's body that is read from a store piece by piece. For HEAD nothing is read: Fastify would read all of it only to
+ * throw it away, long after the answer has gone out.
  */
 export const streamed = (
   { method }: Pick<FastifyRequest, "method">,

@@ -1,8 +1,8 @@
 /**
- * Callers without a key that is known, told apart by the address that they connect from (rule 7.7); what a header says
- * of addresses is not believed. Each may be refused so many times a second; what it sends beyond that is told so, and
- * its keys wait in a line to be looked up (identity/key-lookup-queue.ts). Many callers share the address of an Ingress: whoever
- * has a valid key is never refused for what others sent.
+ * Callers without a known key, told apart by the address that they connect from (rule 7.7); addresses in headers are not
+ * believed. Each address may be refused so many times a second; beyond that it gets 429, and its keys wait in a queue to be
+ * looked up (identity/key-lookup-queue.ts). Many callers share the address of an Ingress: a caller with a valid key is never
+ * refused for what others sent.
  */
 import ipaddr from "ipaddr.js";
 import { LRUCache } from "lru-cache";
@@ -11,14 +11,14 @@ import { TokenBucket } from "../lib/token-bucket.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { limits } from "./limits.ts";
 
-/** Further addresses push out those that were quiet for longest. */
+/** Of more addresses the one quiet for longest is forgotten. */
 const MOST_ADDRESSES = 10_000;
 
-/** How the key of somebody who is not known yet is looked up. */
+/** How an unknown key is looked up. */
 export interface CallerLookup {
-  /** False: it waits in line. */
+  /** False: it waits in the queue. */
   readonly atOnce: boolean;
-  /** Whether a refusal is within what the address may have. */
+  /** Whether the address may be refused once more before it gets 429. */
   readonly within: boolean;
 }
 
@@ -39,12 +39,12 @@ export class UnknownCallers {
     this.#lookUps = new TokenBucket(lookUpsPerSecond, lookUpsPerSecond, now());
   }
 
-  /** `error` while the address may be refused as often, then 429. */
+  /** Counts a refusal: `error` while the address is within its rate, then 429. */
   refusal(address: string | undefined, error: ApiError): ApiError {
     return this.#bucketOf(address).take(1, this.#now()) === 0 ? error : tooManyRefusals();
   }
 
-  /** A key is about to be looked up that may be unknown; counted as a refusal until it is found. */
+  /** Decides how a key is looked up that may be unknown; it counts as a refusal until it is found. */
   ask(address: string | undefined): CallerLookup {
     const now = this.#now();
     const within = this.#bucketOf(address).take(1, now) === 0;
@@ -68,7 +68,7 @@ export class UnknownCallers {
   }
 }
 
-/** Beyond what an address may be refused. */
+/** The 429 for an address that was refused too often. */
 export function tooManyRefusals(): ApiError {
   metrics.refused.inc({ reason: "address" });
   return new ApiError("rate_limited", "Too many requests without a valid API key came from this address.", {

@@ -68,7 +68,7 @@ export async function readUpload(
 function formType({ headers }: FastifyRequest): MIMEType {
   const given = headers["content-type"] ?? "";
   try {
-    // MIMEType takes quadratic time for blanks within a subtype: no other one gets there.
+    // MIMEType takes quadratic time for blanks within a subtype: only `form-data` gets there.
     if (/^[\t ]*multipart\/form-data[\t ]*(?:;|$)/i.test(given)) return new MIMEType(given);
   } catch {
     // Not a media type at all.
@@ -76,7 +76,7 @@ function formType({ headers }: FastifyRequest): MIMEType {
   throw new ApiError("unsupported_media_type", "The request's content type must be multipart/form-data.");
 }
 
-/** Collects fields until a file comes. null: the form is over. */
+/** Collects fields until a file comes. null: the form has ended. */
 async function nextFile(
   parts: AsyncIterator<FormPart>,
   fields: Map<string, string>,
@@ -97,7 +97,7 @@ async function nextFile(
   }
 }
 
-/** A part with a file's name or of no known type, and a `file` with any type of its own (dialects.md §A5). */
+/** A part with a file's name or of type `application/octet-stream`, and a `file` with any type (dialects.md §A5). */
 const isFile = ({ name, filename, contentType = "" }: FormPart): boolean =>
   filename !== undefined ||
   /^application\/octet-stream *(;|$)/i.test(contentType) ||
@@ -155,7 +155,7 @@ function anchoredSeconds(fields: ReadonlyMap<string, string>): number | null {
   return asked;
 }
 
-/** Its fields as SDKs send them. What OpenAPI makes of an object in a form is one field of JSON instead. */
+/** `expires_after` as the bracketed fields that SDKs send; by OpenAPI an object in a form is one field of JSON instead. */
 function bracketed(fields: ReadonlyMap<string, string>): ReadonlyMap<string, string> {
   const text = fields.get("expires_after");
   if (text === undefined || text === "null")

@@ -1,4 +1,4 @@
-/** Who asks for a change through the admin API, as the audit log tells it. */
+/** Who asks for a change through the admin API, as the audit log records it. */
 import type { FastifyRequest } from "fastify";
 import type { Actor } from "../../identity/audit-log.ts";
 import { callerOf } from "../route.ts";

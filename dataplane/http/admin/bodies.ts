@@ -1,14 +1,14 @@
-/** Bodies of the admin API: none holds a field that nothing here knows (rule 9.4). */
+/** Bodies of the admin API: unknown fields are refused (rule 9.4). */
 import type { FastifyRequest } from "fastify";
 import { ApiError } from "../../lib/api-error.ts";
 import { limits } from "../limits.ts";
 import { readJsonBody } from "../request-body.ts";
 
-/** Of unknown fields, in the message that refuses them. */
+/** Unknown fields that the error names, and characters of each. */
 const MOST_NAMED = 10;
 const MOST_NAMED_CHARACTERS = 100;
 
-/** The body's fields. @throws ApiError 400 that names those which are not `known`, 413, 415 */
+/** Reads the body's fields. @throws ApiError 400 that names fields not in `known`, 413, 415 */
 export async function readFields<Name extends string>(
   request: FastifyRequest,
   known: readonly Name[],

@@ -1,6 +1,6 @@
 /**
- * `GET /v1/organization/configuration` (rule 11.7): which objects an organization lives under, in which generation
- * they are served, and whether the newest one is. Names of upstreams and their credentials are the platform's.
+ * `GET /v1/organization/configuration` (rule 11.7): which objects an organization lives under, in which generation they are
+ * served, and whether it is the newest. Upstreams and credentials belong to the platform: their names are not shown.
  */
 import { allowedRoutes } from "../../config/find-route.ts";
 import type { ConfigStatus, Source } from "../../config/schema.ts";
@@ -8,7 +8,7 @@ import type { Snapshot } from "../../config/snapshot.ts";
 import { listEnvelope, MAX_LIMIT, pageOf, readFilteredList, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 
-/** What the data plane holds of each object, as `/config/status` tells it to the operator. */
+/** What the data plane serves of each object, as `/config/status` reports it to the operator. */
 type Acknowledged = (objects: readonly Source[]) => ConfigStatus["objects"];
 
 export const configurationRoutes =
@@ -28,10 +28,10 @@ export const configurationRoutes =
 export function configurationOf(snapshot: Snapshot, organizationId: string, acknowledged: Acknowledged) {
   const routes = allowedRoutes(snapshot, { organizationId, limits: [] });
   const policies = routes.flatMap((route) => snapshot.policy(route)?.source ?? []);
-  // Only the tables that these routes are charged by: others of a shared namespace may name other organizations.
+  // Only the price tables of these routes: others of a shared namespace may name other organizations.
   const tables = routes.map(({ prices }) => prices.source);
   const own = snapshot.organization(organizationId)?.source;
-  // A table may serve routes in several generations, the newest stands for it.
+  // A table may serve routes in several generations; the newest is shown.
   const served = [...routes.map(({ source }) => source), ...policies, ...tables].toSorted((one, other) =>
     idOf(one) === idOf(other) ? other.generation - one.generation : idOf(one) < idOf(other) ? -1 : 1,
   );
@@ -57,7 +57,7 @@ export function configurationOf(snapshot: Snapshot, organizationId: string, ackn
 
 const idOf = ({ kind, namespace, name }: Source): string => `${kind}/${namespace}/${name}`;
 
-/** Of the resource's conditions the one that is about this data plane. */
+/** The condition of the resource that is about this data plane. */
 function conditionOf(object: ConfigStatus["objects"][number] | undefined) {
   const type = "Programmed";
   if (object === undefined) {

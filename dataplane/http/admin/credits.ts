@@ -1,4 +1,4 @@
-/** `/v1/organization/credits`: what an organization was granted, has used, and keeps. Source: rule 5.18. */
+/** `/v1/organization/credits`: what an organization was granted, has used, and stores. Source: rule 5.18. */
 import type { DatabasePool } from "slonik";
 import { creditsText } from "../../billing/credits.ts";
 import { readGrants } from "../../billing/ledger/grants.ts";
@@ -10,7 +10,7 @@ import { callerOf, type Routes } from "../route.ts";
 export interface CreditNeeds {
   readonly pool: DatabasePool;
   readonly holds: Pick<Holds, "standing">;
-  /** How much an organization may keep. */
+  /** How much an organization may store. */
   readonly limitsOf: (organizationId: string) => StorageLimits;
 }
 

@@ -1,4 +1,4 @@
-/** What is wrong with a body of the admin API, in words for who sent it. Pure. */
+/** Words for what is wrong with a body of the admin API. Pure. */
 import type { z } from "zod";
 
 const forms: Readonly<Record<string, string>> = {
@@ -10,18 +10,15 @@ const forms: Readonly<Record<string, string>> = {
   object: "an object",
 };
 
-/** Bounds of all integers that are exact, which are not ours: a field's own stand behind them and say what it may be. */
+/** True for zod's own bounds of exact integers: the field's own bounds come after them and say what it may be. */
 const isOfAllIntegers = (issue: z.core.$ZodIssue): boolean =>
   (issue.code === "too_small" || issue.code === "too_big") && issue.origin === "int";
 
-/** The first of a body's issues that says what is wanted. */
+/** The first issue of a body that says what is wanted. */
 export const firstIssue = (issues: readonly z.core.$ZodIssue[]): z.core.$ZodIssue | undefined =>
   issues.find((issue) => !isOfAllIntegers(issue)) ?? issues[0];
 
-/**
- * What is wrong with a field of a body, in our own words, to stand behind its path; never its value. To be parsed with
- * `reportInput`.
- */
+/** What is wrong with a field, in our own words that follow its path; never its value. Parse with `reportInput`. */
 export function issueWords(issue: z.core.$ZodIssue): string {
   if (issue.input === undefined && issue.code !== "custom") return "is required";
   switch (issue.code) {

@@ -1,4 +1,4 @@
-/** What a key is made with, and what of it changes (rules 5.5, 9.4). */
+/** The bodies that create and change a key (rules 5.5, 9.4). */
 import type { FastifyRequest } from "fastify";
 import { z } from "zod";
 import { keyStatuses, type KeyChange, type NewKey } from "../../identity/keys.ts";
@@ -9,7 +9,7 @@ import { MOST_NAME } from "../../lib/names.ts";
 import { readFields } from "./bodies.ts";
 import { readLimits } from "./limits.ts";
 
-/** What a key shall be made with. @param now Unix milliseconds. @throws ApiError 400, 413, 415 */
+/** Reads the body that creates a key. @param now Unix milliseconds. @throws ApiError 400, 413, 415 */
 export async function readNewKey(request: FastifyRequest, now: number): Promise<NewKey> {
   const { name, expires_at, limits } = await readFields(request, ["name", "expires_at", "limits"]);
   return {
@@ -20,8 +20,8 @@ export async function readNewKey(request: FastifyRequest, now: number): Promise<
 }
 
 /**
- * What of a key shall change. `{}` and nulls change nothing, save for the null that clears; one invalid field refuses all of
- * it (rule 5.5). @param now Unix milliseconds. @throws ApiError 400, 413, 415
+ * Reads the body that changes a key. `{}` and nulls change nothing, save for the nulls that clear; one invalid field refuses
+ * the whole body (rule 5.5). @param now Unix milliseconds. @throws ApiError 400, 413, 415
  */
 export async function readKeyChange(request: FastifyRequest, now: number): Promise<KeyChange> {
   const fields = await readFields(request, ["name", "status", "expires_at", "limits"]);

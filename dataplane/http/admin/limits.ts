@@ -12,7 +12,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import { firstIssue, issueWords } from "./issue-words.ts";
 
 const count = z.int().min(1).max(1_000_000_000).nullable().optional();
-/** The body's form. */
+/** The form of `limits` in a body. */
 export const limitsForm = z.strictObject({
   credits: z
     .strictObject({
@@ -43,7 +43,7 @@ export const limitsForm = z.strictObject({
   concurrent_requests: count,
 });
 
-/** undefined: nothing is said; null: all are taken away. @throws ApiError 400 with the path of the field. */
+/** undefined: limits are not mentioned; null: all are removed. @throws ApiError 400 with the path of the field. */
 export function readLimits(value: unknown): LimitsChange | null | undefined {
   if (value === undefined || value === null) return value;
   const read = limitsForm.safeParse(value, { reportInput: true });
@@ -100,7 +100,7 @@ export interface StandingNeeds {
   readonly holds: Pick<Holds, "standing">;
 }
 
-/** How the credit limits of keys stand, by key: as it is shown, made when it is asked for. */
+/** Reads how the credit limits of keys stand; the result makes the shown form of one key. */
 export async function standingsOfKeys(
   { pool, holds }: StandingNeeds,
   organizationId: string,
@@ -112,12 +112,12 @@ export async function standingsOfKeys(
   return (keyId) => (standings[places.get(keyId) ?? -1] ?? []).map(standingObject);
 }
 
-/** What shows keys as `keyObject` makes them, and how their limits stand. */
+/** Functions that show keys as `keyObject` does, with how their limits stand. */
 export function showKeys<Shown extends object>(
   { pool, holds }: StandingNeeds,
   keyObject: (key: ApiKey, organizationId: string) => Shown,
 ) {
-  /** How each of these keys is shown. */
+  /** Returns a function that shows each of these keys. */
   const shown = async (organizationId: string, keys: readonly ApiKey[], from: CommonQueryMethods = pool) => {
     const ids = keys.map(({ id }) => id);
     const standings = await standingsOfKeys({ pool: from, holds }, organizationId, ids);

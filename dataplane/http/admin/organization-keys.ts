@@ -1,5 +1,5 @@
 /**
- * `/v1/organizations/me` and `/v1/organizations/api_keys`: the first dialect's face of an organization and its keys.
+ * `/v1/organizations/me` and `/v1/organizations/api_keys`: an organization and its keys in the Messages family's form.
  * Source: service.md "Organization", "API key", rules 5.1–5.8, dialects.md §A4, §A9, §G.
  */
 import type { DatabasePool } from "slonik";
@@ -62,7 +62,7 @@ export const organizationKeyRoutes =
       const createdBy = readGiven(asked, "created_by_user_id");
       const status = readChoice(asked, "status", keyStatuses);
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
-      // What cannot be an id filters everything out, and never reaches the database.
+      // A value that cannot be an id matches nothing, and never reaches the database.
       if ([workspaceId, createdBy].some((id) => id !== null && pathId(id) === null))
         return listEnvelope([], false);
       const { organizationId } = callerOf(request);

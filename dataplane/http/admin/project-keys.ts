@@ -1,5 +1,5 @@
 /**
- * `/v1/organization/projects/{project}/api_keys`: the second dialect's face of an organization's keys.
+ * `/v1/organization/projects/{project}/api_keys`: an organization's keys in the OpenAI family's form.
  * Source: service.md "Project API key", rules 5.1–5.8, dialects.md §A4, §A9, §G.
  */
 import type { ApiKey } from "../../identity/keys.ts";

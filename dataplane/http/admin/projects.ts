@@ -54,7 +54,7 @@ export const projectRoutes =
       const { organizationId } = callerOf(request);
       const from = await reads.of(organizationId);
       const ids = await readProjectIds(from, organizationId, archivedToo);
-      // All of them unless a limit is asked for: the contract's list has no pages.
+      // Up to `MAX_LIMIT` unless a limit is asked for: the contract's list has no pages.
       const asPage = pageOf(ids, query, MAX_LIMIT);
       const { items, hasMore } = await readProjects(
         from,

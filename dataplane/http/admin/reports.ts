@@ -1,4 +1,4 @@
-/** The usage and cost reports of the admin API, and the export of costs; what they show stands in `reports/`. */
+/** The usage and cost reports of the admin API, and the export of costs; `reports/` makes their contents. */
 import type { FastifyInstance } from "fastify";
 import { completionsUsage } from "../../reports/completions-usage.ts";
 import { costReport } from "../../reports/cost-report.ts";

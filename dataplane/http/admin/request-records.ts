@@ -49,7 +49,7 @@ export const requestRecordRoutes =
       const to = readInteger(asked, "to", 0, LATEST_SECOND);
       if (from !== null && to !== null && to <= from) throw invalidParameter("to", "to must be after from.");
       if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
-      // What no row can hold filters everything out, and never reaches the database.
+      // A value that no row can hold matches nothing, and never reaches the database.
       const texts = [keyId, model, project, code].filter((text) => text !== null);
       if (texts.some((text) => text.includes("\0") || !text.isWellFormed())) return listEnvelope([], false);
       const database = await reads.of(organizationId);
@@ -84,7 +84,7 @@ export const requestRecordRoutes =
     });
   };
 
-/** What the tenant may know: nothing of which upstreams there are, and none of their words. */
+/** What the tenant may know: not which upstreams there are, and none of their words. */
 function shown(request: KeptRequest) {
   return {
     object: "organization.request",

@@ -18,7 +18,7 @@ import type { AnswerTurns } from "../answer-turns.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
 import { pathId } from "./parameters.ts";
 
-/** Stands for the id of whoever asks. */
+/** Stands for the caller's own id. */
 const ME = "me";
 
 export interface UserNeeds {
@@ -58,7 +58,7 @@ export const userRoutes =
       const { organizationId } = caller;
       const isMe = request.params.id === ME;
       const id = isMe ? caller.keyId : pathId(request.params.id);
-      // A replica may not have heard of who came just now.
+      // A replica may not yet know a person who came just now.
       const pool = isMe ? primary : await reads.of(organizationId);
       const person = id === null ? null : await findPerson(pool, organizationId, id);
       if (person === null)
@@ -84,7 +84,9 @@ const userObject = ({ id, kind, name, projectId, createdAt, lastUsedAt, limits }
   limits: limitsObject(limits),
 });
 
-/** As this token of theirs says, and not another one that came since. Whoever asks here infers nothing, so nothing limits them. */
+/**
+ * Role and project by the caller's token, not by one that came since. Admins and viewers infer nothing, so nothing limits them.
+ */
 const asTheyCame = ({ kind, projectId }: Principal) => ({
   role: roles[kind],
   project_id: projectId,

@@ -11,7 +11,7 @@ export type Json = Readonly<Record<string, unknown>>;
 const parameterNames: Readonly<Record<string, string>> = { project: "project_id", id: "id" };
 const MODEL_PARAMETER = "model";
 
-/** Of each request for inference (rule 14.4). */
+/** A header of each inference request (rule 14.4). */
 const tagsHeader = {
   name: "x-gapura-tags",
   in: "header",

@@ -8,7 +8,7 @@ import * as reports from "./report-schemas.ts";
 import * as schemas from "./schemas.ts";
 
 export interface ApiOperation {
-  /** True: asked without a key, as what is not under /v1/ is. */
+  /** True: needs no key, like all that is not under /v1/. */
   readonly keyless?: true;
   readonly summary: string;
   readonly query?: z.ZodObject;
@@ -21,7 +21,7 @@ export interface ApiOperation {
 const json = (schema: z.ZodType) => ({ type: "application/json", schema }) as const;
 
 const order = z.enum(["asc", "desc"]).default("desc").optional();
-/** `unlimited`: what a list holds without a limit, where that is no page of the usual length. */
+/** `unlimited`: what the list holds without a limit, where that is not a page of the usual length. */
 const listQuery = (maxLimit: number, unlimited?: string) => {
   const limit = z.int().min(1).max(maxLimit);
   return z.object({
@@ -66,7 +66,7 @@ const tags = z
   .record(z.string(), z.string())
   .optional()
   .describe("`tags[NAME]=value`: what carries this tag");
-/** Of every report; `readFilters` in reports/filters.ts takes them. */
+/** Filters of every report; `readFilters` in reports/filters.ts reads them. */
 const filters = {
   models: ids,
   api_key_ids: ids,

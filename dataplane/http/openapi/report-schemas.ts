@@ -3,7 +3,7 @@ import { z } from "zod";
 import { serverToolNames } from "../../dialects/find-server-tool.ts";
 import { credits, isoMoment, named, tokens, unixMoment } from "./schema-parts.ts";
 
-/** Null where the report is not grouped by a tag, and for what does not carry it. */
+/** Null where the report is not grouped by a tag, and for usage without that tag. */
 const tag = z.looseObject({ name: z.string(), value: z.string() }).nullable();
 const isoBuckets = <Result extends z.ZodType>(result: Result) => ({
   data: z.array(z.looseObject({ starting_at: isoMoment, ending_at: isoMoment, results: z.array(result) })),

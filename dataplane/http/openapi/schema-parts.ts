@@ -1,4 +1,4 @@
-/** What the schemas of the OpenAPI document are made of, and its errors (service.md). */
+/** Parts of the schemas of the OpenAPI document, and its errors (service.md). */
 import { z } from "zod";
 
 /** Schemas with a name: the document's components. */

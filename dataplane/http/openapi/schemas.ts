@@ -1,7 +1,7 @@
 /**
- * The resources of the service as service.md describes them, for its OpenAPI document. Answers of the three dialects hold
- * more fields than are named here: official clients' supersets. Requests are read by the codecs of `dialects`; what stands here
- * of them is what service.md shows. The admin API has files of its own: admin-schemas.ts, report-schemas.ts.
+ * The resources of the service as service.md describes them, for its OpenAPI document. Answers of the three dialects hold more
+ * fields than are named here: official clients' supersets. Requests are read by the codecs of `dialects`; their schemas here
+ * are what service.md shows. The admin API has files of its own: admin-schemas.ts, report-schemas.ts.
  */
 import { z } from "zod";
 import { serverToolNames } from "../../dialects/find-server-tool.ts";
@@ -40,16 +40,16 @@ const tokenPrices = {
     .describe("What `service_tier`, `speed`, `inference_geo` and `reasoning.mode` may ask for"),
 };
 const capability = z.looseObject({ supported: z.boolean() });
-/** What a capability is made of. */
+/** A capability that has parts of its own. */
 const parts = z.object({ supported: z.boolean() }).catchall(capability);
-/** Without a version header. */
+/** Fields of a model's entry without a version header. */
 const openAIModel = {
   object: z.literal("model").optional(),
   created: unixMoment.optional(),
   owned_by: z.string().optional(),
   shutdown_date: z.null().optional(),
 };
-/** With one. */
+/** Fields of a model's entry with a version header. */
 const messagesModel = {
   type: z.literal("model").optional(),
   created_at: isoMoment.optional(),
@@ -201,7 +201,7 @@ export const newBatch = named(
 
 // Inference.
 
-/** What server tools a dialect's clients may declare, for the reader of the description. */
+/** The server tools that a dialect's clients may declare, for the reader of the description. */
 const declarable = (dialect: "messages" | "responses"): string =>
   `The client's own functions, and server tools: ${serverToolNames.flatMap((name) => serverTools[name][dialect]).join(", ")}`;
 

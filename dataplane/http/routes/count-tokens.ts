@@ -1,6 +1,6 @@
 /**
- * `POST /v1/messages/count_tokens`: free, with or without credit; what an inference is refused for is refused here
- * (service.md "Inference"; rules 1.17, 2.10, 2.11, 2.18).
+ * `POST /v1/messages/count_tokens`: free, with or without credit; it refuses what an inference would refuse (service.md
+ * "Inference"; rules 1.17, 2.10, 2.11, 2.18).
  */
 import type { FastifyRequest } from "fastify";
 import { findRoute, modelNotFound } from "../../config/find-route.ts";
@@ -73,7 +73,7 @@ async function count(
   const route = findRoute(snapshot, callerOf(request), inspected.model);
   if (route === undefined) throw modelNotFound(inspected.model);
   request.summary.model = route.model;
-  // What no upstream may see is counted here (rules 3.3, 3.4).
+  // Counted by an upstream only if it may see all of it (rules 3.3, 3.4).
   const sealer = sealerOf(organizationId);
   const found = pathNeeds(inspected);
   const counted =
@@ -90,7 +90,7 @@ async function count(
 }
 
 /**
- * The body with the organization's files in it, whose bytes are budgeted as the body's own (rules 7.2, 7.7).
+ * Puts the organization's files into the body; their bytes are budgeted as the body's own (rules 7.2, 7.7).
  * @throws ApiError 429, 503.
  */
 function withOwnFiles(

@@ -15,7 +15,7 @@ import { streamed } from "../streamed.ts";
 import { readUpload } from "../upload-form.ts";
 
 const MAX_IDS = 100;
-/** The most that a form may hold beside its file. */
+/** The most bytes of a form apart from its file. */
 const FORM_BYTES_MOST = limits.formBytes - limits.fileBytes;
 
 export const fileRoutes =
@@ -71,7 +71,7 @@ export const fileRoutes =
     );
   };
 
-/** What the form's file has at least and at most, by the length that its request declares. */
+/** The least and most bytes of the form's file, by the declared length of its request. */
 function declaredBytes({ headers }: FastifyRequest): { leastBytes: number; mostBytes: number } {
   const encoding = headers["content-encoding"] ?? "identity";
   const declared = encoding === "identity" ? Number(headers["content-length"] ?? NaN) : NaN;

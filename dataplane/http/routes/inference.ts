@@ -19,9 +19,9 @@ export interface InferenceRoutesNeeds {
 }
 
 /**
- * `POST /v1/messages`, `/v1/chat/completions`, `/v1/responses`. They answer in the last hook before Fastify would look
- * for a parser of their body, which they read themselves: around one that does nothing it would put an asynchronous
- * resource for each request.
+ * `POST /v1/messages`, `/v1/chat/completions`, `/v1/responses`. They answer in the last hook before Fastify looks for a body
+ * parser, and read the body themselves: even for a parser that does nothing Fastify makes an asynchronous resource for each
+ * request.
  */
 export const inferenceRoutes =
   (needs: InferenceRoutesNeeds): Routes =>
@@ -52,7 +52,7 @@ async function infer(
   requireJsonType(request.raw);
   const { summary } = request;
   summary.serving = true;
-  // One function from here to the end: each further one that waits costs every request a microsecond.
+  // One function from here to the end: each further async function costs every request a microsecond.
   try {
     const body = await readBody(request, limits.inferenceBodyBytes);
     const sink = new HttpAnswerSink(
@@ -102,7 +102,7 @@ async function infer(
     // The client left before there was anything to say.
     if (!reply.sent) reply.hijack();
   } finally {
-    // Not when the connection closes: the answer of a client that left may still be read on.
+    // Not when the connection closes: after a client left, the upstream's answer may still be read.
     request.bodyLease.release();
     summary.serving = false;
     summary.served?.();
@@ -118,7 +118,7 @@ const passedHeaders = [
   "x-gapura-tags",
 ] as const satisfies readonly (keyof InferenceCall["headers"])[];
 
-/** Only these go further: a key never leaves this room. */
+/** The headers that go further: a key never leaves this room. */
 function headersOf(headers: IncomingHttpHeaders): InferenceCall["headers"] {
   const passed: Record<string, string> = {};
   for (const name of passedHeaders) {

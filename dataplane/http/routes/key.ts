@@ -11,7 +11,7 @@ export const keyRoutes =
     app.get("/v1/key", { config: { access: "inference" } }, async (request) => {
       const caller = callerOf(request);
       const key = await keys.own(caller);
-      // Deleted a moment ago.
+      // The key was deleted a moment ago.
       if (key === null) throw keyNotFound();
       const standings = await standingsOfKeys(needs, caller.organizationId, [key.id]);
       return {

@@ -101,7 +101,7 @@ function messageBatch(batch: Batch, publicUrl: string, now: number) {
   };
 }
 
-/** When its results were given up; true to the minute, however late the rows are taken away. */
+/** When the batch's results were given up; true to the minute, however late the rows are deleted. */
 function archivedAt({ endedAt, archivedAt: stored }: Batch, now: number): number | null {
   if (stored !== null || endedAt === null) return stored;
   return now >= endedAt + RETENTION_MS ? endedAt + RETENTION_MS : null;

@@ -15,10 +15,13 @@ import { pricingOf } from "./pricing.ts";
 /** The OpenAI SDK never asks for a second page of models, so that without a limit it gets all of them. */
 const DEFAULT_LIMIT = { messages: USUAL_LIMIT, openai: Infinity } as const;
 
-/** Entries are made anew after so long: the list of a thousand takes ten milliseconds, and whoever has a key asks as often as they like. */
+/**
+ * How long made entries are kept: making the list of a thousand takes ten milliseconds, and a client with a key may ask at
+ * will.
+ */
 const KEPT_MS = 1_000;
 
-/** The JSON of each model's entry as it was made a moment ago, of the snapshot that was asked for last. */
+/** The JSON of each model's entry, made a moment ago from the snapshot that was asked for last. */
 class EntryTexts {
   #snapshot: Snapshot | null = null;
   #madeAt = 0;
@@ -117,7 +120,7 @@ const everyOne = (names: readonly string[], value: boolean) =>
 function capabilitiesOf(route: Route, snapshot: Snapshot): Record<string, unknown> {
   const { toolCalling, imageInput, pdfInput, thinking, documentCitations } = route.capabilities;
   const tools = toolCapabilities(route, snapshot.policy(route));
-  // What no other dialect can hold reaches the model only where each upstream speaks Messages.
+  // What only Messages can hold reaches the model only where each upstream speaks Messages.
   const staysMessages = route.upstreams.every(({ dialect }) => dialect === "messages");
   return {
     ...Object.fromEntries(Object.entries(tools).map(([name, may]) => [name, supported(may)])),

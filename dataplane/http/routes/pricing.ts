@@ -28,7 +28,7 @@ const tokenPrices = (prices: Rates & Pick<Prices, "tiers" | "serviceTiers">) => 
 });
 
 /**
- * The prices that hold now, and those that will; tokens by the million, tools by the thousand.
+ * The prices in force and the coming ones; tokens by the million, tools by the thousand.
  * @param now Unix milliseconds
  */
 export function pricingOf(prices: Prices, now: number) {
