@@ -1,15 +1,15 @@
-/** What Prometheus is told of organizations' credit (rule 14.6). */
+/** Organizations' balances for Prometheus (rule 14.6). */
 import type { DatabasePool } from "slonik";
 import { pageAccounts } from "./ledger/accounts.ts";
 
 /** Accounts read in one query. */
 const PAGE = 1_000;
-/** More series are of no use to anybody, and of cost to Prometheus. */
+/** Most series: more are of no use to anybody, and a burden to Prometheus. */
 const MOST_ACCOUNTS = 20_000;
 
 /**
- * The balance in credits of each organization that is declared, of the first 20,000 by their ids: others, of which there may be
- * any number, take no place from them.
+ * The balance in credits of declared organizations, the first 20,000 by id. Others, of which there may be any number, are left
+ * out.
  */
 export async function readBalances(pool: DatabasePool): Promise<readonly (readonly [string, number])[]> {
   const balances: [string, number][] = [];

@@ -23,7 +23,7 @@ export function parseCredits(text: string): Micros | null {
   return micros === null || isOutOfBounds(micros) ? null : micros;
 }
 
-/** As `parseCredits`, of any amount. */
+/** As `parseCredits`, for any amount. */
 export function microsOf(text: string): Micros | null {
   const match = /^([+-]?)(\d{1,40})(?:\.(\d{1,6}))?$/.exec(text);
   if (match === null) return null;
@@ -32,5 +32,5 @@ export function microsOf(text: string): Micros | null {
   return sign === "-" ? -micros : micros;
 }
 
-/** Beyond what a balance may be, either way. */
+/** Whether an amount is out of the bounds of a balance. */
 export const isOutOfBounds = (micros: Micros): boolean => micros > MAX_MICROS || micros < -MAX_MICROS;

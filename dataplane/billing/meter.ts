@@ -11,7 +11,7 @@ import type { Charged } from "../telemetry/request-summary.ts";
 /** The tiers of a provider that one upstream call was served by (rule 10.2): names of the model's `serviceTiers`. */
 export interface ServedTiers {
   readonly charged: readonly string[];
-  /** Sent, but the upstream reports something without a price in their place: each is charged where that is dearer. */
+  /** Sent, but the upstream reported a tier without a price instead: each is charged where that is dearer. */
   readonly doubtful: readonly string[];
 }
 
@@ -30,7 +30,7 @@ export interface TokenUsage {
   readonly audioOutput?: number;
   /** Tokens of images that the model made; part of `output`. */
   readonly imageOutput?: number;
-  /** Of one call; absent: the standard one. */
+  /** Tiers of one call; absent: the standard one. */
   readonly tiers?: ServedTiers;
 }
 
@@ -45,7 +45,7 @@ export interface ToolUsage {
 
 /** Whose credit a request takes, and the key that it came with. */
 export interface Payer {
-  /** What it may: ask models; all of the admin API; read it. */
+  /** What the key may do: use models; use all of the admin API; read it. */
   readonly kind: "inference" | "admin" | "viewer";
   readonly organizationId: string;
   readonly keyId: string;
@@ -94,7 +94,7 @@ export interface Observed {
   readonly tools: ToolUsage;
   /** True when any of it was counted by us instead of reported by the upstream. */
   readonly estimated: boolean;
-  /** True when an upstream reported more than is possible, and was believed only so far (rule 7.9). */
+  /** True when an upstream reported more than is possible, and was believed only up to that bound (rule 7.9). */
   readonly implausible?: boolean;
 }
 
@@ -110,9 +110,9 @@ export interface FinalUsage extends Observed {
 export interface Bill {
   /** Rate-limit headers of the request's dialect for its answer; empty when the organization has no such limit. */
   readonly headers: Readonly<Record<string, string>>;
-  /** What it was settled for; null: not settled. */
+  /** The usage that was settled; null: not settled. */
   readonly settled: FinalUsage | null;
-  /** The same with its price; null: not settled. */
+  /** The same with its charge; null: not settled. */
   readonly charged: Charged | null;
   /** Remembers what was seen, so that a crash of this process still charges it. Cheap; no I/O. */
   observe(observed: Observed): void;
@@ -122,13 +122,13 @@ export interface Bill {
    */
   advance(spent: Observed, nextEstimate: Micros): Promise<boolean>;
   /**
-   * A part of the work is done (a tool's call), and a next one shall begin, for which `nextEstimate` is set aside as far
-   * as the credit goes. What was spent is charged from now on, whatever becomes of this process.
+   * Records that a part of the work (a tool's call) is done, and sets `nextEstimate` aside for the next one as far as the
+   * credit goes. What was spent is charged from now on, whatever becomes of this process.
    * @returns the credit left beyond what was spent and what others hold; unless it is above 0 nothing more may begin.
    */
   spend(spent: Observed, nextEstimate: Micros): Promise<Micros>;
   /**
-   * Resolves once the charge is durable; only then may the answer's end leave.
+   * Resolves once the charge is durable; only then may the end of the answer be sent.
    * @throws ApiError 503, not to be retried, when neither store took the charge within 10 s; it is stored later.
    */
   settle(usage: FinalUsage): Promise<void>;

@@ -10,18 +10,18 @@ import { Holds, type HoldsOptions } from "./holds/holds.ts";
 import type { LedgerId } from "./ledger/ledger-identity.ts";
 import { Upkeep } from "./holds/upkeep.ts";
 
-/** Until all masters of a cluster are connected; one that is lost is asked again later. */
+/** Longest wait for the masters of a cluster; one that is lost is asked again later. */
 const CONNECT_MS = 2_000;
 
 export interface MoneyOptions {
-  /** That of `pool` (`readLedgerId`). */
+  /** The ledger in `pool` (`readLedgerId`). */
   readonly ledger: LedgerId;
   readonly redis: RedisStore;
   readonly pool: DatabasePool;
   readonly clock: Clock;
   readonly log: Logger;
   readonly newId: NewId;
-  /** What is served now; null before the first one. */
+  /** The snapshot that is served now; null before the first one. */
   readonly snapshot: () => Snapshot | null;
   /** As `HoldsOptions`. */
   readonly recheckKey: HoldsOptions["recheckKey"];
@@ -31,11 +31,11 @@ export interface MoneyOptions {
 export interface Money {
   readonly holds: Holds;
   readonly upkeep: Upkeep;
-  /** Compares Redis with the ledger, before anything changes either. Never fails: it is done again until it can be. */
+  /** Compares Redis with the ledger, before anything changes either. Never fails: the upkeep repeats it until it succeeds. */
   begin(): Promise<void>;
-  /** When the last request is answered: stops the upkeep and moves what was charged into the ledger. */
+  /** Call it after the last answer: stops the upkeep and moves what was charged into the ledger. */
   stop(): Promise<void>;
-  /** When all has stopped that changes accounts (`Upkeep.tellLast`). */
+  /** Call it when nothing changes accounts any more (`Upkeep.tellLast`). */
   tellLast(): Promise<void>;
 }
 

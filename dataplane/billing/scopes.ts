@@ -13,20 +13,20 @@ export interface LimitedScope {
   readonly limits: Limits;
 }
 
-/** What one has that nobody limits. */
+/** The scopes of a key without limits. */
 export const NO_LIMITS: readonly LimitedScope[] = [];
 
-/** Whether who asks is a person with a token (identity/person.ts), whose limits are told as theirs, and not a key. */
+/** Whether the id is a person's (identity/person.ts), not a key's: errors call their limits a person's. */
 export const isPersonId = (keyId: string): boolean => keyId.startsWith("usr_");
 
 /** Days since 1970. */
 type Day = number;
-/** `to` is not part of it. */
+/** Days from `from` to before `to`. */
 export interface Window {
   readonly from: Day;
   readonly to: Day;
 }
-/** The window of what has neither beginning nor end, as 32-bit numbers. */
+/** The window without beginning or end, as 32-bit numbers. */
 const EVER: Window = { from: -2_147_483_648, to: 2_147_483_647 };
 const letters = { day: "d", week: "w", month: "m", total: "t" } as const satisfies Record<
   LimitPeriod,
@@ -39,7 +39,7 @@ export function windowOf(per: LimitPeriod, unixMs: number): Window {
   return windowFrom(letters[per], per === "week" ? mondayOf(day) : per === "month" ? firstOf(day, 0) : day);
 }
 
-/** The one that begins at a day. */
+/** The window that begins at a day. */
 function windowFrom(letter: string, day: Day): Window {
   switch (letter) {
     case "d":
@@ -53,10 +53,10 @@ function windowFrom(letter: string, day: Day): Window {
   }
 }
 
-/** 1970 began on a Thursday. */
+/** The week's Monday; 1970 began on a Thursday. */
 const mondayOf = (day: Day): Day => day - ((((day + 3) % 7) + 7) % 7);
 
-/** The first day of the month that a day lies in, or of one so many months later. */
+/** The first day of a day's month, or of the month `later` months after it. */
 function firstOf(day: Day, later: number): Day {
   const date = new Date(day * DAY_MS);
   return Date.UTC(date.getUTCFullYear(), date.getUTCMonth() + later, 1) / DAY_MS;
@@ -72,7 +72,7 @@ export function beginsAnewAt(per: LimitPeriod, unixMs: number): number | null {
 export const anewText = (unixMs: number | null): string | null =>
   unixMs === null ? null : new Date(unixMs).toISOString().replace(".000Z", "Z");
 
-/** How the scripts know a window (store/meter-scopes.lua): a letter and its first day. */
+/** The scripts' name of a window (store/meter-scopes.lua): a letter and its first day. */
 function windowWord(per: LimitPeriod, unixMs: number): string {
   return per === "total" ? "t0" : letters[per] + String(windowOf(per, unixMs).from);
 }
@@ -81,8 +81,8 @@ function windowWord(per: LimitPeriod, unixMs: number): string {
 const textsOfDays = new WeakMap<readonly LimitedScope[], { readonly day: Day; readonly text: string }>();
 
 /**
- * The scopes of a request as the scripts take them (store/meter-scopes.lua); empty: none. `paced`: its limits of rate and number
- * hold as well. What is limited is not changed in place: it is read once for a day.
+ * The scopes of a request as the scripts take them (store/meter-scopes.lua); empty: none. `paced`: with their limits of rate
+ * and number. `scopes` must not be changed in place: its text is kept for a day.
  */
 export function scopesText(scopes: readonly LimitedScope[], acceptedAt: number, paced: boolean): string {
   if (!paced) return writeScopes(scopes, acceptedAt, paced);
@@ -116,7 +116,7 @@ function writeScopes(scopes: readonly LimitedScope[], acceptedAt: number, paced:
 /** A scope with a limit of credit, by the name that the scripts give it. */
 export interface CreditScope extends Window {
   readonly name: string;
-  /** Of the key or project. */
+  /** Id of the key or project. */
   readonly id: string;
 }
 

@@ -1,4 +1,4 @@
-/** The named points between two writes of the money's way (docs/decisions/money.md), for tests that kill there. */
+/** Named points between two writes of a charge's way (docs/decisions/money.md), at which tests kill the process. */
 import { publisherOf } from "../lib/steps.ts";
 
 export type MoneyStep =

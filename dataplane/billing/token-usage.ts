@@ -13,14 +13,14 @@ export const noTokens: TokenUsage = {
 };
 export const noTools: ToolUsage = { webSearches: 0, webFetches: 0, xSearches: 0, xPosts: 0, xProfiles: 0 };
 
-/** Neither tokens nor tools: such a request costs nothing and leaves no row. */
+/** True without tokens and tools: such a request costs nothing and leaves no row. */
 export function isNothing({ tokens, tools }: Observed): boolean {
   const { tiers: _tiers, ...counted } = tokens;
   const counters = [...Object.values(counted), ...Object.values(tools)] as number[];
   return counters.every((counter) => !(counter > 0));
 }
 
-/** Everything that was sent, read from a cache or not. */
+/** All input tokens, read from a cache or not. */
 export const promptOf = (tokens: TokenUsage): number =>
   tokens.input + tokens.cacheRead + tokens.cacheWrite5m + tokens.cacheWrite1h;
 
@@ -39,7 +39,7 @@ export function tokensOf(usage: MessagesUsage): TokenUsage {
   };
 }
 
-/** Parts of input and output are no more than these, whatever an upstream says (rule 7.9). */
+/** Media tokens, never more than the input and output they are part of (rule 7.9). */
 function mediaTokens({ media, input_tokens, output_tokens }: MessagesUsage) {
   if (media === undefined) return {};
   const { audioInput = 0, audioOutput = 0, imageOutput = 0 } = media;

@@ -1,4 +1,4 @@
-/** Brings to Redis what the ledger says and Redis does not know: accounts with their key epochs, and the spend of scopes. */
+/** Copies from the ledger to Redis what Redis does not know: accounts with their key epochs, and the spend of scopes. */
 import type { DatabasePool } from "slonik";
 import { Gathered } from "../../lib/gathered.ts";
 import { lookedUpInTime } from "../../store/lookup-time.ts";
@@ -47,7 +47,7 @@ export class AccountLoader {
 
   /**
    * Reads these accounts and key epochs from the ledger again, some at a time, and resolves when Redis has them.
-   * @throws Error when a store does not answer in time. A Redis that is away keeps no account of another one from being told.
+   * @throws Error when a store does not answer in time. Accounts of other Redis servers are written all the same.
    */
   async refresh(organizationIds: readonly string[]): Promise<void> {
     const failures: unknown[] = [];
@@ -65,7 +65,7 @@ export class AccountLoader {
     if (failures.length > 0) throw failures[0];
   }
 
-  /** What one Postgres says is taken only after it was compared with what Redis knows of the one before. */
+  /** What another Postgres has is taken only after it was compared with what Redis knows. */
   async #compared(readAndTell: () => Promise<void>): Promise<void> {
     try {
       await readAndTell();
@@ -76,7 +76,7 @@ export class AccountLoader {
     }
   }
 
-  /** Brings the ledger's account to Redis, once for all who ask at the same time. @throws ApiError 503. */
+  /** Copies the ledger's account to Redis, once for all callers of the same moment. @throws ApiError 503. */
   load(organizationId: string): Promise<void> {
     const under = this.#loading.get(organizationId);
     if (under !== undefined) return under;
@@ -97,7 +97,7 @@ export class AccountLoader {
     return this.#loading.has(organizationId);
   }
 
-  /** Brings what the ledger says of a request's scopes to Redis. @throws ApiError 503. */
+  /** Copies the spend of a request's scopes from the ledger to Redis. @throws ApiError 503. */
   async loadScopes(organizationId: string, [scopes, limitsEpoch]: ScopeArguments): Promise<void> {
     try {
       await this.#compared(async () => {
@@ -128,7 +128,7 @@ export class AccountLoader {
   }
 }
 
-/** Tells Redis an account. `keyEpoch`: empty where it is not known; `onlyKnown`: unless Redis has forgotten the organization. */
+/** Writes an account to Redis. `keyEpoch`: empty when unknown; `onlyKnown`: not if Redis has forgotten the organization. */
 export const accountOperation = (account: Account, keyEpoch: string, onlyKnown: boolean): MeterOperation =>
   operation(
     "account",

@@ -1,29 +1,29 @@
 /**
- * The lines in which requests stand while other requests hold all of their organization's credit, or all that is left of a
- * limit of their key or project (design.md §5): in each, first come, first served, at most 2 s each. While there is no room only
- * the first of a line asks Redis again, so a crowd costs no more than one request does. Each that finds room lets two ask in its
+ * Lines of requests that wait while others hold all of their organization's credit, or all that is left of a limit of their key
+ * or project (design.md §5): in each, first come, first served, at most 2 s per request. While there is no room only the first
+ * of a line asks Redis again, so a crowd costs no more than one request does. Each request that finds room lets two ask in its
  * place: one at a time would never clear the line where requests come faster than Redis answers calls.
  */
 import type { Reply } from "./shard.ts";
 
 const USUAL_WAIT_MS = 2_000;
-/** Between two tries of the first in line; a hold that ends in this process wakes it at once. */
+/** Pause between two tries of the first in line; a hold that ends in this process ends it at once. */
 const FIRST_PAUSE_MS = 20;
 const LONGEST_PAUSE_MS = 100;
-/** Whoever comes later is told at once that it is busy. */
+/** Most requests in a line; a further one gets `busy` at once. */
 const LONGEST_LINE = 1_000;
-/** A call of the script takes 256 operations: the rest is for others of the shard, who stand in no line. */
+/** Most requests of a line that ask at once. A script call takes 256 operations: the rest is for requests without a line. */
 const MOST_AT_ONCE = 64;
 
 interface Visitor {
   readonly attempt: () => Promise<Reply>;
-  /** Grows with each that comes, whatever its line. */
+  /** Number of arrival, over all lines. */
   readonly ticket: number;
   /** `performance.now()` milliseconds; the later the larger the ticket. */
   readonly deadline: number;
-  /** Where one belongs whom nothing but the organization's credit keeps waiting. */
+  /** Name of the line for the organization's credit. */
   readonly organizationId: string;
-  /** It asked when its time was up. */
+  /** Whether it asked after its time was up. */
   isOver: boolean;
   readonly resolve: (reply: Reply) => void;
   readonly reject: (error: unknown) => void;
@@ -32,28 +32,28 @@ interface Visitor {
 /** The line that a `busy` reply is about: of the scope that it names, or of the organization. */
 const lineOf = (reply: Reply, organizationId: string): string => reply[1] || organizationId;
 
-/** What became of one that asked: it has its answer, none could be had, or it is to wait, in this line or another. */
+/** Outcome of one try: answered, failed, or `busy`, to wait on in this line or (`moved`) in another. */
 type Outcome = "answered" | "failed" | "busy" | "moved";
 
 interface Line {
-  /** Those who wait for their turn, by their tickets. */
+  /** Requests that wait for their turn, in the order of their tickets. */
   readonly visitors: Visitor[];
-  /** So many are asking. */
+  /** Requests that are asking now. */
   asking: number;
-  /** So many may. */
+  /** Requests that may ask at a time. */
   atOnce: number;
-  /** Before the first asks again, since somebody was last told that there is no room; 0: there was room. */
+  /** Pause from the last `busy` until the first asks again; 0: there was room. */
   pauseMs: number;
-  /** `performance.now()` milliseconds. */
+  /** `performance.now()` of the last `busy`. */
   toldAt: number;
-  /** Grows when there is no room: what those find who began to ask before says nothing any more. */
+  /** Grows when there is no room: outcomes of tries that began in an earlier round no longer count. */
   round: number;
-  /** Of this round, those that nothing was made of yet. */
+  /** Outcomes of this round that `learn` has not used yet. */
   outcomes: Outcome[];
-  /** Something became free since the last of them began to ask. */
+  /** Whether something became free since the last request began to ask. */
   freed: boolean;
   timer: NodeJS.Timeout | undefined;
-  /** It is looked at as soon as all is known that Redis told in this moment. */
+  /** Whether a look at the line is due at the end of this turn of the event loop. */
   isLookedAt: boolean;
 }
 
@@ -66,7 +66,7 @@ export class Admission {
     this.#waitMs = waitMs;
   }
 
-  /** Whether anybody stands in any line: mostly nobody does. */
+  /** Whether there is any line: mostly there is none. */
   get hasLines(): boolean {
     return this.#lines.size > 0;
   }
@@ -76,8 +76,8 @@ export class Admission {
   }
 
   /**
-   * Tries until the answer is something else than `busy`, or the time is up (then `busy`). `name`: the line to stand in if there
-   * is one; what is tried may lead to another.
+   * Tries until the reply is something else than `busy`, or the time is up (then `busy`). `name`: the line to wait in if there
+   * is one; a reply may lead to another.
    */
   async admit(organizationId: string, name: string, attempt: () => Promise<Reply>): Promise<Reply> {
     let own = name;
@@ -112,7 +112,7 @@ export class Admission {
     this.#lookSoon(name, line);
   }
 
-  /** At the end of this turn of the event loop, as many hear of their answers in the same. */
+  /** Looks at the line at the end of this turn of the event loop, as many replies arrive in one turn. */
   #lookSoon(name: string, line: Line): void {
     if (line.isLookedAt) return;
     line.isLookedAt = true;
@@ -122,7 +122,7 @@ export class Admission {
     });
   }
 
-  /** Lets ask whoever may. The first whose time is up has a last try, if nobody else's answer is waited for. */
+  /** Lets requests ask, as many as may. The first whose time is up has a last try, if no other answer is awaited. */
   #look(name: string, line: Line): void {
     clearTimeout(line.timer);
     learn(line);
@@ -140,13 +140,13 @@ export class Admission {
     const [first] = visitors;
     if (first !== undefined) {
       const leftMs = first.deadline - now;
-      // Others come meanwhile, which puts nothing off.
+      // Requests that join meanwhile do not delay this.
       const waitMs = isFree() ? Math.min(pauseMs, leftMs) : leftMs;
       line.timer = setTimeout(() => this.#look(name, line), Math.ceil(waitMs));
     } else if (line.asking === 0) this.#lines.delete(name);
   }
 
-  /** The first of the line asks. */
+  /** Lets the first of the line ask. */
   #askNext(name: string, line: Line, now: number): void {
     const visitor = line.visitors.shift();
     if (visitor === undefined) return;
@@ -189,13 +189,13 @@ const newLine = (): Line => ({
   isLookedAt: false,
 });
 
-/** Before those who came later: it may come from another line, or have asked in vain. */
+/** Inserts a request before later ones: it may come from another line, or have asked in vain. */
 function takePlace({ visitors }: Line, visitor: Visitor): void {
   const place = visitors.findLastIndex(({ ticket }) => ticket < visitor.ticket);
   visitors.splice(place + 1, 0, visitor);
 }
 
-/** How many may ask next, and when. */
+/** Sets how many may ask next, and when. */
 function learn(line: Line): void {
   const { outcomes } = line;
   if (outcomes.length === 0) return;

@@ -1,4 +1,4 @@
-/** `main.ts adopt`: takes a restored Postgres for the ledger, and charges again what Redis knows and it has lost. */
+/** `main.ts adopt`: takes a restored Postgres for the ledger, and charges again what it has lost and Redis knows. */
 import type { RedisStore } from "../../store/redis-servers.ts";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
@@ -7,7 +7,7 @@ import { readLedgerId } from "../ledger/ledger-identity.ts";
 import { LedgerGuard } from "./ledger-guard.ts";
 import { Shards } from "./shards.ts";
 
-/** One line for each organization that lost charges, and one to end with. @throws Error when it cannot be done. */
+/** Returns a line for each organization that lost charges, and a last one. @throws Error when it cannot be done. */
 export async function adopt(
   pool: DatabasePool,
   redis: RedisStore,

@@ -26,14 +26,14 @@ const WITHHELD_MS = 10_000;
 export interface ChargesOptions {
   readonly pool: DatabasePool;
   readonly log: Logger;
-  /** How long and how much is kept; as in kept-charges.ts unless a test has less patience. */
+  /** How long and how much is kept; as in kept-charges.ts unless a test sets less. */
   readonly kept?: { readonly keptMs?: number; readonly most?: number };
 }
 
 export class Charges {
   readonly #options: ChargesOptions;
   readonly #shards: Shards;
-  /** The bill is over. */
+  /** Called when the bill has ended. */
   readonly #onEnded: (bill: HeldBill) => void;
   readonly #writer: LedgerWriter;
   /** Bills by the rows that are charged without Redis. A batch item's hold has another id than its row. */
@@ -60,7 +60,7 @@ export class Charges {
     return this.#writer.size;
   }
 
-  /** So many of them that nothing new may be admitted. */
+  /** Whether so many are unstored that nothing new may be admitted. */
   get full(): boolean {
     return this.#writer.full;
   }
@@ -82,18 +82,18 @@ export class Charges {
     reachedMoneyStep("settle.charged");
   }
 
-  /** This row, which is charged without Redis, is the bill's. */
+  /** Notes the bill of a row that is charged without Redis. */
   elsewhere(bill: HeldBill, row: UsageRow): void {
     this.#aroundRedis.set(row, bill);
   }
 
-  /** The ledger charged these rows past a silent Redis: as `ledgerCharged`, and kept in case it loses them again. */
+  /** For rows that the ledger charged past a silent Redis: as `ledgerCharged`, and keeps them in case it loses them again. */
   stored(rows: readonly UsageRow[], accounts: readonly Account[]): void {
     for (const row of rows) this.#keep(row, this.#settleOperation(row), BEFORE_ALL);
     this.ledgerCharged(rows, accounts);
   }
 
-  /** The ledger charged these rows by itself: gives their holds back under the new balances. Never fails. */
+  /** For rows that the ledger charged by itself: gives their holds back under the new balances. Never fails. */
   ledgerCharged(rows: readonly UsageRow[], accounts: readonly Account[]): void {
     const operations = new Map<string, MeterOperation[]>();
     for (const account of accounts) {
@@ -112,7 +112,7 @@ export class Charges {
         ...(bill?.scopeArguments ?? UNKNOWN_SCOPES),
       );
       operations.get(organizationId)?.push(release);
-      // Rows that went around Redis are counted here, those through it where they are settled.
+      // Rows that went around Redis are counted here, the others where they are settled.
       count(row);
     }
     for (const [organizationId, those] of operations) {
@@ -146,7 +146,7 @@ export class Charges {
     this.kept.of(shardOf(organizationId)).add(charge, performance.now(), position);
   }
 
-  /** Of a row that is charged without Redis. */
+  /** The operation for a row that is charged without Redis. */
   #settleOperation(row: UsageRow): MeterOperation {
     return settleOperation(row, this.#aroundRedis.get(row));
   }
@@ -165,10 +165,10 @@ export class Charges {
   }
 }
 
-/** Of a request whose limits are not known here. */
+/** For a request whose limits are not known here. */
 const NO_CORRECTION: Correction = ["0", "0", "0"];
 
-/** As if its limits had changed since: all scopes of the organization are read anew. */
+/** As after a change of limits: all scopes of the organization are read anew. */
 const UNKNOWN_SCOPES: ScopeArguments = ["", ""];
 
 const correctionOf = (row: UsageRow, bill: HeldBill | undefined): Correction =>

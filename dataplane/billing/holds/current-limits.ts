@@ -1,7 +1,8 @@
 /**
- * Keys may end, move and get other limits while a request runs. Its charge then names the scopes of now: else Redis cannot tell
- * which are concerned, and until the ledger has the charge nobody of its organization with a limit of credit may begin
- * (`moved` in store/meter-shard.lua). Where long answers end for minutes after such a change, that would be most of the time.
+ * Keys may end, move and get other limits while a request runs. Its charge then names the present scopes: otherwise Redis
+ * cannot know which ones it counts in, and until the ledger has the charge no request of the organization with a limit of
+ * credit may begin (`moved` in store/meter-shard.lua). Where long answers end for minutes after such a change, that would be
+ * most of the time.
  */
 import type { Logger } from "pino";
 import type { CurrentKey, HeldBill } from "./held-bill.ts";
@@ -23,7 +24,7 @@ export class CurrentLimits {
     this.#options = options;
   }
 
-  /** The bill's request was admitted. */
+  /** Notes the key epoch of an admitted request. */
   saw({ request: { organizationId, limitsEpoch } }: HeldBill): void {
     const newest = this.#newest.get(organizationId);
     if (newest !== undefined && newest >= limitsEpoch) return;
@@ -31,7 +32,7 @@ export class CurrentLimits {
     this.#newest.set(organizationId, limitsEpoch);
   }
 
-  /** Before a bill is charged. undefined: its limits are those of now, as far as is known here. Never fails. */
+  /** Updates a bill's scopes before its charge. undefined: they are current, as far as is known here. Never fails. */
   renew(bill: HeldBill): Promise<void> | undefined {
     const { organizationId, limitsEpoch } = bill.request;
     return (this.#newest.get(organizationId) ?? 0) > limitsEpoch ? this.#lookUp(bill) : undefined;
@@ -43,7 +44,7 @@ export class CurrentLimits {
       const now = await this.#options.limitsOf(keyId, projectId);
       if (now.keyEpoch > limitsEpoch) bill.chargeUnder(now);
     } catch (error) {
-      // It is charged to what it was admitted under: others wait for the ledger, and no sum is wrong.
+      // The bill is charged to the scopes of its admission: others wait for the ledger, and no sum is wrong.
       this.#options.log.info(
         { err: error, request_id: id },
         "the limits of a running request's key are not known",

@@ -1,7 +1,7 @@
 /**
- * Moves charged rows from Redis into the ledger (design.md §5). One round for a shard: read entries, store and
- * charge them in one transaction, then tell Redis the new balances and delete exactly those entries. Any crash in
- * between is repaired by the next round, whoever runs it.
+ * Moves charged rows from Redis into the ledger (design.md §5). One round for a shard: read entries, store and charge them in
+ * one transaction, then write the new balances to Redis and delete exactly those entries. Any crash in between is repaired by
+ * the next round, whoever runs it.
  */
 import { ReplyError, type Redis } from "ioredis";
 import { sql, type DatabasePool } from "slonik";
@@ -32,9 +32,9 @@ import {
 } from "./shard.ts";
 import { reachedMoneyStep } from "../steps.ts";
 
-/** An entry has the charges of one script call: one or two, or under load some dozens. */
+/** Most entries read at once: each has the charges of one script call, one or two, or under load some dozens. */
 const MOST_ENTRIES_READ = 250;
-/** So many are read at once, about. */
+/** Charges that are read at once, about. */
 const CHARGES_READ = 4_000;
 /** Bounds a transaction, and what one script call takes as arguments: each charge may name another account and other scopes. */
 const WORDS_AT_ONCE = 5_000;
@@ -67,32 +67,32 @@ export class LedgerAway extends Error {
 export interface DrainerOptions {
   readonly redis: RedisStore;
   readonly pool: DatabasePool;
-  /** That of `pool`. */
+  /** The ledger in `pool`. */
   readonly ledger: LedgerId;
-  /** The server that Redis was compared with. null: with none yet, so nothing may be charged. */
+  /** Word of the server that Redis was compared with. null: none yet, so nothing may be charged. */
   readonly word: () => LedgerWord | null;
-  /** Another server answers, or another one is known in Redis. */
+  /** Called when another server answers, or Redis knows another one. */
   readonly onOther: () => void;
   readonly shards: readonly Shard[];
 }
 
 export class Drainer {
   readonly #options: DrainerOptions;
-  /** `performance.now()` since which Postgres is asked something. */
+  /** `performance.now()` since which a round waits for Postgres. */
   #askedAt: number | null = null;
 
   constructor(options: DrainerOptions) {
     this.#options = options;
   }
 
-  /** Milliseconds that Postgres has kept a round waiting now. `now`: `performance.now()`. */
+  /** Milliseconds that the present round has waited for Postgres. `now`: `performance.now()`. */
   waitsFor(now: number): number {
     return this.#askedAt === null ? 0 : now - this.#askedAt;
   }
 
   /**
-   * Moves what is there, shard after shard; returns how many charges were moved. `isMine`: whether this pod is to look
-   * after a shard, asked before each. @throws when a store is away.
+   * Moves waiting charges, shard after shard; returns how many were moved. `isMine`: whether this pod is to look after a shard,
+   * asked before each. @throws when a store is away.
    */
   async drain(isMine: (shard: number) => boolean = () => true): Promise<number> {
     const { redis, shards } = this.#options;
@@ -110,7 +110,7 @@ export class Drainer {
         moved += await this.#shard(index, length.value);
       } catch (error) {
         if (error instanceof LedgerAway) throw error;
-        // The others must not wait for a shard with keys that are none of ours; for a server that is away all its shards do.
+        // A fault in one shard's keys must not hold up the others; a server that is away holds up all its shards.
         if (!(error instanceof ReplyError || error instanceof EntryMissing || isSlotMoving(error)))
           away.add(server);
         failure ??= error;
@@ -130,7 +130,7 @@ export class Drainer {
     // As many entries as hold `CHARGES_READ`, by what one holds on average.
     const most = Math.ceil(Math.min(MOST_ENTRIES_READ, Math.max(1, (CHARGES_READ * length) / waiting)));
     let moved = 0;
-    // What comes in meanwhile is the next round's: one busy organization must not keep the other shards waiting.
+    // What comes in meanwhile is left to the next round: one busy organization must not keep the other shards waiting.
     for (let left = length; left > 0;) {
       const entries = await this.#readOurs(shard, most);
       for (const some of inRounds(entries)) {
@@ -248,7 +248,7 @@ export function scopesOf(entries: readonly Entry[]): ScopeOf[] {
   return [...found.values()];
 }
 
-/** Neighbours together, as far as one transaction takes them. */
+/** Groups neighbours, as many as one transaction takes. */
 function* inRounds(entries: readonly Entry[]): Generator<readonly Entry[]> {
   let round: Entry[] = [];
   let words = 0;
@@ -268,7 +268,7 @@ function* inRounds(entries: readonly Entry[]): Generator<readonly Entry[]> {
   if (round.length > 0) yield round;
 }
 
-/** Tells Redis that the ledger has these entries, its oldest, and what the accounts and the spends of scopes are with them. */
+/** Reports to Redis that the ledger has these entries, its oldest, with the accounts and spends of scopes that include them. */
 export function drainedOperation(
   accounts: readonly Account[],
   entries: readonly Entry[],

@@ -1,5 +1,5 @@
 /**
- * What an organization may ask of endpoints that cost nothing (rule 7.7), over all pods: the buckets stand in Redis
+ * Budgets of an organization's requests to free endpoints (rule 7.7), over all pods: the buckets are in Redis
  * (store/meter-free.lua). While Redis is silent each process counts for itself, as nothing free needs Redis.
  */
 import { LRUCache } from "lru-cache";
@@ -17,7 +17,7 @@ const REQUESTS_PER_MINUTE = 6_000;
 export const REQUESTS_AT_ONCE = 1_000;
 const TEXT_MIB_PER_MINUTE = 64;
 const TEXT_PER_MINUTE = TEXT_MIB_PER_MINUTE * 1024 * 1024;
-/** So long after Redis was silent it is not asked. */
+/** For so long after Redis was silent it is not asked. */
 const SILENT_MS = 1_000;
 const MOST_KNOWN = 10_000;
 
@@ -38,7 +38,7 @@ export class FreeBudget {
   readonly #own = new LRUCache<string, Readonly<Record<Kind, TokenBucket>>>({ max: MOST_KNOWN });
   #askRedisFrom = Number.NEGATIVE_INFINITY;
 
-  /** `limits`: the organization's by the snapshot of now. */
+  /** `limits`: the organization's, by the present snapshot. */
   constructor(shards: Shards, limits: (organizationId: string) => RateLimits | undefined) {
     this.#shards = shards;
     this.#limits = limits;
@@ -51,7 +51,7 @@ export class FreeBudget {
       this.#limits(organizationId)?.requestsPerMinute ?? REQUESTS_PER_MINUTE,
     );
     const size = Math.max(REQUESTS_AT_ONCE, perMinute / 6);
-    // Admin keys have a budget of their own: who holds a stolen inference key must not keep it from being ended.
+    // Admin keys have a budget of their own: the holder of a stolen inference key must not be able to prevent its revocation.
     const name = `${group} ${organizationId}`;
     const usedUp = use.requests === 0 ? 0 : (this.#usedUp.get(name) ?? 0) - performance.now();
     if (usedUp > 0) throw refused("requests", perMinute, usedUp);
@@ -63,7 +63,7 @@ export class FreeBudget {
     throw refused(kind, perMinute, waitMs);
   }
 
-  /** Counts a request in what its key and project may ask a minute (rule 9.5). @throws ApiError 429 */
+  /** Counts a request towards its key's and project's requests per minute (rule 9.5). @throws ApiError 429 */
   async pace({ organizationId, keyId, limits }: Payer): Promise<void> {
     if (limits.every((scope) => scope.limits.requestsPerMinute === undefined)) return;
     if (performance.now() < this.#askRedisFrom) return;
@@ -82,7 +82,7 @@ export class FreeBudget {
       throw limitReached({ letter: owner, keyId }, "requests", Number(limit), Number(waitMs), {});
   }
 
-  /** What is used up and for how many milliseconds, 0 for nothing; null: Redis is silent. */
+  /** Which budget is used up and for how many milliseconds, 0 for none; null: Redis is silent. */
   async #takeInRedis(
     organizationId: string,
     group: Payer["kind"],

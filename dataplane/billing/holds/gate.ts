@@ -1,4 +1,4 @@
-/** Who may begin: one request's way to a hold, and what a refused one is told (design.md §5, rule 1.8). */
+/** Admission: one request's way to a hold, and the error of a refused one (design.md §5, rule 1.8). */
 import { LRUCache } from "lru-cache";
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
@@ -34,7 +34,7 @@ import { KnownCredit } from "./known-credit.ts";
 const RECHECK_MS = 1_000;
 
 /**
- * A request asks so often at most. Its key, its account and the spend of its scopes may each have to be read anew, and again
+ * Most times that a request asks. Its key, its account and the spend of its scopes may each have to be read anew, and again
  * while keys and limits are changed; then a round of all three takes some milliseconds.
  */
 const MOST_ASKED = 16;
@@ -48,11 +48,11 @@ interface Asking {
   readonly request: Pick<MeteredRequest, "organizationId" | "keyId"> & { readonly id?: string };
   /** As of the moment of asking. */
   readonly scopes: () => ScopeArguments;
-  /** The key is another one than when it was looked up. */
+  /** Takes over a key that has changed since it was looked up. */
   readonly renew: (key: CurrentKey) => void;
 }
 
-/** What is known of whether a request may begin is known of its organization, or of its key where that has limits. */
+/** Name in `KnownCredit`: the key where it has limits, else the organization. */
 const payerOf = ({ organizationId, keyId, limits }: Pick<Payer, "organizationId" | "keyId" | "limits">) =>
   limits.length === 0 ? organizationId : keyId;
 
@@ -70,7 +70,7 @@ const isRoomLeft = ([, , ofRequests = "0", requests, , ofTokens = "0", tokens]: 
 /** A request with the limits of its key, or a key alone. */
 type Limited = Pick<MeteredRequest, "keyId" | "limits" | "acceptedAt">;
 
-/** The lines that a request may have to stand in. */
+/** The lines that a request may have to wait in. */
 const linesOf = ({ request: { organizationId }, scopes }: HeldBill): readonly string[] =>
   scopes === "" ? [organizationId] : [organizationId, ...creditScopes(scopes).map(({ name }) => name)];
 
@@ -78,7 +78,7 @@ export interface AdmitOptions {
   readonly pool: DatabasePool;
   readonly clock: Clock;
   readonly log: Logger;
-  /** The organization's limits by the snapshot of now. */
+  /** The organization's limits, by the present snapshot. */
   readonly limits: (organizationId: string) => RateLimits | undefined;
   /** The key as it is now when it is still valid, else null (`KeyDirectory.recheck`). */
   readonly recheckKey: (keyId: string) => Promise<CurrentKey | null>;
@@ -92,7 +92,7 @@ export class Gate {
   readonly #loader: AccountLoader;
   readonly #admission: Admission;
   readonly #known = new KnownCredit();
-  /** When an account was last read because it seemed empty. */
+  /** Organizations whose account was just read because it seemed empty. */
   readonly #rechecked = new LRUCache<string, true>({ max: 10_000, ttl: RECHECK_MS });
 
   constructor(options: AdmitOptions, shards: Shards, loader: AccountLoader) {
@@ -113,13 +113,13 @@ export class Gate {
       if (reply[0] === "held") return this.#admitted(bill, reply);
       const { organizationId } = bill.request;
       const name = reply[0] === "busy" ? reply[1] || organizationId : organizationId;
-      // A request that waits gets the reply of the moment at which its turn comes.
+      // Where there is a line by now, the request asks again when its turn comes.
       return this.#standInLine(bill, estimate, name, this.#admission.hasLine(name) ? null : reply);
     });
   }
 
   /**
-   * Whether Redis said within the last second that the payer may begin a request. `exactly`: not where the payer or its
+   * Whether Redis said within the last second that the payer may begin a request. With `exactly`, never where the payer or its
    * organization has limits, as these may have been used up since.
    */
   knownFine(payer: Payer, exactly: boolean): boolean {
@@ -184,7 +184,7 @@ export class Gate {
     return { reply, asked: { keyId, limits, acceptedAt } };
   }
 
-  /** `line`: to stand in if there is one. `first`: what the first try was told, when it was made already. */
+  /** `line`: the line to wait in if there is one. `first`: the reply to the first try, when it was made already. */
   async #standInLine(bill: HeldBill, estimate: Micros, line: string, first: Reply | null): Promise<void> {
     let known = first;
     const reply = await this.#admission.admit(bill.request.organizationId, line, () => {
@@ -195,18 +195,18 @@ export class Gate {
     this.#admitted(bill, reply);
   }
 
-  /** What the bill held became free. */
+  /** Wakes the lines that wait for what the bill held. */
   freed(bill: HeldBill): void {
     if (!this.#admission.hasLines) return;
     for (const line of linesOf(bill)) this.#admission.freed(line);
   }
 
-  /** Some credit of the organization became free. */
+  /** Wakes the line that waits for the organization's credit. */
   freedAny(organizationId: string): void {
     this.#admission.freed(organizationId);
   }
 
-  /** `known`: what the first try was told, when it was made already. */
+  /** `known`: the reply to the first try, when it was made already. */
   #tryHold(bill: HeldBill, estimate: Micros, known: Reply | null): Promise<Reply> {
     const { request } = bill;
     const asking = {
@@ -214,7 +214,7 @@ export class Gate {
       scopes: () => bill.scopeArguments,
       renew: (key: CurrentKey) => {
         const { model } = request;
-        // Its route was found by what the key was remembered to allow.
+        // Its route was found under the limits that were remembered of the key.
         if (!isWithinLimits(key.limits, model)) throw modelNotFound(model);
         bill.renew(key);
       },
@@ -223,8 +223,8 @@ export class Gate {
   }
 
   /**
-   * Asks until the reply is one that stands, bringing what Redis does not know in between. `known`: what the first
-   * try was told, when it was made already. @throws ApiError 401, 503
+   * Asks until the reply is final, loading in between what Redis does not know. `known`: the reply to the first try, when it
+   * was made already. @throws ApiError 401, 503
    */
   async #settled(
     { request: { organizationId, keyId, id }, scopes, renew }: Asking,
@@ -247,7 +247,8 @@ export class Gate {
           break;
         }
         case "empty":
-          // Redis may not know a new grant yet: 402 only after the ledger was read, also by somebody of the same moment.
+          // Redis may not know a new grant yet: 402 only after the ledger was read, be it by another request of the last
+          // second.
           if (this.#rechecked.has(organizationId) && !this.#loader.isLoading(organizationId)) return reply;
           this.#rechecked.set(organizationId, true);
           await this.#loader.load(organizationId);
@@ -260,7 +261,7 @@ export class Gate {
     throw meterUnavailable();
   }
 
-  /** Asks for the hold, and goes on with the reply. Not async, as there is one for each request. */
+  /** Asks for the hold, and passes the reply on. Not async, as there is one for each request. */
   #hold<Result>(
     bill: HeldBill,
     estimate: Micros,
@@ -308,7 +309,7 @@ export class Gate {
       throw this.#refusal(reply, endpoint, request);
     }
     bill.amount = BigInt(reply[1] ?? "0");
-    // Batch items have no limits a minute, so their holds say nothing of them.
+    // Batch items have no limits per minute, so their holds show nothing of them.
     if (endpoint !== "batch") this.#known.learn(payerOf(request), isRoomLeft(reply));
     if (reply.length > 2) bill.headers = this.#headers(endpoint, reply.slice(2));
   }
@@ -347,7 +348,7 @@ export class Gate {
     });
   }
 
-  /** `states`: of requests and of tokens, each limit, what is left, and milliseconds until it is full. */
+  /** `told`: for requests, then for tokens: the limit, what is left, and milliseconds until it is full. */
   #headers(endpoint: MeteredRequest["endpoint"], told: Reply): Record<string, string> {
     const states: LimitState[] = [];
     for (const [index, kind] of (["requests", "tokens"] as const).entries()) {

@@ -1,4 +1,4 @@
-/** One running request's credit, as its owner sees it; what is done with its hold is the meter's (holds.ts). */
+/** One running request's credit, as its owner sees it; holds.ts works on its hold. */
 import type { Attributes, Span } from "@opentelemetry/api";
 import type { OrganizationEntry } from "../../config/schema.ts";
 import type { Seated } from "../../lib/roster.ts";
@@ -21,41 +21,41 @@ export interface HoldOperations {
   spend(bill: HeldBill, spent: Micros, next: Micros, seen: UsageRow | null): Promise<Micros>;
   settle(bill: HeldBill, row: UsageRow): Promise<void>;
   release(bill: HeldBill): Promise<void>;
-  /** This row, which is charged without Redis, is the bill's. */
+  /** Notes that a row which is charged without Redis is the bill's. */
   chargedElsewhere(bill: HeldBill, row: UsageRow): void;
 }
 
 /** The arguments that correct the organization's token bucket by what was really used. */
 export type Correction = readonly [requestsLimit: string, tokensLimit: string, difference: string];
 
-/** What the scripts are told of a request's scopes, and the key epoch that its limits were looked up under. */
+/** A request's scopes as the scripts take them, and the key epoch that its limits were looked up under. */
 export type ScopeArguments = readonly [scopes: string, limitsEpoch: string];
 
 /** A key as it is now. */
 export type CurrentKey = Pick<MeteredRequest, "projectId" | "limits"> & { readonly keyEpoch: number };
 
-/** How a bill differs from that of a plain request. */
+/** What a bill has in addition to its request. */
 export interface BillOptions {
-  /** The request's; null: nothing is traced. */
+  /** The request's span; null: nothing is traced. */
   readonly span: Span | null;
-  /** Of a batch item's run; null: a live request. */
+  /** The run of a batch item; null: a live request. */
   readonly item: ItemRun | null;
 }
 
-/** One run of a batch item: whoever runs it charges its row together with its result. */
+/** One run of a batch item: its worker charges the row together with the item's result. */
 export interface ItemRun {
-  /** Tells the run from every other one of the item: each has a hold of its own. */
+  /** Distinguishes the run from every other one of the item: each has a hold of its own. */
   readonly claim: string;
   /**
-   * Takes the row instead of a charge. The hold stays until `Charges.ledgerCharged` is told of that very row, or until it
-   * is given back.
+   * Takes the row instead of a charge. The hold stays until `Charges.ledgerCharged` gets that very row, or until `giveBack` is
+   * called.
    */
   readonly onRow: (row: UsageRow, giveBack: () => Promise<void>) => void;
 }
 
 export class HeldBill implements Bill, Seated {
   seat = -1;
-  /** As its hold knows it. */
+  /** The request, with the id of its hold. */
   request: MeteredRequest;
   readonly limits: RateLimits;
   /** "1" for a batch item: the sweeper gives its hold back instead of charging it, as it will run again. */
@@ -64,12 +64,12 @@ export class HeldBill implements Bill, Seated {
   scopes: string;
   headers: Readonly<Record<string, string>> = {};
   keyEpoch: number | null;
-  /** What is held now. */
+  /** Amount that is held now. */
   amount: Micros = 0n;
   settled: FinalUsage | null = null;
   charged: Charged | null = null;
   readonly #holds: HoldOperations;
-  /** As its row names it. */
+  /** The request, with the id of its row. */
   #charged: MeteredRequest;
   readonly #options: BillOptions;
   #iterations = 1;
@@ -91,12 +91,12 @@ export class HeldBill implements Bill, Seated {
     this.scopes = this.#scopesText();
   }
 
-  /** Empty for most. */
+  /** Empty for most requests. */
   #scopesText({ limits }: Pick<CurrentKey, "limits"> = this.request): string {
     return limits.length === 0 ? "" : scopesText(limits, this.request.acceptedAt, this.item === "0");
   }
 
-  /** Its key was looked up again, before it was admitted: it may have other limits, and belong to another project. */
+  /** Takes over the key as looked up again before admission: it may have other limits, and belong to another project. */
   renew({ keyEpoch, projectId, limits }: CurrentKey): void {
     const now = { projectId, limits, limitsEpoch: keyEpoch };
     this.keyEpoch = keyEpoch;
@@ -105,7 +105,7 @@ export class HeldBill implements Bill, Seated {
     this.scopes = this.#scopesText();
   }
 
-  /** Its key has these limits by now: what it has cost is theirs. Its hold stays as it is. */
+  /** Charges the request to the key's present limits. The hold stays as it is. */
   chargeUnder(key: Pick<CurrentKey, "limits" | "keyEpoch">): void {
     this.#chargeScopes = [this.#scopesText(key), String(key.keyEpoch)];
   }
@@ -144,12 +144,12 @@ export class HeldBill implements Bill, Seated {
   }
 
   async spend(spent: Observed, nextEstimate: Micros): Promise<Micros> {
-    // One that has ended must not come back.
+    // A hold that has ended must not come back.
     if (this.#end !== null) return 0n;
     return this.#holds.spend(this, this.#note(spent), nextEstimate, this.#provisional(spent));
   }
 
-  /** Redis is told of it now. @returns what was spent. */
+  /** Marks it as reported to Redis. @returns what was spent. */
   #note(spent: Observed): Micros {
     this.#seen = spent;
     this.#said = spent;
@@ -179,7 +179,7 @@ export class HeldBill implements Bill, Seated {
     await this.#end;
   }
 
-  /** What was seen and Redis does not know yet; null: nothing new. */
+  /** Usage that was seen and Redis does not know yet; null: nothing new. */
   unsaid(): UsageRow | null {
     const seen = this.#seen;
     if (seen === null || seen === this.#said) return null;
@@ -202,7 +202,7 @@ export class HeldBill implements Bill, Seated {
     return [this.scopes, String(this.request.limitsEpoch)];
   }
 
-  /** As `scopeArguments`, of its charge. */
+  /** As `scopeArguments`, for the charge. */
   get chargeScopes(): ScopeArguments {
     return this.#chargeScopes ?? this.scopeArguments;
   }

@@ -1,7 +1,7 @@
 /**
- * The meter of live requests: holds in Redis, one script call for whatever gathers (design.md §5); what becomes of them when
- * a request has ended: charges.ts. The scripts are store/meter-*.lua; how rows come from there into the ledger: drain.ts; what keeps holds alive
- * and accounts fresh: upkeep.ts; every crash between two writes: docs/decisions/money.md.
+ * The meter of live requests: holds in Redis, one script call for all operations that gather (design.md §5). charges.ts charges
+ * requests that have ended; drain.ts moves rows from Redis into the ledger; upkeep.ts keeps holds alive and accounts fresh. The
+ * scripts are store/meter-*.lua; every crash between two writes: docs/decisions/money.md.
  */
 import { setTimeout } from "node:timers/promises";
 import type { RedisStore } from "../../store/redis-servers.ts";
@@ -39,7 +39,7 @@ const IDLE_LOOK_MS = 20;
 
 export interface HoldsOptions extends AdmitOptions, ChargesOptions, CurrentLimitsOptions {
   readonly redis: RedisStore;
-  /** That of `pool` (`readLedgerId`). */
+  /** The ledger in `pool` (`readLedgerId`). */
   readonly ledger: LedgerId;
   /** Makes the random word of a shard's new epoch. */
   readonly newEpoch: () => string;
@@ -52,7 +52,7 @@ export class Holds implements Meter, HoldOperations {
   readonly #shards: Shards;
   readonly #loader: AccountLoader;
   readonly #gate: Gate;
-  /** What is judged before a request's body is read. */
+  /** Checks before a request's body is read. */
   readonly preflight: Preflight;
   /** What organizations and limits have left. */
   readonly standing: Standings;
@@ -112,9 +112,9 @@ export class Holds implements Meter, HoldOperations {
   }
 
   /**
-   * A meter for one run of a batch item: the same holds, but `settle` only hands the row to `onRow`. Whoever runs the batch
-   * stores the result, `chargeRows` and its own state in one transaction and then hands that very row to
-   * `charges.ledgerCharged`. An item that dies before that leaves nothing but a hold, which the sweeper gives back.
+   * A meter for one run of a batch item: the same holds, but `settle` only passes the row to `onRow`. The worker stores the
+   * result, `chargeRows` and its own state in one transaction and then passes that very row to `charges.ledgerCharged`. An item
+   * that dies before that leaves nothing but a hold, which the sweeper gives back.
    */
   forItem(claim: string, onRow: ItemRun["onRow"]): Meter {
     const item: ItemRun = { claim, onRow };
@@ -135,7 +135,7 @@ export class Holds implements Meter, HoldOperations {
     return this.#running.size;
   }
 
-  /** Resolves when no request of this process holds credit any more, or after that time. */
+  /** Resolves when no request of this process holds credit any more, or after `timeoutMs`. */
   async idle(timeoutMs: number): Promise<void> {
     const deadline = performance.now() + timeoutMs;
     while (this.#running.size > 0 && performance.now() < deadline) await setTimeout(IDLE_LOOK_MS);
@@ -164,7 +164,7 @@ export class Holds implements Meter, HoldOperations {
     return this.charges.kept.waitingBytes;
   }
 
-  /** Redis was seen with this epoch, and the ledger has all entries of the shard's stream up to `drained`. */
+  /** Notes that Redis was seen with this epoch, and that the ledger has all entries of the shard's stream up to `drained`. */
   sawShard(index: number, epoch: string | null, drained: StreamPosition | null): void {
     const kept = this.charges.kept.of(index);
     if (this.#shards.all[index]?.sawEpoch(epoch) === true && drained !== null) kept.drainedTo(drained);
@@ -183,12 +183,14 @@ export class Holds implements Meter, HoldOperations {
     reachedMoneyStep("heartbeat.done");
   }
 
-  /** The ledger's rows of an organization were changed past Redis, which must not go on with what scopes had spent. Never fails. */
+  /**
+   * Makes Redis read what an organization's scopes have spent again: its rows in the ledger changed without Redis. Never fails.
+   */
   readScopesAgain(organizationId: string): Promise<void> {
     return this.#shards.hand(organizationId, operation("reread", organizationId));
   }
 
-  /** Hands over what Redis did not take before. Never fails. */
+  /** Sends again what Redis did not take before. Never fails. */
   async payOwed(): Promise<void> {
     await this.#shards.retryPending();
   }
@@ -216,7 +218,7 @@ export class Holds implements Meter, HoldOperations {
     return BigInt(left);
   }
 
-  /** What Redis says to a request that has spent so much and wants so much more; null when it is silent. */
+  /** Redis' reply to a request that has spent `spent` and wants `next` more; null when it is silent. */
   async #goOn(
     how: "advance" | "spend",
     bill: HeldBill,
@@ -276,7 +278,7 @@ export class Holds implements Meter, HoldOperations {
 
   // Keeping holds.
 
-  /** A few at a time: behind all of ten thousand, a new request's hold would wait for too long. */
+  /** Sends heartbeats a few at a time: behind ten thousand of them a new request's hold would wait too long. */
   async #beatInTurns(bills: readonly HeldBill[]): Promise<void> {
     for (let at = 0; at < bills.length; at += ASKED_AT_ONCE) {
       const heard = await Promise.all(bills.slice(at, at + ASKED_AT_ONCE).map((bill) => this.#beat(bill)));
@@ -297,7 +299,7 @@ export class Holds implements Meter, HoldOperations {
         await this.#shards.run(organizationId, bill.retake());
       return true;
     } catch {
-      // The next heartbeat says it again.
+      // The next heartbeat reports it again.
       bill.forgetSaid();
       return false;
     }

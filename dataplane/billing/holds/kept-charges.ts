@@ -1,31 +1,31 @@
 /**
- * Charges that Redis took, to make again when it loses them (design.md §5): each until the ledger has it, and for a
- * minute at least, as the ledger may lose its last moments as well. Their bytes lie outside of V8's heap: as strings
- * they would survive two young collections, and be copied by each.
+ * Charges that Redis took, kept to be made again when Redis loses them (design.md §5): each until the ledger has it, and for at
+ * least a minute, as the ledger may lose its last transactions as well. Their bytes lie outside of V8's heap: as strings they
+ * would survive two young collections, and be copied by each.
  */
 import type { MeterOperation } from "./shard.ts";
 import { BEFORE_ALL, isUpTo, type StreamPosition } from "./stream-position.ts";
 
 /** Charges are kept for so long, also when the ledger has them. */
 const KEPT_MS = 60_000;
-/** Charges of a chunk are given up together. */
+/** Charges within so long share a chunk, and are forgotten together. */
 const CHUNK_MS = 5_000;
 const CHUNK_BYTES = 64 * 1024;
 /** Bytes of charges on their way to the ledger, of all shards: some 400,000. Beyond it nothing new is admitted. */
 const MOST_BYTES = 128 * 1024 * 1024;
 
-/** No operation holds a control character but zero. */
+/** Between operations: none holds a control character but zero. */
 const SEPARATOR = "\x1e";
 
 interface Chunk {
   readonly since: number;
   /** `performance.now()` of its last charge. */
   last: number;
-  /** No charge of it stands behind this entry. */
+  /** No charge of the chunk comes after this entry. */
   position: StreamPosition;
-  /** The ledger has all of it. */
+  /** The ledger has all charges of the chunk. */
   drained: boolean;
-  /** The ledger may have lost it since: not to be forgotten before it was looked whether it has. */
+  /** The ledger may have lost some since: the chunk is kept until that was looked up. */
   doubtful: boolean;
   readonly bytes: Buffer;
   used: number;
@@ -36,7 +36,7 @@ function operationsOf({ bytes, used }: Chunk): MeterOperation[] {
   return charges.slice(0, -1);
 }
 
-/** What the shards of a process keep, together. */
+/** The space that all shards of a process share. */
 export class KeptSpace {
   readonly keptMs: number;
   readonly #most: number;
@@ -52,7 +52,7 @@ export class KeptSpace {
     this.#most = most;
   }
 
-  /** Nothing may be charged that could not be kept: the ledger has been out of reach for too long. */
+  /** Whether no further charge could be kept: the ledger has been out of reach for too long. */
   get full(): boolean {
     return this.waiting >= this.#most;
   }
@@ -62,7 +62,7 @@ export class KeptSpace {
   }
 }
 
-/** Those of one shard. Times are `performance.now()`. */
+/** The kept charges of one shard. Times are `performance.now()`. */
 export class KeptCharges {
   readonly #space: KeptSpace;
   #chunks: Chunk[] = [];
@@ -72,11 +72,11 @@ export class KeptCharges {
     this.#space = space;
   }
 
-  /** `position`: the charge stands there in the stream, or before it. */
+  /** `position`: the charge is at this entry of the stream, or before it. */
   add(charge: MeterOperation, now: number, position: StreamPosition): void {
     let chunk = this.#chunks.at(-1);
     const most = 3 * charge.length + 1;
-    // One that waits is filled however old it is: else a long wait would leave many nearly empty ones.
+    // A chunk that waits for the ledger is filled however old it is: a long wait would leave many nearly empty ones.
     const old = chunk !== undefined && chunk.drained && chunk.since < now - CHUNK_MS;
     if (chunk === undefined || old || chunk.doubtful || chunk.used + most > chunk.bytes.length) {
       this.#forget(now);
@@ -88,7 +88,7 @@ export class KeptCharges {
     chunk.used += chunk.bytes.write(charge, chunk.used);
     chunk.bytes[chunk.used++] = SEPARATOR.charCodeAt(0);
     chunk.last = now;
-    // Judged before: all charges of a call stand at the same place. A new chunk says `drained` until it is judged.
+    // Nothing changes: all charges of a call have one position. A new chunk says `drained` until it is judged.
     if (chunk.position === position && !chunk.drained) return;
     if (isUpTo(chunk.position, position)) chunk.position = position;
     this.#judge(chunk);
@@ -106,7 +106,7 @@ export class KeptCharges {
     for (const chunk of this.#chunks) this.#judge(chunk);
   }
 
-  /** All of them were charged again, in a stream that may be another one; none stands behind this entry. */
+  /** All charges were made again, in a stream that may be another one; none comes after this entry. */
   chargedAgain(position: StreamPosition): void {
     this.#drained = BEFORE_ALL;
     for (const chunk of this.#chunks) {
@@ -115,7 +115,7 @@ export class KeptCharges {
     }
   }
 
-  /** The ledger may have lost its last transactions: whatever it was said to have. */
+  /** The ledger may have lost its last transactions: every charge becomes doubtful. */
   doubt(): void {
     for (const chunk of this.#chunks) chunk.doubtful = true;
   }
@@ -125,14 +125,14 @@ export class KeptCharges {
     return this.#chunks.some(({ doubtful }) => doubtful);
   }
 
-  /** Doubtful charges that the ledger is said to have; they are not doubtful any more. */
+  /** Returns doubtful charges that the ledger had, and ends their doubt. */
   takeDoubtful(): MeterOperation[] {
     const chunks = this.#chunks.filter(({ doubtful, drained }) => doubtful && drained);
     for (const chunk of chunks) chunk.doubtful = false;
     return chunks.flatMap(operationsOf);
   }
 
-  /** Oldest first; a few of them may have been in the ledger for more than a minute. */
+  /** The charges, oldest first; a few of them may have been in the ledger for more than a minute. */
   all(now: number): MeterOperation[] {
     this.#forget(now);
     return this.#chunks.flatMap(operationsOf);
@@ -154,7 +154,7 @@ export class KeptCharges {
   }
 }
 
-/** Those of all shards of a process, by their index. */
+/** The kept charges of all shards of a process, by index. */
 export class KeptByShard {
   readonly #space: KeptSpace;
   readonly #shards: readonly KeptCharges[];

@@ -1,12 +1,15 @@
-/** What this process knows, without asking, of whether an organization, or a key with limits, may begin another request (rule 7.1). */
+/**
+ * Remembers whether an organization, or a key with limits, may begin another request, so that Redis need not be asked (rule
+ * 7.1).
+ */
 
-/** Knowledge that is older is asked for anew. */
+/** Redis is asked again after so long. */
 const FRESH_MS = 1_000;
 const MOST_KNOWN = 10_000;
 
 export class KnownCredit {
   /**
-   * By organization, or by key where that has limits: `performance.now()` at which Redis last said that it may. Entries
+   * `performance.now()` at which Redis last said that the organization, or the key where that has limits, may begin. Entries
    * are never taken out singly: a Map whose entries come and go leaves garbage (lib/roster.ts).
    */
   readonly #fineAt = new Map<string, number>();

@@ -1,12 +1,12 @@
 /**
- * Compares Redis with the ledger whenever another Postgres answers than the one that Redis was compared with: after a
- * failover, a restore or a restart, which may have lost transactions that Redis and the data planes know of. Until that is
- * done Redis takes nothing from the ledger and gives nothing to it, so that what it knows stays as it is: `available` is
- * never too high. Then what the ledger lost is charged again: by its sum from Redis, and by its rows from whoever has
- * them (docs/decisions/money.md).
+ * Compares Redis with the ledger whenever another Postgres answers than the one that Redis was compared with: after a failover,
+ * a restore or a restart, which may have lost transactions that Redis and the data planes know of. Until that is done nothing
+ * moves between Redis and the ledger, so that what Redis knows stays as it is: `available` is never too high. Then what the
+ * ledger lost is charged again: by its sum from Redis, and by its rows from the data planes that have them
+ * (docs/decisions/money.md).
  *
- * A process that has served before does so by itself. One that starts and finds a Redis that is ahead has nothing to go by:
- * somebody may have restored an old backup on purpose. It says so, charges nothing and waits: for another data plane that
+ * A process that has served before does so by itself. One that starts and finds Redis ahead of the ledger cannot decide:
+ * somebody may have restored an old backup on purpose. It reports that, charges nothing and waits: for another data plane that
  * knows, or for `main.ts adopt`.
  */
 import type { RedisStore } from "../../store/redis-servers.ts";
@@ -40,14 +40,14 @@ export interface LedgerGuardOptions {
   readonly redis: RedisStore;
   readonly pool: DatabasePool;
   readonly log: Logger;
-  /** That of `pool`. */
+  /** The ledger in `pool`. */
   readonly ledger: LedgerId;
   readonly shards: readonly Shard[];
-  /** What this process has charged and the ledger may have lost. */
+  /** Charges of this process that the ledger may have lost. */
   readonly takeDoubtful: () => readonly MeterOperation[];
-  /** Another server answers than before. */
+  /** Called when another server answers than before. */
   readonly onOther: () => void;
-  /** What a process does that has not served yet. */
+  /** What to do in a process that has not served yet. */
   readonly atFirst: Ahead;
 }
 
@@ -72,8 +72,8 @@ export class LedgerGuard {
   }
 
   /**
-   * Looks which server answers, once for all who ask at the same time, and compares when it is another one. Returns what
-   * the ledger was found to have lost. @throws when a store is away.
+   * Checks which server answers, once for all callers of the same moment, and compares when it is another one. Returns what the
+   * ledger was found to have lost. @throws when a store is away.
    */
   look(): Promise<readonly Loss[]> {
     this.#looking ??= this.#look().finally(() => (this.#looking = null));
@@ -108,7 +108,7 @@ export class LedgerGuard {
     return losses;
   }
 
-  /** The other ledger that this Redis was compared with. */
+  /** The other ledger that this Redis was compared with; null: none. */
   async #foreign(): Promise<LedgerId | null> {
     const { ledger, redis, shards } = this.#options;
     const words = await Promise.all(shards.map(({ tag }) => redis.get(`${tag}:ledger`)));
@@ -151,7 +151,7 @@ export class LedgerGuard {
         if (typeof base !== "string" || typeof version !== "string") continue;
         known.push({ organizationId: some[place] ?? "", base: BigInt(base), version: BigInt(version) });
       }
-      // Redis was read before the ledger is: one that has lost nothing cannot be behind what Redis knew then.
+      // Redis was read before the ledger: a ledger that has lost nothing cannot be behind what Redis knew then.
       losses.push(
         ...(await pool.transaction(async (transaction) => {
           await beOnly(transaction, index, word);
@@ -169,7 +169,7 @@ export class LedgerGuard {
     return losses;
   }
 
-  /** Makes rows again that the ledger may have lost. */
+  /** Stores rows again that the ledger may have lost. */
   async #restore(): Promise<void> {
     const { pool, log, takeDoubtful, onOther } = this.#options;
     const charges = takeDoubtful().map(chargeOf);
@@ -188,14 +188,14 @@ export class LedgerGuard {
           log.warn({ credits: creditsText(restored) }, "made charges again that the ledger lost");
       }
     } catch (error) {
-      // They are doubtful again.
+      // The charges are doubtful again.
       onOther();
       throw error;
     }
   }
 }
 
-/** What was spent within limits may be less now, or more. */
+/** Makes Redis read spends again: they may be less now, or more. */
 async function readScopesAgain(shard: Shard, organizationIds: readonly string[]): Promise<void> {
   for (let at = 0; at < organizationIds.length; at += ACCOUNTS_AT_ONCE) {
     const some = organizationIds.slice(at, at + ACCOUNTS_AT_ONCE);
@@ -203,7 +203,7 @@ async function readScopesAgain(shard: Shard, organizationIds: readonly string[])
   }
 }
 
-/** One pod at a time, and on the server that is meant. */
+/** Lets one pod in at a time, and only on the server of `word`. */
 async function beOnly(transaction: DatabaseTransactionConnection, shard: number, word: LedgerWord) {
   const is = await transaction.oneFirst(
     sql.type(z.object({ word: z.string() }))`
@@ -213,7 +213,7 @@ async function beOnly(transaction: DatabaseTransactionConnection, shard: number,
   if (is !== word) throw new Error("another Postgres answers than a moment ago");
 }
 
-/** Of a `settle` (shard.ts). */
+/** The charge of a `settle` (shard.ts). */
 function chargeOf(settle: MeterOperation): Charge {
   const [, , organizationId = "", , cost = "0", text = ""] = settle.split("\0");
   return { organizationId, cost: BigInt(cost), text };

@@ -1,6 +1,6 @@
 /**
- * The way past a silent Redis: rows that it did not take go straight to the ledger, or into Redis after all when
- * that is back first. A row stays here, in memory, until one of the two has it (design.md §5).
+ * The way past a silent Redis: rows that Redis did not take go straight to the ledger, or into Redis after all when that is
+ * back first. A row stays here, in memory, until one of the two has it (design.md §5).
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { DatabasePool } from "slonik";
@@ -12,10 +12,10 @@ import type { UsageRow } from "../ledger/usage-row.ts";
 import { inBackground } from "../../lib/in-background.ts";
 
 const ROWS_AT_ONCE = 500;
-/** How long a transaction may take before Redis is tried beside it. */
+/** How long a transaction may take before Redis is tried as well. */
 const PATIENCE_MS = 500;
 const PAUSE_MS = 100;
-/** So many rows that neither store has taken mean that both stores are gone: new requests are refused. */
+/** Rows that neither store has taken; so many mean that both are gone: new requests are refused. */
 const MOST_ROWS = 10_000;
 
 interface UnstoredRow {
@@ -26,11 +26,11 @@ interface UnstoredRow {
 export interface LedgerWriterOptions {
   readonly pool: DatabasePool;
   readonly log: Logger;
-  /** Tries Redis once, and says whether that has taken it. */
+  /** Tries Redis once; true: Redis has taken the row. */
   readonly settleInRedis: (row: UsageRow) => Promise<boolean>;
-  /** Redis was the first to take it; of each row this or `onStored` tells, and once. */
+  /** Redis was the first to take the row; either this or `onStored` is called for each row, once. */
   readonly onSettled: (row: UsageRow) => void;
-  /** The ledger was the first to take these. The accounts are those of all that it took. */
+  /** The ledger was the first to take these rows. `accounts`: those of all rows of the transaction. */
   readonly onStored: (rows: readonly UsageRow[], accounts: readonly Account[]) => void;
 }
 

@@ -1,4 +1,4 @@
-/** What can be said of a request by its key alone, before a byte of its body is read (rules 7.1 and 7.7). */
+/** Checks of a request by its key alone, before a byte of its body is read (rules 7.1 and 7.7). */
 import type { Dialect } from "../../dialects/dialect.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { metrics } from "../../telemetry/metrics.ts";
@@ -16,8 +16,8 @@ export class Preflight {
   }
 
   /**
-   * Whether an inference may begin, as far as it shows without taking anything; its hold judges again. undefined: it
-   * may, as was said within the last second. `large`: its body costs so much that the limits are looked at anew.
+   * Checks whether an inference may begin, without taking anything; its hold checks again. undefined: Redis said within the
+   * last second that it may. `large`: its body costs so much that the limits are looked at anew.
    * @throws ApiError 401, 402, 429, 503 as the hold.
    */
   inference(payer: Payer, endpoint: Dialect, large: boolean): Promise<void> | undefined {
@@ -25,24 +25,24 @@ export class Preflight {
     return counted(this.#gate.look(payer, endpoint));
   }
 
-  /** For what costs nothing itself and is only for those who have credit. @throws ApiError 402, 503 */
+  /** Checks credit, for endpoints that are free, but only for those who have credit. @throws ApiError 402, 503 */
   async credit(payer: Payer): Promise<void> {
     if (this.#gate.knownFine(payer, false)) return;
     await counted(this.#gate.lookForCredit(payer));
   }
 
-  /** One request to an endpoint that costs nothing. @throws ApiError 429 */
+  /** Counts a request to an endpoint that is free. @throws ApiError 429 */
   async free(payer: Payer): Promise<void> {
     await this.#free.take(payer, { requests: 1, text: 0, takeText: false });
   }
 
-  /** The same to one that counts so many bytes of text, at least. @throws ApiError 429 */
+  /** The same, to one that counts the tokens of at least so many bytes of text. @throws ApiError 429 */
   async counting(payer: Payer, text: number): Promise<void> {
     await this.#free.take(payer, { requests: 1, text, takeText: false });
     await counted(this.#free.pace(payer));
   }
 
-  /** So many bytes of text are about to be counted. @throws ApiError 429 */
+  /** Takes bytes of text that are about to be counted. @throws ApiError 429 */
   async text(payer: Payer, bytes: number): Promise<void> {
     await this.#free.take(payer, { requests: 0, text: bytes, takeText: true });
   }

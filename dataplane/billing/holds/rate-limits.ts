@@ -1,13 +1,13 @@
-/** What a client hears of its organization's limits (dialects.md §A3). Pure. */
+/** Headers and errors about limits (dialects.md §A3). Pure. */
 import { ApiError } from "../../lib/api-error.ts";
 import { creditsText } from "../credits.ts";
 import type { MeteredRequest } from "../meter.ts";
 import { amountOf, anewText, beginsAnewAt, isPersonId, type LimitedScope } from "../scopes.ts";
 
-/** One limit, as it stands after this request. */
+/** One limit and what is left of it after this request. */
 export interface LimitState {
   readonly kind: "requests" | "tokens";
-  /** A minute's worth. */
+  /** Per minute. */
   readonly limit: number;
   readonly remaining: number;
   /** Milliseconds until the whole limit is there again. */
@@ -49,7 +49,7 @@ export function retryAfter(ms: number): number {
   return Math.min(60, Math.max(1, Math.ceil(ms / 1000)));
 }
 
-/** Whose limit it is, in words for who asks: a key, or a person with a token. */
+/** Whose limit it is, as the caller is told: a key, or a person with a token. */
 export interface LimitOwner {
   /** As the scripts say it: o(rganization), k(ey), p(roject). */
   readonly letter: string | undefined;
@@ -91,7 +91,7 @@ export function creditReserved(): ApiError {
   });
 }
 
-/** What `limitReserved` says to programs. */
+/** Cause of `limitReserved`'s error, for programs. */
 export const RESERVED_LIMIT = { reserved: "limit" } as const;
 
 /** As `creditReserved`, of what is left of a limit. */
@@ -101,7 +101,7 @@ export function limitReserved(kind: LimitedScope["kind"], keyId: string): ApiErr
   return new ApiError("rate_limited", message, { retryAfterSeconds: 1, cause: RESERVED_LIMIT });
 }
 
-/** Rule 9.3: a limit of credit is spent. Never told as the organization's credit. */
+/** Rule 9.3: a limit of credit is spent. Never reported as the organization's credit. */
 export function limitSpent({ kind, limits }: LimitedScope, keyId: string, acceptedAt: number): ApiError {
   const { credits } = limits;
   const per = credits?.per ?? "total";

@@ -1,4 +1,4 @@
-/** What scopes of limits have spent, as the ledger has it: sums by key, project and day, moved with the rows. */
+/** The ledger's spend of scopes of limits: sums by key, project and day, moved with the rows. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ledgerWord } from "../ledger/accounts.ts";
@@ -29,7 +29,7 @@ const spendSchema = z.object({
   ledger: z.string(),
 });
 
-/** In one statement, so that sums and versions are of one moment. None for an organization without an account. */
+/** Reads spends in one statement, so that sums and versions are of one moment. None for an organization without an account. */
 export async function readScopeSpend(
   pool: CommonQueryMethods,
   scopes: readonly ScopeOf[],
@@ -51,7 +51,7 @@ export async function readScopeSpend(
   `);
 }
 
-/** Tells Redis of it. `limitsEpoch`: the key epoch that the limits were looked up under, as text. */
+/** Writes a spend to Redis. `limitsEpoch`: the key epoch that the limits were looked up under, as text. */
 export const scopeOperation = (
   { organizationId, name, spent, version, ledger }: ScopeSpend,
   limitsEpoch: string,

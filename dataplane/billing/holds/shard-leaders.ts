@@ -1,14 +1,14 @@
 /**
- * Which shards this pod looks after: drains, sweeps, and tells of changed accounts (upkeep.ts). Each has one leader, as
- * a hundred pods that all did it would keep the stores busy with nothing. A leader beats in Redis each round
- * (store/meter-lead.lua); whoever sees the same beat for a second takes its place. By a count and each pod's own
- * monotonic clock: no clock that steps ends a lead or keeps a dead one. That two lead for a moment does no harm.
+ * Which shards this pod leads: it drains and sweeps them, and the leader of shard 0 writes changed accounts to Redis
+ * (upkeep.ts). Each has one leader, as a hundred pods doing the same would only load the stores. A leader counts up its beat in
+ * Redis each round (store/meter-lead.lua); a pod that sees the same beat for a second takes its place. By counts and each pod's
+ * monotonic clock: a clock that steps neither ends a lead nor keeps a dead one. Two leaders for a moment do no harm.
  */
 import { operation, type Shard } from "./shard.ts";
 
 /** A leader without a beat for so long is dead, or cut off. */
 const SILENT_MS = 1_000;
-/** One that could not do its work leaves it to others for so long. */
+/** A leader that could not do its work leaves it to others for so long. */
 const ABSTAIN_MS = 2_000;
 const LEAD_MS = 1_000;
 
@@ -42,14 +42,14 @@ export class ShardLeaders {
     return this.#mine.has(shard);
   }
 
-  /** `word`: leader and beat as they stand in Redis. `now`: `performance.now()`. */
+  /** `word`: the shard's leader and beat in Redis. `now`: `performance.now()`. */
   saw(shard: number, word: string | null, now: number): void {
     if (word === null) this.#seen[shard] = null;
     else if (this.#seen[shard]?.word !== word) this.#seen[shard] = { word, since: now };
     if (podOf(word) !== this.#options.pod) this.#mine.delete(shard);
   }
 
-  /** Beats for the shards that are this pod's, takes those of the dead, and one of a pod that has too many. */
+  /** Beats for this pod's shards, takes those of dead leaders, and one of a pod that leads too many. */
   async claim(now: number): Promise<void> {
     if (now < this.#abstainsUntil) return;
     const { pod } = this.#options;
@@ -61,7 +61,7 @@ export class ShardLeaders {
     await Promise.all(wanted.map(([shard, seen]) => this.#lead(shard, seen)));
   }
 
-  /** Leaves its shards to others, as it cannot do the work, or ends. Calls every shard; never fails. */
+  /** Leaves this pod's shards to others, as it cannot do the work, or ends. Calls every shard; never fails. */
   async resign(now: number): Promise<void> {
     this.#abstainsUntil = now + ABSTAIN_MS;
     this.#mine.clear();
@@ -69,7 +69,7 @@ export class ShardLeaders {
     await Promise.allSettled(this.#options.shards.map((shard) => shard.run(resign, LEAD_MS)));
   }
 
-  /** Only while that leaves both with a more even share, so it comes to rest. */
+  /** A shard of the pod that leads most, if taking it evens out both shares. */
   #fromTheBusiest(): [number, Seen] | null {
     const byPod = Map.groupBy(this.#seen.entries(), ([, seen]) => podOf(seen?.word ?? null));
     const busiest = [...byPod.values()].reduce((most, one) => (one.length > most.length ? one : most), []);

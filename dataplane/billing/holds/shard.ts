@@ -10,13 +10,13 @@ import { BEFORE_ALL, isUpTo, type StreamPosition } from "./stream-position.ts";
 /** Sixteen, fixed: an organization's shard must be the same in every pod of every release. */
 export const SHARDS = 16;
 
-/** How long Redis may take for an operation that no request waits for; `REDIS_MS` (shards.ts): for one that does. */
+/** How long Redis may take for an operation that no request waits for; else `REDIS_MS` (shards.ts). */
 export const SCRIPT_MS = 2_000;
 
 /** One operation of the `store/meter-*.lua` files: its name and arguments, packed by `operation` (meter-apply.lua). */
 export type MeterOperation = string & { readonly [packed]: true };
 declare const packed: unique symbol;
-/** Its answer: a word and what goes with it. */
+/** Its reply: a word and its values. */
 export type Reply = readonly string[];
 
 /** Redis did not answer in time, is not connected, or refused an operation. */
@@ -70,8 +70,8 @@ export const BETWEEN_WORDS = "\x1f";
 export const BETWEEN_RECORDS = "\x1e";
 
 /**
- * A call's operations go as one argument, as ioredis spends more on each argument than on a kilobyte of it. No word
- * holds a control character: ids are our own, `shardOf` refuses such an organization, and `encodeRow` writes none.
+ * A call's operations go as one argument, as ioredis spends more on each argument than on a kilobyte of it. No word holds a
+ * control character: ids are our own, `shardOf` refuses such an organization, and `encodeRow` writes none.
  */
 export function operation(name: string, ...args: readonly string[]): MeterOperation {
   const words = args.length === 0 ? "" : `${args.join("\0")}\0`;
@@ -103,9 +103,9 @@ export interface ShardOptions {
   readonly ledger: LedgerId;
   /** Makes the random word of a new epoch. */
   readonly newEpoch: () => string;
-  /** What to do again, in this order, when Redis turns out to have lost what it knew. */
+  /** Operations to repeat, in this order, when Redis turns out to have lost what it knew. */
   readonly onLost: (shard: number) => readonly MeterOperation[];
-  /** All of that is done; no charge of it stands behind this entry of the stream. */
+  /** Called when all are repeated; no charge of them comes after this entry of the stream. */
   readonly onRestored: (shard: number, newest: StreamPosition) => void;
 }
 
@@ -135,7 +135,7 @@ export class Shard {
   }
 
   /**
-   * Runs one operation together with whatever else gathers.
+   * Runs one operation together with all others that gather.
    * @throws RedisSilent when there is no answer within `timeoutMs`, or a refusal.
    */
   run(operation: MeterOperation, timeoutMs: number): Promise<Reply> {
@@ -151,7 +151,7 @@ export class Shard {
     });
   }
 
-  /** Redis may have lost writes (another server answers, or it was restarted): do everything recent again. */
+  /** Repeats everything recent: Redis may have lost writes (another server answers, or it was restarted). */
   lost(): void {
     this.#lost = true;
     this.#schedule();
@@ -162,14 +162,14 @@ export class Shard {
     return this.#foreign;
   }
 
-  /** No charge that Redis has taken from here stands behind this entry of the stream. */
+  /** No charge that Redis took from this process comes after this entry of the stream. */
   get newest(): StreamPosition {
     return this.#newest;
   }
 
   /**
-   * Redis was seen in this epoch, or none. Returns whether it is the one that the charges of this process are in:
-   * otherwise they are made again, whether or not somebody asks for anything.
+   * Takes the epoch that Redis was seen in, if any. Returns whether the charges of this process are in it: otherwise they are
+   * made again, even when no operation is waiting.
    */
   sawEpoch(epoch: string | null): boolean {
     const ledger = ledgerOf(epoch);
@@ -188,7 +188,7 @@ export class Shard {
     this.#alarm = setTimeout(() => this.#refuseLate(), Math.max(0, deadline - performance.now()));
   }
 
-  /** What was not sent by its deadline never is. */
+  /** Refuses late operations; one not sent by its deadline never is. */
   #refuseLate(): void {
     const now = performance.now();
     const isLate = ({ deadline }: Waiting) => deadline <= now;
@@ -317,7 +317,7 @@ function answer({ resolve, reject }: Waiting, reply: Reply): void {
   reject(new RedisSilent("Redis refused an operation", { sent: true, cause: new Error(reply[1]) }));
 }
 
-/** With them the tags lie evenly in the slots of a cluster, one in each sixteenth, however many masters share them. */
+/** Suffixes that spread the tags evenly in the slots of a cluster, one in each sixteenth, however many masters share them. */
 const SPREAD = [0, 3, 11, 108, 41, 59, 61, 79, 11, 142, 21, 39, 13, 18, 2, 1];
 
 /** Hash tag of a shard: all its keys begin with it. */
@@ -325,7 +325,7 @@ export function shardTag(index: number): string {
   return `{gapura-meter-${index}-${SPREAD[index]}}`;
 }
 
-/** Where each shard's epoch stands: without it, or under another word, nothing is done (meter-apply.lua). */
+/** Keys of the shards' epochs: without an epoch, or under another one, nothing is done (meter-apply.lua). */
 export const epochKeys: readonly string[] = Array.from(
   { length: SHARDS },
   (_, index) => `${shardTag(index)}:epoch`,

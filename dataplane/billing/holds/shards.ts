@@ -7,13 +7,13 @@ import { SHARDS, Shard, shardOf, type MeterOperation, type Reply, type ShardOpti
 export const REDIS_MS = 1_000;
 /** Heartbeats, or questions of one organization, that a shard gets at once: a script call of some milliseconds. */
 export const ASKED_AT_ONCE = 128;
-/** So often and so long is asked again for what the ledger will have said after its next drain: four a second. */
+/** How often and how long apart Redis is asked again for what the next drain will show: four drains a second. */
 export const UNSURE_LOOKS = 10;
 export const UNSURE_LOOK_MS = 100;
 /**
- * Operations that nobody waits for, kept until Redis takes them. Those beyond are dropped and counted, as others
- * repair them (upkeep.ts): the sweeper gives back a hold that nobody keeps alive, and the look for changed accounts
- * tells Redis of every newer balance.
+ * Most operations without a waiting caller that are kept until Redis takes them. Further ones are dropped and counted, as
+ * upkeep.ts repairs them: the sweeper gives back a hold that nobody keeps alive, and the look for changed accounts writes every
+ * newer balance to Redis.
  */
 const MOST_OWED = 20_000;
 
@@ -59,7 +59,7 @@ export class Shards {
     }
   }
 
-  /** Resolves when Redis has all of them, or when they are in the backlog or dropped. Never fails. */
+  /** Resolves when Redis has all operations, or when they are in the backlog or dropped. Never fails. */
   async hand(organizationId: string, ...operations: readonly MeterOperation[]): Promise<void> {
     const shard = this.of(organizationId);
     try {

@@ -24,7 +24,7 @@ export interface StandingsOptions {
   readonly log: Logger;
 }
 
-/** An organization's credit, all but `available` exact sums of the ledger and of what is on its way there. */
+/** An organization's credit; all but `available` are exact sums of the ledger and of the charges on their way there. */
 export interface Credit {
   readonly granted: Micros;
   readonly used: Micros;
@@ -78,9 +78,9 @@ export class Standings {
   }
 
   /**
-   * What is left of the credit limits of keys, each given with the scopes that hold for it (rule 9.5). For a moment after
-   * keys or limits were changed the ledger has yet to say whose the last charges are: that is waited for (rule 9.2). Without
-   * Redis the ledger alone says it: a key that was just made must be shown. Few ask at once, as holds wait behind them.
+   * What is left of the credit limits of keys, each given by the scopes that hold for it (rule 9.5). For a moment after keys or
+   * limits were changed it is open whose the last charges are: that is waited for (rule 9.2). Without Redis the ledger's sums
+   * are shown alone: a key that was just made must be shown. Few are asked for at once, as holds wait behind them.
    */
   async limits(
     organizationId: string,
@@ -94,7 +94,7 @@ export class Standings {
       await sleep(UNSURE_LOOK_MS);
       replies = await this.#askStandings(organizationId, texts);
     }
-    // Redis knows no spend of a scope that no request has come under: the ledger says what it was.
+    // Redis knows no spend of a scope that no request has used yet: the ledger has it.
     const unknown = new Map<string, ScopeOf>();
     const names = await slices.map(texts.keys(), (index) =>
       creditScopes(texts[index] ?? "").map((scope, place) => {
@@ -115,7 +115,7 @@ export class Standings {
     );
   }
 
-  /** What the ledger says of scopes, by their names. */
+  /** The spend of scopes in the ledger, by name. */
   async #spends(scopes: readonly ScopeOf[]): Promise<ReadonlyMap<string, Micros>> {
     const spent = new Map<string, Micros>();
     for (let at = 0; at < scopes.length; at += READ_AT_ONCE)

@@ -29,7 +29,7 @@ import { reachedMoneyStep } from "../steps.ts";
 export interface Rhythm {
   /** How often each shard is looked at: a flush is noticed so soon, and a dead leader replaced a second later. */
   readonly watchMs: number;
-  /** How often it is looked which Postgres answers; a leader whose round meets another one looks at once. */
+  /** How often to check which Postgres answers; a leader whose round meets another one checks at once. */
   readonly ledgerMs: number;
   readonly drainMs: number;
   readonly heartbeatMs: number;
@@ -59,13 +59,13 @@ const SWEPT_AT_ONCE = 200;
 /** Script calls of one sweep of a shard; a pod of 10,000 streams leaves some 700 holds in each. */
 const MOST_SWEEPS = 100;
 const PAGE = 1_000;
-/** A leader that waits so long for Postgres, which may answer others, lets them try. */
+/** A leader that waits so long for Postgres resigns: Postgres may answer others. */
 const STUCK_MS = 1_500;
-/** How long the last look which Postgres answers may take, when all else is done. */
+/** Longest last check of which Postgres answers, when all else is done. */
 const LAST_LOOK_MS = 2_000;
-/** A look at a shard takes a millisecond or two. */
+/** A look at a shard takes a millisecond or two: after so long other masters are looked for. */
 const IMPATIENT_MS = 250;
-/** After so long without an answer from either store every account is told, changed or not. */
+/** After so long without success every account is written to Redis, changed or not. */
 const LOOK_BACK_MOST_MS = HOUR_MS;
 
 export interface UpkeepOptions {
@@ -88,15 +88,15 @@ export class Upkeep {
   readonly #deadLetters: DeadLetterRetry;
   readonly #loops: Recurring[];
   readonly #guardLoop: Recurring;
-  /** Versions that this process has told Redis, by organization. */
+  /** Account versions that this process has written to Redis, by organization. */
   readonly #told = new LRUCache<string, bigint>({ max: 200_000 });
-  /** When this pod last told Redis of every change, in milliseconds of `performance.now()`. */
+  /** When this pod last wrote every change to Redis, in milliseconds of `performance.now()`. */
   #toldAt = Number.NEGATIVE_INFINITY;
   readonly #runs = new ServerRuns();
   /** `run_id` of the server that answered last, by shard; empty: unknown. */
   readonly #servers: string[];
   #looked = false;
-  /** It told Redis of changed accounts, for all pods, until it was stopped. */
+  /** Whether this pod wrote changed accounts to Redis until it was stopped. */
   #leadTelling = false;
 
   constructor(options: UpkeepOptions) {
@@ -136,8 +136,8 @@ export class Upkeep {
   }
 
   /**
-   * Ends the loops; afterwards rows without a home get a last chance, and what this process charged is moved, and made
-   * again when either store forgot it, until the ledger has all of it.
+   * Ends the loops. Then rows that neither store has get a last chance, and what this process charged is drained, and made
+   * again when a store lost it, until the ledger has all of it.
    */
   async stop(timeoutMs = 10_000): Promise<void> {
     this.#leadTelling = this.#leaders.has(0);
@@ -168,16 +168,16 @@ export class Upkeep {
   }
 
   /**
-   * To be called at the very end, when nothing of this process changes an account any more: what was changed since the
-   * last look nobody else may tell, as this may be the last data plane. @throws when a store is away.
+   * Call it at the very end, when this process changes no account any more: nobody else may write the changes since the last
+   * look to Redis, as this may be the last data plane. @throws when a store is away.
    */
   async tellLast(): Promise<void> {
     if (this.#leadTelling) await this.#tellChangedSince(performance.now());
   }
 
   /**
-   * Looks a last time which Postgres answers: it may have failed over a moment ago. What the new one lost is made again only
-   * of charges that were drained (`KeptCharges.takeDoubtful`), so this comes after the last drain.
+   * Checks a last time which Postgres answers: it may have failed over a moment ago. Only drained charges are made again for
+   * what the new one lost (`KeptCharges.takeDoubtful`), so this comes after the last drain.
    * @returns whether the ledger has all that this process charged.
    */
   async #lookLast(): Promise<boolean> {
@@ -194,8 +194,8 @@ export class Upkeep {
   }
 
   /**
-   * Looks at every shard, with one short read each: what its epoch is, what the ledger has of it, and who leads it. One whose
-   * master is away does not keep the others waiting. @throws for the first of those, at the end.
+   * Looks at every shard, with one short read each: its epoch, what the ledger has of it, and its leader. A shard whose master
+   * is away does not keep the others waiting. @throws for the first of those, at the end.
    */
   async watch(): Promise<void> {
     const { redis, holds } = this.#options;
@@ -230,20 +230,20 @@ export class Upkeep {
     const before = this.#servers[index];
     this.#servers[index] = run;
     if (before !== "" && run !== before) holds.shards[index]?.lost();
-    // Of this very server: the stream of another one has other entries.
+    // Read from this very server: the stream of another one has other entries.
     const [epoch = null, drained = null, leader = null, waiting] = await server.mget(keys);
     holds.sawShard(index, epoch, this.#runs.knows(server) ? drained : null);
     this.#leaders.saw(index, leader, performance.now());
     metrics.usageLag.set({ shard: String(index) }, Number(waiting ?? 0));
   }
 
-  /** Other servers have these shards, and may have old versions of their accounts. */
+  /** Writes these shards' accounts again: other servers have them now, perhaps in old versions. */
   #tellAgain(shards: ReadonlySet<number>): void {
     for (const id of this.#told.keys()) if (shards.has(shardOf(id))) this.#told.delete(id);
     this.#toldAt = Number.NEGATIVE_INFINITY;
   }
 
-  /** Looks which Postgres answers, and what that one has lost. @throws when a store is away. */
+  /** Checks which Postgres answers, and what that one has lost. @throws when a store is away. */
   async look(): Promise<void> {
     const { guard } = this.#options.holds;
     const before = guard.word;
@@ -297,8 +297,8 @@ export class Upkeep {
   }
 
   /**
-   * One pod does it for all shards. What changed while a store was away, or nobody did it, is told afterwards, however long
-   * that took.
+   * Writes changed accounts to Redis, in one pod for all shards; and later, however long that took, what changed while a store
+   * was away or no pod did it.
    */
   async #tellChanged(): Promise<void> {
     const now = performance.now();
@@ -313,7 +313,7 @@ export class Upkeep {
     this.#toldAt = now;
   }
 
-  /** Tells Redis of every account; a replica that was promoted may have an old version of any. */
+  /** Writes every account to Redis; a replica that was promoted may have an old version of any. */
   async #tellAll(): Promise<void> {
     let last = "";
     let failure: unknown = null;

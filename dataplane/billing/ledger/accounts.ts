@@ -13,7 +13,7 @@ export interface Account {
   /** Grants − usage. */
   readonly balance: Micros;
   readonly version: bigint;
-  /** Of the ledger and the server that said so (`ledger_word` in store/migrations/0002_ledger.sql). */
+  /** Word of the ledger and the server that was read (`ledger_word` in store/migrations/0002_ledger.sql). */
   readonly ledger: LedgerWord;
 }
 
@@ -22,7 +22,7 @@ export interface KeyedAccount extends Account {
   readonly keyEpoch: bigint;
 }
 
-/** As a subquery: Postgres asks it once for a statement, and not for each of its rows. */
+/** As a subquery: Postgres evaluates it once for a statement, and not for each of its rows. */
 export const ledgerWord = sql.fragment`(select ledger_word()) as ledger`;
 
 export const accountSchema = z.object({
@@ -88,7 +88,7 @@ export async function readStanding(
   `);
 }
 
-/** What became of a grant: applied now; there already; there already with another amount; or out of bounds. */
+/** Outcome of a grant: applied now; there already; there already with another amount; or out of bounds. */
 export type GrantOutcome =
   | { readonly kind: "applied"; readonly account: Account }
   | { readonly kind: "repeated" }
@@ -132,8 +132,8 @@ export async function applyGrant(
 }
 
 /**
- * Makes every cached key of the organization be looked up again: call it in the transaction that ends a key, a
- * project or an organization, and push the account to Redis (`Meter.refresh`) after the commit.
+ * Makes every cached key of the organization be looked up again: call it in the transaction that ends a key, a project or an
+ * organization, and push the account to Redis (`Holds.refresh`) after the commit.
  */
 export async function bumpKeyEpoch(
   transaction: DatabaseTransactionConnection,
@@ -148,7 +148,7 @@ export async function bumpKeyEpoch(
   `);
 }
 
-/** Charges an account beside the rows of `usage`; a negative charge gives back. Returns it as it is now. */
+/** Charges an account without a row of `usage`; a negative charge gives back. Returns the account as it is now. */
 export async function chargeAccount(
   transaction: DatabaseTransactionConnection,
   organizationId: string,
@@ -162,7 +162,7 @@ export async function chargeAccount(
   `);
 }
 
-/** Locks in the order of ids, so that two transactions never wait for each other; makes accounts that lack. */
+/** Locks in the order of ids, so that two transactions never wait for each other; makes missing accounts. */
 export async function lockAccounts(
   transaction: DatabaseTransactionConnection,
   organizationIds: readonly string[],

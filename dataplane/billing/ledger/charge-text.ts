@@ -6,10 +6,10 @@ import { z } from "zod";
 import { chargeClasses, type ChargeClass } from "../prices/price.ts";
 import type { UsageRow } from "./usage-row.ts";
 
-/** Of the form. */
+/** Version of the form. */
 const VERSION = 1;
 
-/** Some of the words that Postgres reads as they are, among them all ids; empty ones are nulls. */
+/** Words that need no quotes in Postgres, among them all ids; an empty word is a null. */
 const plain = /^[\w./:@-]+$/;
 
 /** A text word. A control character would break the packed operation (holds/shard.ts) that the row travels in. */
@@ -75,7 +75,7 @@ const count = digits.transform(Number).pipe(z.int());
 const micros = digits.transform((text) => BigInt(text));
 const boolean = z.enum(["t", "f"]).transform((letter) => letter === "t");
 
-/** In the order of the type. */
+/** The fields in the order of the type. */
 const valueSchema = z.object({
   v: z.literal(String(VERSION)),
   acceptedAt: count,

@@ -22,7 +22,7 @@ import type { UsageRow } from "./usage-row.ts";
 
 /** A charge on its way to the ledger. */
 export interface Charge {
-  /** Empty: it names none. */
+  /** Empty: the row names none. */
   readonly organizationId: string;
   readonly cost: Micros;
   /** The encoded row. */
@@ -59,7 +59,7 @@ const chargeOf = (row: UsageRow): Charge => ({
   text: encodeRow(row),
 });
 
-/** As `chargeRows`, for rows as they stand in the stream: nothing of them is looked at unless one is refused. */
+/** As `chargeRows`, for encoded rows of the stream: they are decoded only when one of them is refused. */
 export async function chargeAll(
   transaction: DatabaseTransactionConnection,
   charges: readonly Charge[],
@@ -78,7 +78,7 @@ export async function chargeAll(
   return await chargeDoubtful(transaction, charges, refusesData);
 }
 
-/** Makes a dead letter a usage row, and returns whose that is. null: it is still refused, or still cannot be read. */
+/** Turns a dead letter into a usage row, and returns the organization that pays. null: it is still refused, or unreadable. */
 export async function retryDeadLetter(pool: DatabasePool, letter: DeadLetterNotice): Promise<string | null> {
   const row = tryDecode(letter.text);
   if (row === null) return null;
@@ -100,8 +100,8 @@ interface ReadCharge extends Charge {
 }
 
 /**
- * At least one of these is refused: sets those aside that cannot be read, and finds the others that the ledger
- * refuses. `isRefused`: whether an error says so.
+ * Charges rows of which at least one is refused: unreadable rows and those that the ledger refuses become dead letters.
+ * `isRefused`: whether an error means a refusal.
  */
 async function chargeDoubtful(
   transaction: DatabaseTransactionConnection,
@@ -117,7 +117,7 @@ async function chargeDoubtful(
       unreadable.push([charge, reason]);
     }
   }
-  // All at once, so that rows which are charged apart still lock in the order of their accounts.
+  // All locks at once, so that rows which are charged apart still lock in the order of their accounts.
   const touched = [
     ...(await lockAccounts(
       transaction,
@@ -129,7 +129,7 @@ async function chargeDoubtful(
   return newestOf(touched);
 }
 
-/** Each account once; later versions of one come last. */
+/** Each account once, in its last version in the list. */
 const newestOf = (accounts: readonly Account[]): readonly Account[] => [
   ...new Map(accounts.map((account) => [account.organizationId, account])).values(),
 ];
@@ -153,7 +153,7 @@ async function chargeApart(
   } catch (error) {
     if (!isRefused(error)) throw error;
     if (charges.length === 1) {
-      // It may have been charged: nobody pays twice.
+      // The row may have been charged before: nobody pays twice.
       if (isClosedMonth(error)) return await refuseForNobody(transaction, first, error);
       return await refuseRow(transaction, first, error);
     }
@@ -183,7 +183,7 @@ async function refuseRow(
   });
 }
 
-/** Charges what cannot be read to the account that it names, once for its text, and keeps it as a dead letter. */
+/** Charges an unreadable row to the account that it names, once for its text, and keeps it as a dead letter. */
 async function refuseText(
   transaction: DatabaseTransactionConnection,
   { organizationId, cost, text }: Charge,
@@ -198,7 +198,7 @@ async function refuseText(
   });
 }
 
-/** Keeps it as `keeping` does, or, when that is refused as well, without a charge to anybody. */
+/** Keeps a charge as `keeping` does, or, when that is refused as well, without charging anybody. */
 async function refuseOr(
   transaction: DatabaseTransactionConnection,
   charge: DeadLetter,
@@ -223,7 +223,7 @@ async function refuseForNobody(
   return [];
 }
 
-/** Takes a dead letter out and gives back what it had charged. */
+/** Removes a dead letter and gives back what it had charged. */
 async function takeOut(transaction: DatabaseTransactionConnection, id: string): Promise<void> {
   for (const { organizationId, charged } of await takeDeadLetters(transaction, [id])) {
     if (organizationId !== null) await chargeAccount(transaction, organizationId, -charged);

@@ -1,4 +1,4 @@
-/** The table of charges that `usage` refuses (store/migrations/0002_ledger.sql); who fills it: charge.ts. */
+/** The table of charges that `usage` refuses (store/migrations/0002_ledger.sql); charge.ts fills it. */
 import { createHash } from "node:crypto";
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
@@ -14,11 +14,11 @@ export interface DeadLetter {
   readonly organizationId: string | null;
   readonly charged: Micros;
   readonly provisional: boolean;
-  /** The row as it stands in the stream. */
+  /** The row's text, as in the stream. */
   readonly text: string;
 }
 
-/** A dead letter as an operator is told of it. */
+/** A dead letter as it is reported to an operator. */
 export interface DeadLetterNotice extends DeadLetter {
   readonly reason: string;
   /** Unix milliseconds. */
@@ -30,7 +30,7 @@ export function chargeDigest(text: string): string {
   return `sha256:${createHash("sha256").update(text).digest("hex")}`;
 }
 
-/** Which of these are there, and whether provisionally. */
+/** Which of these ids are dead letters, and whether provisional ones. */
 export async function readDeadLetters(
   db: CommonQueryMethods,
   ids: readonly string[],
@@ -55,7 +55,7 @@ export async function insertDeadLetter(
   return inserted !== null;
 }
 
-/** Takes these out; returns what they had charged. */
+/** Removes these dead letters; returns what they had charged. */
 export async function takeDeadLetters(
   db: CommonQueryMethods,
   ids: readonly string[],
@@ -96,7 +96,7 @@ export async function countDeadLetters(db: CommonQueryMethods): Promise<number> 
   );
 }
 
-/** What the innermost error says: that of Postgres. */
+/** The message of the innermost error, which is Postgres'. */
 function reasonText(reason: unknown): string {
   const text = causesOf(reason).at(-1)?.message ?? String(reason);
   return text.replaceAll("\u0000", "").slice(0, MOST_REASON_CHARS);

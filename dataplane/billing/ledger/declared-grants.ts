@@ -1,14 +1,14 @@
-/** Grants that Organizations declare: applied when a snapshot is copied, and what could not be (rule 1.10). */
+/** Grants that Organizations declare: applied when a snapshot is copied, with notes on those that could not be (rule 1.10). */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
 import type { NoteReason, OrganizationEntry } from "../../config/schema.ts";
 import { applyGrant } from "./accounts.ts";
 import type { Micros } from "../credits.ts";
 
-/** A declared grant that is not in the books as it is declared. */
+/** A declared grant that the ledger has not, or has with another amount. */
 export interface GrantNote {
   readonly organizationId: string;
-  /** In the Organization. */
+  /** Path in the Organization. */
   readonly path: string;
   readonly reason: Extract<NoteReason, `Grant${string}`>;
 }
@@ -20,7 +20,7 @@ export interface NewGrant {
   readonly amount: Micros;
 }
 
-/** What of the declarations is new: each grant is applied once by its name. */
+/** The declared grants that were never applied: each is applied once by its name. */
 export async function newGrants(
   transaction: DatabaseTransactionConnection,
   entries: readonly OrganizationEntry[],
@@ -37,8 +37,8 @@ export async function newGrants(
 }
 
 /**
- * Applies them. Where they are several organizations', whoever calls has locked their accounts. Returns the organizations whose
- * balance would have left its bounds: the note below says so, and the next copy has to try again.
+ * Applies grants. The caller has locked the accounts, where they are several organizations'. Returns the organizations whose
+ * balance would have left its bounds: `grantNotes` reports them, and the next copy has to try again.
  */
 export async function copyGrants(
   transaction: DatabaseTransactionConnection,
@@ -65,7 +65,7 @@ async function readApplied(
   return new Set(rows.map(({ organizationId, name }) => JSON.stringify([organizationId, name])));
 }
 
-/** Compares the declarations with what is stored. */
+/** Notes on the declared grants that differ from what is stored. */
 export async function grantNotes(
   pool: CommonQueryMethods,
   organizations: readonly OrganizationEntry[],

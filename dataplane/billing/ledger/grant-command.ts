@@ -13,7 +13,7 @@ export interface GrantRequest {
 
 const usage = "usage: grant --organization ID --name NAME --amount CREDITS";
 
-/** @throws Error that says what is wrong with the arguments. */
+/** Reads the command's arguments. @throws Error that says what is wrong with them. */
 export function parseGrant(args: readonly string[]): GrantRequest {
   // parseArgs takes the value `-5` for an option unless it is joined to its name.
   const joined = args.flatMap((arg, index) => {
@@ -40,7 +40,7 @@ export function parseGrant(args: readonly string[]): GrantRequest {
   return { organizationId: organization, name, amount: micros };
 }
 
-/** Applies it and returns what to print. @throws Error when nothing was, and will not be, applied. */
+/** Applies a grant and returns what to print. @throws Error when nothing was, and will not be, applied. */
 export async function grant(
   pool: DatabasePool,
   { organizationId, name, amount }: GrantRequest,

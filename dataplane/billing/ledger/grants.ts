@@ -11,7 +11,7 @@ const grantSchema = z.object({
 /** `amount` in micro-credits; `appliedAt` in Unix milliseconds. */
 export type AppliedGrant = z.infer<typeof grantSchema>;
 
-/** A page shows at most so many; the sum of all is the balance's `granted`. */
+/** Most grants that are shown; the sum of all is the balance's `granted`. */
 const MOST_GRANTS = 1000;
 
 /** Newest first. */

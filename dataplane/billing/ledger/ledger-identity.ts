@@ -1,13 +1,13 @@
-/** Which ledger the Postgres of this process is, made by a migration: a Redis database belongs to one of them. */
+/** The identity of the ledger in this process' Postgres, made by a migration: a Redis database belongs to one ledger. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { causesOf, sqlStateOf } from "../../lib/causes.ts";
 
-/** No other ledger has it; a copy or a restored backup of this one has. */
+/** Id that only a ledger and its copies or restored backups have. */
 export type LedgerId = string;
 
 /**
- * The ledger and the run of the server that answers for it, as Postgres says it: another word after anything that may have
+ * The ledger and the run of the server that answers for it, as Postgres reports it: it changes after anything that may have
  * taken transactions back.
  */
 export type LedgerWord = string;
@@ -16,7 +16,7 @@ export async function readLedgerWord(pool: CommonQueryMethods): Promise<LedgerWo
   return await pool.oneFirst(sql.type(z.object({ word: z.string() }))`select ledger_word() as word`);
 }
 
-/** Whether a charge was refused as another server answers than the one that is known (`drain_charges`). */
+/** Whether a charge was refused because another server answers than the one that is known (`drain_charges`). */
 export const isOtherServer = (error: unknown): boolean =>
   causesOf(error).some((cause) => sqlStateOf(cause) === "GL001");
 
@@ -24,12 +24,12 @@ export async function readLedgerId(pool: CommonQueryMethods): Promise<LedgerId> 
   return await pool.oneFirst(sql.type(z.object({ id: z.string() }))`select id from ledger`);
 }
 
-/** The ledger that an epoch of a shard belongs to (store/meter-apply.lua). null: to none that is known. */
+/** The ledger that an epoch of a shard belongs to (store/meter-apply.lua). null: none that is known. */
 export function ledgerOf(epoch: string | null): LedgerId | null {
   return /^([^.]+)\./.exec(epoch ?? "")?.[1] ?? null;
 }
 
-/** What Redis has is another ledger's: nothing is held or charged in it. */
+/** Redis belongs to another ledger: nothing is held or charged in it. */
 export class ForeignLedger extends Error {
   override readonly name = "ForeignLedger";
 }

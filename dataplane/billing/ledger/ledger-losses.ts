@@ -1,6 +1,6 @@
 /**
- * What the ledger lost and Redis knows by its sum (store/migrations/0002_ledger.sql): charged to the account until
- * rows that a data plane still has take their part away.
+ * Charges whose rows the ledger lost and whose sum Redis knows (store/migrations/0002_ledger.sql): the account is charged the
+ * sum, which shrinks when a data plane stores such rows again.
  */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
@@ -21,7 +21,7 @@ export async function readLosses(db: CommonQueryMethods): Promise<readonly Loss[
   `);
 }
 
-/** What Redis knows of an account that the ledger has an older state of. */
+/** State in Redis of an account of which the ledger has an older one. */
 export interface KnownAccount {
   readonly organizationId: string;
   readonly base: Micros;
@@ -29,9 +29,9 @@ export interface KnownAccount {
 }
 
 /**
- * Charges what the ledger lost of these accounts, and makes it the newest that is known of them. Those that are in order
- * are left alone, so a repeat changes nothing. `record` false: only tells which are not. Returns these, with 0 where grants
- * were lost rather than charges.
+ * Charges these accounts what the ledger lost, and raises their versions above the known ones. Accounts in order are left
+ * alone, so a repeat changes nothing. `record` false: changes nothing. Returns the accounts that are not in order, with 0 where
+ * grants were lost rather than charges.
  */
 export async function recordLosses(
   transaction: DatabaseTransactionConnection,
@@ -48,7 +48,7 @@ export async function recordLosses(
   const losses: Loss[] = [];
   for (const { organizationId, base, version } of known) {
     const account = accounts.get(organizationId);
-    // Of an organization that the ledger has never heard of nothing can be charged; reconcile names it.
+    // An organization that the ledger does not have cannot be charged; reconcile names it.
     if (account === undefined || account.version > version) continue;
     if (account.version === version && account.balance === base) continue;
     const lost = account.balance > base ? account.balance - base : 0n;
@@ -77,7 +77,7 @@ async function recordLoss(
 }
 
 /**
- * Charges rows again that the ledger had; those that it still has change nothing. What came back is not lost any more.
+ * Charges rows again that the ledger had; those that it still has change nothing. What comes back is taken off the losses.
  * Returns how much that is.
  */
 export async function restoreCharges(

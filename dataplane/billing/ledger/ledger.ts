@@ -1,7 +1,7 @@
 /**
- * Usage rows in Postgres, the truth about what was used, and the sums that move with them (design.md §5). The
- * statements are functions in the database (store/migrations/0003_charging.sql); which of them a charge takes, and in what
- * order: charge.ts.
+ * Usage rows in Postgres, the truth about what was used, and the sums that move with them (design.md §5). The statements are
+ * functions in the database (store/migrations/0003_charging.sql); charge.ts decides which of them a charge takes, and in what
+ * order.
  */
 import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransactionConnection } from "slonik";
 import { causesOf, sqlStateOf } from "../../lib/causes.ts";
@@ -36,7 +36,7 @@ export const summedColumns = [
 ] as const;
 type SummedColumn = (typeof summedColumns)[number];
 
-/** The class of charge that each column of credits holds. */
+/** The column of credits that holds each class of charge. */
 export const chargeColumns: Readonly<Record<ChargeClass, SummedColumn>> = {
   input: "input_micros",
   cacheRead: "cache_read_micros",
@@ -56,8 +56,8 @@ export async function makePartitions(pool: CommonQueryMethods): Promise<void> {
 /**
  * Stores and charges encoded rows, all or none. Returns their accounts as they are now.
  * `refusedAt`: since when (Unix milliseconds) a single row has been a dead letter.
- * @throws Error that `refusesData` knows when one of them is no row, or does not fit; `isClosedMonth` knows one that may
- * have been charged in a month whose rows are gone.
+ * @throws Error that `refusesData` recognizes when a text is no row, or does not fit; one that `isClosedMonth` recognizes for a
+ * row that may have been charged in a month whose rows are gone.
  */
 export async function storeRows(
   transaction: DatabaseTransactionConnection,
@@ -75,8 +75,8 @@ export const isClosedMonth = (error: unknown): boolean =>
   causesOf(error).some((cause) => sqlStateOf(cause) === "P0C01");
 
 /**
- * As `storeRows`, in a transaction of its own; none: another holds the advisory lock with this key.
- * @throws Error as there, and one that `isOtherServer` knows when this word is not the ledger's.
+ * As `storeRows`, in a transaction of its own; no accounts: another process holds the advisory lock with this key.
+ * @throws Error as there, and one that `isOtherServer` recognizes when `word` is not the ledger's.
  */
 export async function drainRows(
   pool: DatabasePool,

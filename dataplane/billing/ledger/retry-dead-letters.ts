@@ -7,15 +7,15 @@ import { retryDeadLetter } from "./charge.ts";
 import { creditsText } from "../credits.ts";
 import { countDeadLetters, pageDeadLetters } from "./dead-letters.ts";
 
-/** Looked at in one round; the next round goes on behind them, so that none hides another. */
+/** Dead letters of one round; the next round continues after them, so that none hides another. */
 const PAGE = 100;
 
 export class DeadLetterRetry {
   readonly #pool: DatabasePool;
   readonly #log: Logger;
-  /** An organization's rows changed past Redis: it must read its scopes' spend again. */
+  /** Makes Redis read the spend of an organization's scopes again: its rows changed without Redis. */
   readonly #readAgain: (organizationId: string) => Promise<void>;
-  /** Complained about already. */
+  /** Dead letters that were logged already. */
   readonly #named = new LRUCache<string, true>({ max: 10_000 });
   #lastId = "";
 

@@ -1,7 +1,7 @@
 /**
- * Closes months of usage that are older than RETENTION_USAGE (rule 12.5), in small steps that stand in the database
- * (store/migrations/0007_closings.sql): any data plane goes on with the next one, one at a time, and one that dies
- * between two of them, or in one, costs nothing.
+ * Closes months of usage that are older than RETENTION_USAGE (rule 12.5), in small steps that are kept in the database
+ * (store/migrations/0007_closings.sql): any data plane takes the next step, one at a time, and one that dies in a step or
+ * between two loses nothing.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import type { Logger } from "pino";
@@ -10,17 +10,17 @@ import { z } from "zod";
 import { HOUR_MS, type Clock } from "../../lib/clock.ts";
 import { Recurring } from "../../lib/recurring.ts";
 
-/** How often it is looked whether there is something to do, or left to do. */
+/** How often to look for a month to close, or to continue with. */
 const LOOK_MS = 60_000;
-/** After a look that left nothing. */
+/** Wait after a look that left nothing to do. */
 const DONE_MS = HOUR_MS;
 /** Rows of one step: a second or two of one backend, on a small and busy server (test/bench/retention.ts). */
 const SUMMED = 50_000;
 const MOVED = 2_000;
-/** While others read, the next try to take the table is made so much later; each may make charges wait for 0.2 s. */
+/** Pause before the next try to lock the table while others read it; each try may make charges wait for 0.2 s. */
 const PAUSE_MS = 1_000;
 const MOST_TRIES = 5;
-/** A look ends after so long; the next one goes on. */
+/** Longest look; the next one continues. */
 const MOST_MS = 300_000;
 
 const stepSchema = z.object({
@@ -33,7 +33,7 @@ export interface UsageRetentionOptions {
   readonly clock: Clock;
   readonly log: Logger;
   readonly retentionMs: number;
-  /** Rows of closed months are dropped; else they stay in tables of their own. */
+  /** Whether rows of closed months are dropped; else they stay in tables of their own. */
   readonly dropRows: boolean;
   /** Rows of one step. */
   readonly summed?: number;
@@ -57,15 +57,15 @@ export class UsageRetention {
     this.#loop.start();
   }
 
-  /** Waits for the step at hand. */
+  /** Waits for the step that is running. */
   stop(): Promise<void> {
     this.#stopped = true;
     return this.#loop.stop();
   }
 
   /**
-   * Does what is left to do, as far as nobody else is at it. Returns the last step: `done`, `busy`, `waits`, or another when
-   * the time was up. @throws Error when a month's sums are not those of its rows, or Postgres is away.
+   * Takes the steps that are left, unless another data plane is taking them. Returns the last step: `done`, `busy`, `waits`, or
+   * another when the time was up. @throws Error when a month's sums are not those of its rows, or Postgres is away.
    */
   async look(): Promise<RetentionStep> {
     const until = performance.now() + MOST_MS;

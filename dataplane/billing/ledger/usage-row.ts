@@ -73,7 +73,7 @@ export function usageRow(request: MeteredRequest, usage: FinalUsage, provisional
   };
 }
 
-/** What the request's log line and record say of it. */
+/** The charge as the request's log line and record show it. */
 export const chargedBy = ({ tokens, cost }: UsageRow): Charged => ({
   inputTokens: promptOf(tokens),
   outputTokens: tokens.output,

@@ -37,7 +37,7 @@ export interface Cost {
   readonly parts: Readonly<Record<ChargeClass, Micros>>;
 }
 
-/** What one request may use at most, as far as it is known before it runs. */
+/** The most that one request may use, as far as it is known before it runs. */
 export interface EstimatedWork {
   /** Input tokens: text bytes ÷ 3, plus fixed sizes for images and documents (rule 1.8). */
   readonly inputTokens: number;
@@ -45,11 +45,11 @@ export interface EstimatedWork {
   readonly maxOutputTokens: number;
   /** Number of choices (Chat's `n`). */
   readonly n: number;
-  /** Sets of tiers that it may be charged by; absent: the standard one alone. */
+  /** Sets of tiers that the request may be charged by; absent: the standard one alone. */
   readonly tiers?: readonly (readonly string[])[];
-  /** Tokens of audio at the most, beside `inputTokens`. */
+  /** Most tokens of audio, in addition to `inputTokens`. */
   readonly audioInput?: number;
-  /** The model may speak, or make images: every token of its output may be one of those. */
+  /** Whether the model may speak, or make images: every token of its output may be one of those. */
   readonly speaks?: boolean;
   readonly draws?: boolean;
 }
@@ -60,17 +60,17 @@ export interface EstimatedWork {
  */
 export const MAX_TOKENS_PER_REQUEST = 1_000_000_000;
 
-/** What of a request each charge is for, and the tier of service that it was charged by. */
+/** A request's charge by class, and the tier of service that it was charged by. */
 export interface TieredCost extends Cost {
-  /** `standard`; tiers that hold at once joined by `+`; those of several calls, where they differ, by `,`. */
+  /** `standard`; tiers that apply at once are joined by `+`, those of several calls, where they differ, by `,`. */
   readonly tier: string;
 }
 
-/** The prices that hold from each change on. */
+/** Prices from each change on. */
 const changed = new WeakMap<object, Prices>();
 
 /**
- * The prices of a request that was accepted at this moment (rule 10.4); they go with it to its end.
+ * The prices of a request that was accepted at this moment (rule 10.4); they apply to it until its end.
  * @param acceptedAt Unix milliseconds
  */
 export function pricesAt(prices: Prices, acceptedAt: number): Prices {
@@ -85,9 +85,9 @@ export function pricesAt(prices: Prices, acceptedAt: number): Prices {
 }
 
 /**
- * Exact cost of the work done: one rounding, half up; the residue of the parts stands in the dearest of them.
- * @param calls the tokens of each upstream call, where there was more than one: each is charged by its own input
- * (rule 10.3). They sum to `tokens`.
+ * Exact cost of the work done: one rounding, half up; what the parts lack to the total is added to the dearest of them.
+ * @param calls the tokens of each upstream call, where there was more than one: each is charged by its own input (rule 10.3).
+ * They sum to `tokens`.
  */
 export function costMicros(
   prices: Prices,
@@ -128,12 +128,12 @@ export function costMicros(
 type TokenParts = Readonly<Record<TokenClass, bigint>>;
 
 interface TokenCharge {
-  /** What each class of tokens costs, times the scale. */
+  /** Cost of each class of tokens, times the scale. */
   readonly parts: TokenParts;
   readonly tier: string;
 }
 
-/** Each call by its own input and its own tiers; without such prices it is all the same where a token was used. */
+/** Charges each call by its own input and tiers; without such prices it does not matter which call used a token. */
 function tokenCharge(
   scaled: ScaledPrices,
   tokens: TokenUsage,
@@ -152,17 +152,17 @@ function tokenCharge(
   for (const call of calls) {
     const { parts, tier } = callCharge(scaled, call);
     for (const name of tokenClasses) sums[name] += parts[name];
-    // One that came to nothing was charged by no tier.
+    // A call that cost nothing was charged by no tier.
     if (sumOf(parts) > 0n) tiers.add(tier);
   }
   return { parts: sums, tier: [...tiers].join(",") || STANDARD };
 }
 
-/** What rows and reports call the tier whose prices are the model's own. */
+/** Name in rows and reports of the tier with the model's own prices. */
 export const STANDARD = "standard";
 const noNames: readonly string[] = [];
 
-/** Of one call: of what is doubtful, whatever makes it dearest (rule 10.2). */
+/** Charges one call, by those of its doubtful tiers that make it dearest (rule 10.2). */
 function callCharge(scaled: ScaledPrices, tokens: TokenUsage): TokenCharge {
   // Most calls.
   if (tokens.tiers === undefined) return setCharge(scaled, noNames, tokens);
@@ -177,11 +177,11 @@ function callCharge(scaled: ScaledPrices, tokens: TokenUsage): TokenCharge {
   );
 }
 
-/** Tiers that hold at once. */
+/** Tiers that apply at once. */
 interface HeldTiers {
-  /** Of those with prices of their own the dearest holds; without any the standard prices. */
+  /** Tiers with prices of their own, of which the dearest applies; without any the standard prices. */
   readonly priced: readonly ScaledTier[];
-  /** Their multipliers, multiplied with each other; a part of `scale`. */
+  /** Product of the multipliers, times `units`, which is a factor of `scale`. */
   readonly times: bigint;
   readonly tier: string;
 }
@@ -222,7 +222,7 @@ function setCharge(scaled: ScaledPrices, names: readonly string[], tokens: Token
   };
 }
 
-/** At a tier's own rates, or at the dearest of its long prompts whose bound the input exceeds. */
+/** Charges at a tier's own rates, or at the dearest of its long-prompt rates whose bound the input exceeds. */
 function tokenParts({ standard, tiers }: ScaledTier, tokens: TokenUsage): TokenParts {
   if (tiers.length === 0) return partsAt(standard, tokens);
   const prompt =
@@ -248,14 +248,14 @@ function partsAt(rates: TokenRates, tokens: TokenUsage): TokenParts {
 
 const sumOf = (parts: TokenParts): bigint => tokenClasses.reduce((sum, name) => sum + parts[name], 0n);
 
-/** The first of the dearest. */
+/** The dearest; of equal ones the first. */
 const dearestOf = <T>(found: readonly T[], cost: (one: T) => bigint): T =>
   found.reduce((dearest, one) => (cost(one) > cost(dearest) ? one : dearest));
 
 /**
- * What to hold before one upstream call: every input token at the dearest input price, every choice at its whole
- * output limit (rule 1.8), by the dearest tiers that may apply and the dearest of their long prompts that so much input
- * may reach. Rounded up, so that a request within the estimate costs at most the estimate.
+ * What to hold before one upstream call: every input token at the dearest input price, every choice at its whole output limit
+ * (rule 1.8), by the dearest tiers that may apply and the dearest of their long-prompt rates that so much input may reach.
+ * Rounded up, so that a request within the estimate costs at most the estimate.
  */
 export function estimateMicros(prices: Prices, work: EstimatedWork): Micros {
   const scaled = scaledOf(prices);
@@ -269,7 +269,7 @@ export function estimateMicros(prices: Prices, work: EstimatedWork): Micros {
 
 const onlyStandard: readonly (readonly string[])[] = [noNames];
 
-/** Times the scale, as everything below. */
+/** In micro-credits times the scale, as everything below. */
 function setEstimate(scaled: ScaledPrices, names: readonly string[], work: EstimatedWork): bigint {
   // Most models.
   if (scaled.serviceTiers.size === 0) return tierEstimate(scaled.standard, work);

@@ -9,7 +9,7 @@ export type TokenClass = (typeof tokenClasses)[number];
 const mediaClasses = ["audioInput", "audioOutput", "imageOutput"] as const;
 type MediaClass = (typeof mediaClasses)[number];
 export type TokenRates = Readonly<Record<TokenClass | MediaClass, bigint>> & {
-  /** Of input and both cache writes. */
+  /** Dearest of input and both cache writes. */
   readonly dearestInput: bigint;
 };
 
@@ -20,7 +20,7 @@ export interface ScaledTier {
   readonly tiers: readonly { readonly inputOver: bigint; readonly rates: TokenRates }[];
 }
 
-/** As many multipliers may apply to one call: a request has so many fields that ask for a tier (dialects/tiers.ts). */
+/** Most multipliers of one call: a request has so many fields that ask for a tier (dialects/tiers.ts). */
 const MOST_MULTIPLIERS = 4;
 
 /** Prices as integers over one denominator: micro-credits a token or tool unit, times `scale`. */
@@ -31,7 +31,7 @@ export interface ScaledPrices {
   readonly serviceTiers: ReadonlyMap<string, ScaledTier | bigint>;
   /** The denominator of every multiplier. */
   readonly unit: bigint;
-  /** `unit` to the power of `MOST_MULTIPLIERS`, which is a part of `scale`. */
+  /** `unit` to the power of `MOST_MULTIPLIERS`; a factor of `scale`. */
   readonly units: bigint;
   readonly webSearch: bigint;
   readonly webFetch: bigint;
@@ -111,6 +111,6 @@ function parseScaled(text: string, digits: number): bigint {
   return BigInt(whole + fraction(text).padEnd(digits, "0"));
 }
 
-/** 0n of none. */
+/** 0n without values. */
 export const largest = (...values: readonly bigint[]): bigint =>
   values.reduce((most, value) => (value > most ? value : most), 0n);

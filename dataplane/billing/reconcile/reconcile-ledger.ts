@@ -1,7 +1,7 @@
 /**
- * Recomputes the books from what cannot lie, grants and usage rows, and compares everything that counts along with
- * it: accounts, hourly sums, and Redis (design.md §5, reconcile-meter.ts). Works beside running data planes: Postgres is read as of one
- * moment, a shard of Redis as of one moment, and what may differ for a moment is looked at again.
+ * Recomputes the books from grants and usage rows, and compares all sums that are kept beside them: accounts, hourly sums, and
+ * Redis (design.md §5, reconcile-meter.ts). Works beside running data planes: Postgres is read as of one moment, a shard of
+ * Redis as of one moment, and what may differ for a moment is read again.
  */
 import type { RedisStore } from "../../store/redis-servers.ts";
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
@@ -51,8 +51,8 @@ async function checkLedger(pool: DatabasePool) {
 }
 
 /**
- * Everything that this transaction reads is of one moment, before or after a month is closed: rows leave their table, and
- * so the tables are taken before anything is read.
+ * Makes a transaction read everything as of one moment, before or after a month is closed: closing moves rows out of their
+ * table, so the tables are locked before anything is read.
  */
 export async function asOfOneMoment(transaction: CommonQueryMethods): Promise<void> {
   await transaction.query(sql.unsafe`set transaction isolation level repeatable read, read only`);
@@ -156,7 +156,7 @@ export async function wrongHours(transaction: CommonQueryMethods): Promise<strin
   );
 }
 
-/** What each key and each project spent on each day is the sum of their rows, or of its closing. */
+/** The spend of each key and each project on each day is the sum of their rows, or of its closing. */
 async function wrongDays(transaction: CommonQueryMethods): Promise<string[]> {
   const rows = await transaction.any(
     sql.type(

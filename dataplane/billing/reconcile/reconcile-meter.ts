@@ -1,6 +1,6 @@
 /**
- * Compares what Redis says with itself and with the ledger: books with holds and waiting charges, a shard as of one moment;
- * balances, as of the ledger's versions (design.md §5). The ledger by itself: reconcile-ledger.ts.
+ * Compares Redis with itself, books with holds and waiting charges, each shard as of one moment; and with the ledger, balances
+ * of the same version (design.md §5). The ledger by itself: reconcile-ledger.ts.
  */
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql, type DatabasePool } from "slonik";
@@ -17,17 +17,20 @@ import { MAX_GROUP, SHARDS, epochKeys, shardOf, shardTag } from "../holds/shard.
 const OLDEST_HOLD_MS = 90_000;
 const OLDEST_ENTRY_MS = 60_000;
 
-/** Organizations and scopes whose books one script call reads, beside all holds and charges of the shard: some milliseconds. */
+/**
+ * Organizations and scopes whose books one script call reads, in addition to all holds and charges of the shard: some
+ * milliseconds.
+ */
 const NAMES_AT_ONCE = 1_000;
 /**
- * Of more charges than these no script makes sums: everybody else's calls would wait for it. So many wait only when the ledger
- * has been away.
+ * Most waiting charges that a script sums: with more, everybody else's calls would wait for it. So many wait only when the
+ * ledger has been away.
  */
 const MOST_SUMMED = 20_000;
 
 interface Books {
   readonly organizationId: string;
-  /** Empty while the account was not loaded. */
+  /** Empty: the account was not loaded. */
   readonly base: string;
   readonly version: string;
   readonly undrained: string;
@@ -92,7 +95,7 @@ export async function checkMeter(
       broken.push(`shard ${shard}: a charge waits for the ledger since ${seconds(entryAge)}`);
     }
     if (hollow !== "0") broken.push(`shard ${shard}: ${hollow} heartbeats belong to no hold`);
-    // An entry that no script of ours made is not counted.
+    // `waiting` does not count entries that no script of ours made.
     if (Number(waiting) > Number(charges))
       broken.push(`shard ${shard}: ${waiting} charges are said to wait for the ledger, there are ${charges}`);
   }
@@ -102,13 +105,13 @@ export async function checkMeter(
   return { broken, holds };
 }
 
-/** How many charges still wait after a while, where they are too many to be summed; null: they are not. */
+/** How many charges still wait after some looks, when they are too many to be summed; null: they are few enough. */
 async function waitingCrowd(redis: RedisStore, shard: number): Promise<string | null> {
   const tag = shardTag(shard);
   for (let look = 1; ; look += 1) {
     const waiting = (await redis.get(`${tag}:waiting`)) ?? "0";
     if (Number(waiting) <= MOST_SUMMED) return null;
-    // The count may be wrong, or the stream be taken away, which is told. An entry is the charges of one call.
+    // The count may be wrong, or the stream be gone, which is compared and reported. An entry is the charges of one call.
     if ((await redis.xlen(`${tag}:usage`)) * MAX_GROUP <= MOST_SUMMED) return null;
     if (look === LOOKS) return waiting;
     await sleep(BETWEEN_LOOKS_MS);
@@ -130,7 +133,7 @@ function readBooks(row: readonly string[]): Books {
   return { organizationId, base, version, undrained, held, live, short, ...sums };
 }
 
-/** Read at one moment, so these agree exactly at any time. */
+/** Counters and sums of one moment, which agree exactly at any time. */
 function wrongBooks(books: Books): string[] {
   const { organizationId, undrained, held, live, short, entrySum, holdSum, holdCount, shortSum } = books;
   const lines: string[] = [];
@@ -145,8 +148,8 @@ function wrongBooks(books: Books): string[] {
 }
 
 /**
- * The base that Redis has is the balance of the same version. A version behind the ledger's is in order for some
- * seconds; one that Redis is ahead of cannot be, as Redis was read first.
+ * The base in Redis must be the ledger's balance of the same version. Redis may be some versions behind for some seconds; it
+ * cannot be ahead, as it was read first.
  */
 async function wrongBases(pool: DatabasePool, redis: RedisStore, books: readonly Books[]): Promise<string[]> {
   const lines: string[] = [];
@@ -195,7 +198,7 @@ async function readBalances(pool: DatabasePool, books: readonly Books[]) {
   return new Map(rows.map(({ id, ...account }) => [id, account]));
 }
 
-/** Those that Redis still has the same version of. */
+/** The accounts that Redis still has the same version of. */
 async function stillAt(redis: RedisStore, books: readonly Books[]): Promise<Books[]> {
   const found: Books[] = [];
   for (const one of books) {

@@ -1,4 +1,4 @@
-/** Compares what Redis believes of limits with the rows (rule 9.2), beside running data planes. */
+/** Compares the spend of limits in Redis with the usage rows (rule 9.2), while data planes run. */
 import type { RedisStore } from "../../store/redis-servers.ts";
 import { setTimeout as sleep } from "node:timers/promises";
 import { sql, type DatabasePool } from "slonik";
@@ -11,24 +11,24 @@ import { scopeNamed, type CreditScope } from "../scopes.ts";
 import { SHARDS, shardTag } from "../holds/shard.ts";
 
 /**
- * How often that is looked at which running data planes may be changing: an account that Redis has an old version of is read
- * again within 10 s (design.md §5).
+ * Looks at values that running data planes may be changing: an account of which Redis has an old version is read again within
+ * 10 s (design.md §5).
  */
 export const LOOKS = 8;
 export const BETWEEN_LOOKS_MS = 2_000;
-/** An organization's people may be a hundred thousand, each with limits. */
+/** Scopes read at once: an organization may have a hundred thousand people with limits. */
 const SCOPES_AT_ONCE = 500;
 
 /**
- * What Redis believes that each scope of limits has spent is the sum of its rows, with those on their way. A scope whose spend
- * will be read from the ledger before it is used again says nothing, nor one that was asked for under older keys: its limit may
- * be gone. What charges change meanwhile is looked at again.
+ * A line for each scope whose spend in Redis is not the sum of its rows. Left out: scopes with charges on their way, scopes
+ * whose spend is read from the ledger before its next use, and scopes of an older key epoch, whose limits may be gone.
+ * Differences that charges make meanwhile are looked at again.
  */
 export async function wrongScopes(pool: DatabasePool, redis: RedisStore): Promise<string[]> {
   let wrong = new Map<string, string>();
   for (let look = 1; look <= LOOKS; look += 1) {
     const found = await differingScopes(pool, redis);
-    // Still the same after a while: nobody is at it.
+    // A lasting difference is not the work of running requests.
     wrong = look === 1 ? found : new Map([...found].filter(([name, line]) => wrong.get(name) === line));
     if (wrong.size === 0) return [];
     await sleep(BETWEEN_LOOKS_MS);
@@ -36,7 +36,7 @@ export async function wrongScopes(pool: DatabasePool, redis: RedisStore): Promis
   return firstLines([...wrong.values()], (line) => line);
 }
 
-/** By their names, those whose spend differs now. */
+/** Lines for the scopes whose spend differs now, by name. */
 async function differingScopes(pool: DatabasePool, redis: RedisStore): Promise<Map<string, string>> {
   const found = new Map<string, string>();
   const [names, organizations] = [await scanScopes(redis), await scanOrganizations(redis)];
@@ -56,7 +56,7 @@ async function differingScopes(pool: DatabasePool, redis: RedisStore): Promise<M
   return found;
 }
 
-/** `current`: by organization, what a spend must have been told under to count. */
+/** `current`: by organization, the epochs under which a spend must have been stored to count. */
 async function addDiffering(
   pool: DatabasePool,
   redis: RedisStore,
