@@ -3,7 +3,7 @@ import * as fs from "node:fs/promises";
 import { homedir } from "node:os";
 import { dirname, join } from "node:path";
 
-/** Tells the person at the terminal what takes long. */
+/** Reports to the person at the terminal what takes long. */
 export type Say = (line: string) => void;
 
 /**

@@ -19,7 +19,7 @@ const known = Object.keys(names) as (keyof typeof names)[];
 type Rates = { -readonly [Name in keyof typeof names]?: string | undefined };
 type TokenPrices = Omit<ModelPrice, "model" | "changes">;
 
-/** The prices of each day from which others hold; what the catalogue has for no token is left out, and named. */
+/** Prices as an entry of a PriceTable, with their changes; `leftOut`: names of catalogue prices that are not for tokens. */
 export interface EntryFound {
   readonly entry: ModelPrice;
   readonly leftOut: readonly string[];
@@ -69,7 +69,7 @@ function tokenPrices(id: string, prices: Readonly<Record<string, CataloguePrice>
   };
 }
 
-/** The prices of a prompt of so many tokens. */
+/** The prices of a prompt of `input` tokens. */
 function ratesAt(prices: Readonly<Record<string, CataloguePrice>>, input: number): Rates {
   const rates: Rates = {};
   for (const name of known) {
@@ -92,8 +92,8 @@ const decimal = (value: number): string => {
 };
 
 /**
- * What a table says otherwise than the catalogue, one line each: `input is 3, the catalogue has 2.5`.
- * @param declared the table's entry, in US dollars. @param now Unix milliseconds: the prices that hold then are compared.
+ * How a table differs from the catalogue, one line each: `input is 3, the catalogue has 2.5`.
+ * @param declared the table's entry, in US dollars. @param now Unix milliseconds: the prices in force then are compared.
  */
 export function differences(declared: ModelPrice, found: CatalogueModel, now: number): string[] {
   const { entry } = entryOf(declared.model, found, now);
@@ -112,7 +112,7 @@ export function differences(declared: ModelPrice, found: CatalogueModel, now: nu
   return lines;
 }
 
-/** Prices that are not named cost what others do. */
+/** Fills in unnamed prices with those that apply instead. */
 function effective(prices: Rates): Rates {
   const { input, cacheRead = input, cacheWrite5m = input, cacheWrite1h = cacheWrite5m } = prices;
   const all = { ...prices, cacheRead, cacheWrite5m, cacheWrite1h };

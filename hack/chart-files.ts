@@ -1,4 +1,4 @@
-/** The files of the charts that are made of others; `npm run generate` writes them, a test compares. */
+/** The files of the charts that are generated from others; `npm run generate` writes them, a test compares. */
 import { readFileSync } from "node:fs";
 import { basename, join, resolve } from "node:path";
 import { chartReadme, chartSchema } from "./chart.ts";

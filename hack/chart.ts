@@ -1,12 +1,12 @@
 /**
- * What is derived of a chart's values.yaml: its schema and its README. The values file is the only source;
- * a comment that begins with `--` describes the value below it.
+ * Derives a chart's schema and README from its values.yaml, the only source; a comment that begins with `--` describes the
+ * value below it.
  */
 import { kubeDefinitions, kubeType, LABEL_VALUE, OBJECT_NAME, PEER } from "./kube-schema.ts";
 import { isMap, isScalar, parseDocument, type Pair, type Node } from "yaml";
 
 interface Value {
-  /** Dotted. */
+  /** Path with dots. */
   readonly path: string;
   readonly description: string;
   /** As JSON; null for a group of further values. */
@@ -38,7 +38,7 @@ const KUBE: Readonly<Record<string, string>> = {
   hostAliases: "V1HostAlias[]",
   imagePullSecrets: "V1LocalObjectReference[]",
   initContainers: "V1Container[]",
-  // Of the autoscaler; the chart's own `metrics` is a group.
+  // Metrics of the autoscaler; the chart's own `metrics` is a group.
   metrics: "V2MetricSpec[]",
   opsFrom: "V1NetworkPolicyPeer[]",
   podSecurityContext: "V1PodSecurityContext",
@@ -61,13 +61,13 @@ const named = ({ pattern: text, maxLength }: Name): Schema => ({ ...pattern(text
 const orNothing = ({ pattern: text, maxLength }: Name): Schema =>
   named({ pattern: `(^$)|(${text})`, maxLength });
 const DATA_KEY: Name = { pattern: "^[-._a-zA-Z0-9]+$", maxLength: 253 };
-/** Of labels, annotations (which alone may have capitals before the slash) and labels of nodes. */
+/** Key of a label, an annotation (which alone may have capitals before the slash) or a label of a node. */
 const LABEL_KEY = "^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$";
-/** Stands in the alerts, between quotes of PromQL and in lines of YAML that have none. */
+/** Part of `metrics.job`, for alerts: in quotes of PromQL and in lines of YAML that have none. */
 const JOB_WORD = "[-_./@:A-Za-z0-9]*[-_./@A-Za-z0-9]";
-/** With less no pod starts. */
+/** With less than 35 days no pod starts. */
 const AT_LEAST_35_DAYS = "((3[5-9]|[4-9][0-9]|[1-9][0-9]{2,3})d|(8[4-9][0-9]|9[0-9]{2}|[1-9][0-9]{3})h)";
-/** As the Prometheus operator's definitions have it: largest unit first. */
+/** A duration as the Prometheus operator's definitions have it: largest unit first. */
 const INTERVAL = "^(([0-9]+)y)?(([0-9]+)w)?(([0-9]+)d)?(([0-9]+)h)?(([0-9]+)m)?(([0-9]+)s)?(([0-9]+)ms)?$";
 /** Names of objects and of data keys, by their last name; empty where the default is. */
 const NAMES: Readonly<Record<string, Name>> = {
@@ -83,7 +83,7 @@ const NAMES: Readonly<Record<string, Name>> = {
   storageClassName: OBJECT_NAME,
   userKey: DATA_KEY,
 };
-/** What neither the default nor a type of Kubernetes tells. */
+/** Schemas that follow neither from the default nor from a type of Kubernetes. */
 const SPECIAL: Readonly<Record<string, Schema>> = {
   // Names of Services begin with it.
   fullnameOverride: pattern("^([a-z]([a-z0-9-]*[a-z0-9])?)?$"),
@@ -203,9 +203,9 @@ export function chartValues(text: string): Value[] {
 }
 
 /**
- * JSON schema of the values: unknown keys are refused, so that a misspelt value is not silently the default. Helm takes a
- * value that is null, as a group with nothing below it is, out of the defaults: only a list or a map may be without, and
- * none that keeps pods restricted.
+ * JSON schema of the values: unknown keys are refused, so that a misspelt value is not silently the default. Helm removes a
+ * value that is null, as a group with nothing below it is, from the defaults: only a list or a map may be null, and none that
+ * keeps pods restricted.
  */
 export function chartSchema(values: string): Schema {
   const root: Schema = {
@@ -230,7 +230,7 @@ export function chartSchema(values: string): Schema {
   return used.size === 0 ? root : { ...root, definitions: kubeDefinitions([...used]) };
 }
 
-/** What keeps pods restricted: without these maps they might run as root. */
+/** Maps that keep pods restricted: without them pods might run as root. */
 const RESTRICTIONS: readonly string[] = ["podSecurityContext", "containerSecurityContext"];
 
 const mayBeNull = ({ path, group, preset }: Value, { type, minItems }: Schema): boolean => {

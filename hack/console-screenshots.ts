@@ -40,7 +40,7 @@ try {
       await page.getByRole("button", { name: "Send" }).click();
       await page.getByRole("heading", { name: "Sources" }).waitFor();
       await settled(page);
-      // What it cost is known a moment later.
+      // The cost is known a moment later.
       await page
         .getByRole("region", { name: /^demo-/ })
         .locator("dd")

@@ -1,6 +1,6 @@
 /**
- * The API's types for the console's client, out of the OpenAPI document: what the page believes of an answer is what
- * the service promises. Of the JSON Schema vocabulary it knows what zod writes.
+ * The API's types for the console's client, made from the OpenAPI document: what the page expects of an answer is what the
+ * service promises. Understands as much of JSON Schema as zod writes.
  */
 import { openApiDocument, type Json } from "../dataplane/http/openapi/document.ts";
 

@@ -1,6 +1,6 @@
 /**
- * The Grafana dashboard of the chart; `npm run generate` writes it. Whatever every pod reports of the whole release (the
- * ledger's lag by shard, dead letters, batch items) is a maximum over pods, what each reports of itself a sum.
+ * The Grafana dashboard of the chart; `npm run generate` writes it. Metrics of the whole release that every pod reports (the
+ * ledger's lag by shard, dead letters, batch items) are shown as a maximum over pods, a pod's own metrics as a sum.
  */
 
 interface Panel {
@@ -287,7 +287,7 @@ export function dashboard(): object {
     templating: {
       list: [
         { name: "datasource", type: "datasource", query: "prometheus" },
-        // Where one Prometheus sees several clusters they are told apart by this label; elsewhere it is empty.
+        // Where one Prometheus sees several clusters this label distinguishes them; elsewhere it is empty.
         variable("cluster", "label_values(gapura_config_info, cluster)"),
         variable("namespace", 'label_values(gapura_config_info{cluster=~"$cluster"}, namespace)'),
         variable("job", 'label_values(gapura_config_info{cluster=~"$cluster",namespace=~"$namespace"}, job)'),

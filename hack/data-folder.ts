@@ -1,8 +1,8 @@
-/** Whether `npm start` can keep its data in a folder: asked before anything starts, so that one sentence says what is wrong. */
+/** Checks whether `npm start` can keep its data in a folder, before anything starts, so that one sentence says what is wrong. */
 import * as fs from "node:fs";
 import { dirname, join } from "node:path";
 
-/** A new Postgres takes 60 MiB, its log and Redis' file grow: with less than this the first traffic would fill the disk. */
+/** Least free space: a new Postgres takes 60 MiB, its log and Redis' file grow, and with less the first traffic fills the disk. */
 const NEEDED_BYTES = 300 * 1024 * 1024;
 
 /** Makes the folder. null: it can be used; else one sentence. `free`: bytes that may still be written there. */

@@ -1,4 +1,4 @@
-/** Programs that npm does not bring: the system's own, else out of Debian's packages, unpacked into the cache folder. */
+/** Programs that npm does not install: the system's own, else from Debian's packages, unpacked into the cache folder. */
 import { spawnSync } from "node:child_process";
 import { accessSync, constants } from "node:fs";
 import * as fs from "node:fs/promises";
@@ -6,9 +6,9 @@ import { delimiter, join } from "node:path";
 import { cacheFolder, type Say } from "./cache.ts";
 
 export interface Wanted {
-  /** In the cache folder. */
+  /** Folder in the cache folder. */
   readonly folder: string;
-  /** Programs that will do, the best first. */
+  /** Suitable programs, the best first. */
   readonly choices: readonly { readonly program: string; readonly debianPackage: string }[];
 }
 
@@ -74,7 +74,7 @@ async function libraryFolders(tree: string): Promise<string[]> {
   return [...found];
 }
 
-/** Downloads a package and whatever it lacks here, and unpacks it into `target`. Null, or what went wrong. */
+/** Downloads a package and its missing dependencies, and unpacks them into `target`. Null, or what went wrong. */
 async function unpackDebianPackages(
   target: string,
   choices: Wanted["choices"],
@@ -86,7 +86,7 @@ async function unpackDebianPackages(
   try {
     const tree = join(work, "tree");
     await fs.mkdir(tree);
-    // First with the package lists that are there, then with fresh ones of our own, which need no root.
+    // First with the machine's package lists, then with fresh ones of our own, which need no root.
     let problem = "";
     for (const lists of [[], await ownLists(work)]) {
       if (lists.length > 0) {
@@ -137,7 +137,7 @@ async function ownLists(work: string): Promise<string[]> {
   return ["-o", `Dir::State::lists=${join(folder, "lists")}`, "-o", `Dir::Cache=${join(folder, "cache")}`];
 }
 
-/** A mirror that swallows packets is given up in seconds, not in apt's two minutes for each file. */
+/** Gives up a mirror that swallows packets in seconds, not in apt's two minutes for each file. */
 const TIMEOUTS = ["http", "https"].flatMap((scheme) => [
   "-o",
   `Acquire::${scheme}::Timeout=10`,

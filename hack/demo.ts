@@ -1,5 +1,5 @@
 /**
- * What the demo manifests point at: a scripted upstream for the three dialects, a search engine, posts and pages,
+ * The servers that the demo manifests point at: a scripted upstream for the three dialects, a search engine, posts and pages,
  * all on one port of this machine.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
@@ -11,7 +11,7 @@ import type { Say } from "./cache.ts";
 /** The address in `hack/demo/*.yaml`. */
 const DEMO_PORT = 9400;
 const DEMO_ADDRESS = `http://127.0.0.1:${DEMO_PORT}`;
-/** A few words a second can be watched; a hundred tokens take a second. */
+/** Pause between events: a few words a second can be watched; a hundred tokens take a second. */
 const PACE_MS = 12;
 
 export interface Demo {
@@ -21,8 +21,8 @@ export interface Demo {
 }
 
 /**
- * Starts what the manifests need of it: nothing, when none of them names the demo's address. When the port is
- * taken (a second `npm start`) another one is used, and the manifests are served from a copy that names it.
+ * Starts the demo's servers, unless no manifest names the demo's address. When the port is taken (a second `npm start`) another
+ * one is used, and the manifests are served from a copy that names it.
  */
 export async function startDemo(manifests: string, data: string, say: Say): Promise<Demo> {
   if (!mentions(manifests, DEMO_ADDRESS)) return { manifests, close: async () => {} };
@@ -79,7 +79,7 @@ function mentions(folder: string, address: string): boolean {
   return manifestsIn(folder).some((name) => fs.readFileSync(join(folder, name), "utf8").includes(address));
 }
 
-/** Copies the manifests with the demo's port replaced; what is gone here goes there. */
+/** Copies the manifests with the demo's port replaced; files that are gone here are removed there. */
 function mirrorFolder(from: string, to: string, port: number): void {
   fs.mkdirSync(to, { recursive: true });
   const names = manifestsIn(from);

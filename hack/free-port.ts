@@ -3,8 +3,8 @@ import { randomInt } from "node:crypto";
 import { createServer } from "node:net";
 
 /**
- * Below the ports that Linux and others give to outgoing connections: one of those would be taken by any connection
- * between the look and the program's start.
+ * Lowest port. All lie below the ports that Linux and others give to outgoing connections: one of those could be taken between
+ * the look and the program's start.
  */
 const LOWEST = 15_000;
 const HIGHEST = 32_000;
@@ -13,8 +13,8 @@ const MOST_TRIES = 100;
 let next = randomInt(LOWEST, HIGHEST);
 
 /**
- * A port of 127.0.0.1 that nobody used a moment ago: in a row from a random one, so that a process gives none again to
- * which a server of its own comes back that was killed, and seldom one that another process gives away just now.
+ * A port of 127.0.0.1 that was free a moment ago. Ports are given in a row from a random one: a killed server of this process
+ * finds its own free again, and other processes seldom give the same.
  *
  * @throws Error when a hundred in a row are taken
  */

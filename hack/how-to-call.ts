@@ -38,11 +38,11 @@ export function howToCall(address: string, served: Snapshot, data: string, now: 
   ];
 }
 
-/** Whether its manifest gives it credit; without any it is answered 402. */
+/** Whether an organization's manifest gives it credit; without any its requests get 402. */
 const hasGrants = ({ grants }: OrganizationEntry): boolean =>
   grants.reduce((sum, { amountMicros }) => sum + BigInt(amountMicros), 0n) > 0n;
 
-/** What a key may use, in the order in which it is served. */
+/** The routes that a key may use, in the order in which they are served. */
 function routesOf(
   served: Snapshot,
   { id, keyDefaults, projectLimits }: OrganizationEntry,
@@ -88,7 +88,7 @@ function generatedKeys(folder: string): Map<string, string> {
   return found;
 }
 
-/** A path as the user can type it from where they stand. */
+/** A path as the user can type it in their folder. */
 export function shown(path: string): string {
   const short = relative(process.env["INIT_CWD"] ?? process.cwd(), path);
   return short.startsWith("..") || short === "" ? path : short;

@@ -13,7 +13,7 @@ import { hasEnded, stopProcess } from "./processes.ts";
 
 const START_TIMEOUT_MS = 90_000;
 
-/** What a client needs; plain data, so that it can be handed to test workers. */
+/** What a client needs; plain data, so that it can be passed to test workers. */
 export interface KubeAccess {
   readonly url: string;
   /** A kubeconfig file of the administrator (group `system:masters`). */
@@ -21,14 +21,14 @@ export interface KubeAccess {
   readonly token: string;
   /** The serving certificate's authority, PEM. */
   readonly certificateAuthority: string;
-  /** What service accounts asked for and how it was decided: one `audit.k8s.io/v1` Event a line. */
+  /** Log of the requests of service accounts and their decisions: one `audit.k8s.io/v1` Event a line. */
   readonly auditLog: string;
 }
 
 export interface KubeApiServer {
   readonly access: KubeAccess;
   readonly folder: string;
-  /** For chaos: end and start each of the two again on the same data and ports. */
+  /** For chaos tests: end and start each of the two again on the same data and ports. */
   readonly etcd: Restartable;
   readonly apiServer: Restartable;
   stop(): Promise<void>;
@@ -43,7 +43,7 @@ export interface Restartable {
 }
 
 /**
- * `clientAuthority`: PEM of who signs client certificates.
+ * `clientAuthority`: PEM of the authority that signs client certificates.
  * @throws when one of the two does not come up; the message holds the end of its log.
  */
 export async function startKubeApiServer(
@@ -139,7 +139,7 @@ const apiServerArguments = (options: {
   `--audit-policy-file=${options.auditPolicy}`,
 ];
 
-/** Only service accounts: tests write as the administrator, and by the thousand. */
+/** Audits only service accounts: tests write as the administrator, and by the thousand. */
 const AUDIT_POLICY = {
   apiVersion: "audit.k8s.io/v1",
   kind: "Policy",

@@ -54,7 +54,7 @@ const isThere = (path: string): Promise<boolean> =>
 
 const PROGRESS_MS = 5000;
 
-/** Builds one program and says every few seconds how far it is. */
+/** Builds one program and reports progress every few seconds. */
 async function build(program: string, target: string, say: Say): Promise<void> {
   const version = Object.entries({
     gitVersion: VERSION.git,
@@ -89,7 +89,7 @@ async function build(program: string, target: string, say: Say): Promise<void> {
   if (code !== 0) throw new Error(`go build of ${program} failed (exit ${code}):\n${last.join("\n")}`);
 }
 
-/** A lock whose holder shows every few seconds that it lives. */
+/** How often the holder of the lock shows that it lives. */
 const HEARTBEAT_MS = 5000;
 const STALE_MS = 60_000;
 

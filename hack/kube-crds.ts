@@ -1,6 +1,6 @@
 /**
- * The definitions of other projects' kinds that the chart may render (HTTPRoute, ServiceMonitor, PrometheusRule), as
- * they are published: read out of those projects' Go modules, which hack/kube-crds/go.sum pins, and kept in the cache.
+ * The definitions of other projects' kinds that the chart may render (HTTPRoute, ServiceMonitor, PrometheusRule), as published:
+ * read from those projects' Go modules, which hack/kube-crds/go.sum pins, and kept in the cache.
  */
 import { spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";

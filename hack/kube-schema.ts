@@ -17,7 +17,7 @@ interface Attribute {
 
 const folder = join(dirname(fileURLToPath(import.meta.resolve("@kubernetes/client-node"))), "gen/models");
 
-/** What the models do not say: they have strings where the API has a few words. */
+/** Enumerations that the models lack: they have strings where the API has a few words. */
 const ENUMS: Readonly<Record<string, readonly string[]>> = {
   "V1Toleration.operator": ["Exists", "Equal"],
   "V1Toleration.effect": ["NoSchedule", "PreferNoSchedule", "NoExecute"],
@@ -69,7 +69,7 @@ export const PEER: JsonSchema = {
     { anyOf: [{ required: ["namespaceSelector"] }, { required: ["podSelector"] }] },
   ],
 };
-/** What the models do not say of a type as a whole. */
+/** Rules on whole types that the models lack. */
 const RULES: Readonly<Record<string, JsonSchema>> = { V1NetworkPolicyPeer: PEER };
 
 /** Points to a type of `definitions`. */
@@ -108,7 +108,7 @@ function attributesOf(name: string): readonly Attribute[] {
   return model.getAttributeTypeMap();
 }
 
-/** Only the types of the models say what may be left out. */
+/** Fields that may be left out: only the type files of the models have that. */
 function optionalFields(name: string): ReadonlySet<string> {
   const text = readFileSync(join(folder, `${name}.d.ts`), "utf8");
   return new Set(Array.from(text.matchAll(/^ {4}'(\w+)'\?:/gm), (match) => match[1] ?? ""));

@@ -1,4 +1,4 @@
-/** What a program said last: for whoever would otherwise have to look in its log why it ended. */
+/** The last lines that a program logged, which often say why it ended. */
 import * as fs from "node:fs";
 
 const MAX_LINES = 5;

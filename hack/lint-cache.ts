@@ -1,12 +1,12 @@
 /**
- * Which files lint has yet to judge. Rules on types look into what a file imports, so a file that was found good is judged
- * again when itself, anything that it reaches by imports, or what all depend on has changed.
+ * Which files lint has yet to judge. Rules on types look into what a file imports, so a good file is judged again when it has
+ * changed, or anything that it reaches by imports, or a file that all depend on.
  */
 import { createHash } from "node:crypto";
 import { mkdirSync, readFileSync, statSync, writeFileSync } from "node:fs";
 import { dirname, join, posix } from "node:path";
 
-/** Below the root; what they say holds for every file. The lockfile stands for node_modules, the linter among them. */
+/** Files below the root that hold for every file. The lockfile stands for node_modules, the linter among them. */
 const OF_ALL = [
   ".oxlintrc.json",
   "package.json",
@@ -15,11 +15,11 @@ const OF_ALL = [
   "dataplane/console/src/tsconfig.json",
 ];
 
-/** Declares for every file what none imports. */
+/** Whether a file declares something for all files. */
 const isAmbient = (path: string, text: string) =>
   path.endsWith(".d.ts") || /^\s*declare (?:global|module)\b/m.test(text);
 
-/** Whatever looks like the path of another file: imports of every form, and some texts besides. */
+/** Texts that look like the path of another file: imports of every form, and some others. */
 const neighbours = (path: string, text: string): string[] =>
   Array.from(text.matchAll(/["'`](\.\.?\/[^"'`\s]+)["'`]/g), ([, to = ""]) =>
     posix.join(posix.dirname(path), to),
@@ -44,7 +44,7 @@ export function lintDigests(
   return new Map(
     paths.map((path) => {
       const reached = new Set([path]);
-      // A set goes on with what is added while it is walked.
+      // The walk includes what is added to the set meanwhile.
       for (const each of reached) for (const to of next.get(each) ?? []) reached.add(to);
       return [
         path,
@@ -60,7 +60,7 @@ function digestOf(parts: readonly string[]): string {
   return hash.digest("base64url");
 }
 
-/** What was found good before, in a file of node_modules. */
+/** Digests of files found good before, in a file of node_modules. */
 export class LintCache {
   readonly #file: string;
   readonly #digests: ReadonlyMap<string, string>;
@@ -70,7 +70,7 @@ export class LintCache {
     this.#file = join(root, "node_modules", ".cache", "lint.json");
     const read = (path: string) => readFileSync(join(root, path), "utf8");
     const texts = new Map(files.map((path) => [path, read(path)]));
-    // What is imported and not judged: JSON.
+    // Files that are imported and not judged: JSON.
     for (const [path, text] of texts)
       for (const to of neighbours(path, text))
         if (!texts.has(to) && statSync(join(root, to), { throwIfNoEntry: false })?.isFile() === true)
@@ -90,7 +90,7 @@ export class LintCache {
     return [...this.#digests].filter(([, digest]) => !good.has(digest)).map(([path]) => path);
   }
 
-  /** All were found good, as they were when this was made. */
+  /** All files were found good, as they were when this cache was made. */
   keep(): void {
     mkdirSync(dirname(this.#file), { recursive: true });
     writeFileSync(this.#file, JSON.stringify([...this.#digests.values()]));

@@ -1,12 +1,12 @@
 /**
- * Flags of Node that our programs run with, as the image has them in its entry point: what V8 must know before its heap is
- * there. Other flags the programs set themselves.
+ * Flags of Node that our programs run with, as in the image's entry point: what V8 must know before its heap exists. The
+ * programs set other flags themselves.
  *   --max-semi-space-size: Node 24 lets the young generation grow to 128 MiB; with 32 MiB a data plane under full load is
  *     resident with a fifth less (docs/performance.md, *Memory*). The old generation has Node's own limit, which follows the
  *     pod's memory limit.
  *   --heap-growing-percent: the old generation is collected when it has grown by 30%, not by what V8 thinks right for a
  *     browser; a quarter less is resident under full load (docs/performance.md, *Memory*).
- *   --no-memory-reducer-favors-memory: else V8, when nothing was asked for eight seconds, forgets the shapes of objects that
+ *   --no-memory-reducer-favors-memory: else V8, after eight seconds without requests, forgets the shapes of objects that
  *     do not live at that moment, and with them nearly all optimized code; the next requests cost three times as much
  *     (docs/performance.md, *After a pause*). It still collects garbage then.
  */

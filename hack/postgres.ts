@@ -15,7 +15,7 @@ import { freePort } from "./free-port.ts";
 import { hasEnded, isRunning, processesIn, signalAll, stopProcess } from "./processes.ts";
 import { ourselves, socketFolder } from "./socket-folder.ts";
 
-/** Started as root we run Postgres as `nobody`, or as whoever owns the cluster already. */
+/** User id that runs Postgres when we are root: `nobody`, unless the cluster has another owner. */
 const NOBODY = 65534;
 const START_TIMEOUT_MS = 120_000;
 /** A socket's name holds a port number, which no other server in its folder can have. */
@@ -53,14 +53,14 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
   await stopLeftover(folder, options.say);
   const sockets =
     options.socket === true ? await socketFolder(folder, SOCKET, { ...ourselves(), ...as }) : null;
-  // A killed server leaves them, and a new one asks for the process whose number stands in the lock.
+  // A killed server leaves its socket and lock, and a new one would look for the process named in the lock.
   for (const file of sockets === null ? [] : [SOCKET, `${SOCKET}.lock`])
     await fs.rm(join(sockets ?? folder, file), { force: true });
   const log = await fs.open(join(dirname(folder), `${basename(folder)}.log`), "a");
   try {
     for (let attempt = 1; ; attempt += 1) {
       const port = sockets === null ? options.port || (await freePort()) : SOCKET_NUMBER;
-      // Its own folder as it finds it itself: it may not be able to walk there.
+      // Its own folder by the link to its working directory: it may not be able to walk there.
       const where = sockets === folder ? pathInside(folder) : sockets;
       const child = spawn(
         join(binaries, "bin", "postgres"),
@@ -124,9 +124,9 @@ async function createCluster(binaries: string, folder: string, options: Postgres
 }
 
 /**
- * How a process whose working directory is the folder finds it. The dropped user may not be able to walk down to it
- * (a checkout under a 0700 home), but the working directory is entered before the user is dropped, and this link
- * leads to it without a walk.
+ * The path by which a process finds its working directory, the folder. The dropped user may not be able to walk down to it (a
+ * checkout under a 0700 home), but the working directory is entered before the user is dropped, and this link leads to it
+ * without a walk.
  */
 function pathInside(folder: string): string {
   return platform() === "linux" ? "/proc/self/cwd" : folder;
@@ -251,7 +251,7 @@ async function postgresBinaries(say: Say): Promise<string> {
   try {
     await fs.rename(draft, target);
   } catch (error) {
-    // Somebody else was faster: theirs is as good.
+    // Another process was faster: its copy is as good.
     await fs.rm(draft, { recursive: true, force: true });
     if (!(await exists(target))) throw error;
   }

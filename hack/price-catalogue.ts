@@ -34,11 +34,11 @@ export type CatalogueModel = z.infer<typeof modelSchema>;
 export interface Catalogue {
   readonly name: string;
   readonly version: string;
-  /** By what was asked for; null: the catalogue has no price for it. */
+  /** Models by the id that was asked for; null: the catalogue has no price for it. */
   readonly models: ReadonlyMap<string, CatalogueModel | null>;
 }
 
-/** What the process does: plain JavaScript, for it has nothing but the package. Prices by the hour of the day are left out. */
+/** Program of that process: plain JavaScript, as it has nothing but the package. Prices by the hour of the day are left out. */
 const reader = `
 const { calcPrice } = await import(process.argv[1]);
 const found = JSON.parse(process.argv[2]).map((asked) => {
@@ -59,7 +59,7 @@ console.log(JSON.stringify(found));
 /**
  * @param from a package's name, also with a version (`name@1.2.3`), or the folder of one (beginning with `.` or `/`).
  * @param asked ids of models, also as `provider:id`.
- * @throws Error when the package cannot be fetched, or is no such catalogue.
+ * @throws Error when the package cannot be fetched, or has not the form of such a catalogue.
  */
 export async function readCatalogue(from: string, asked: readonly string[]): Promise<Catalogue> {
   if (/^[./]/.test(from)) return await readFolder(resolve(from), asked);
@@ -77,7 +77,7 @@ export async function readCatalogue(from: string, asked: readonly string[]): Pro
   }
 }
 
-/** Why a command failed: what it said last that is more than where its log is. */
+/** Why a command failed: the first line of its errors that names a reason. */
 function reasonOf(error: unknown): string {
   const { stderr = "", message = "" } = error as { stderr?: string; message?: string };
   const said = stderr.split("\n").map((line) => line.replace(/^npm error\s*/, "").trim());

@@ -3,7 +3,7 @@
  *
  * `npm run prices -- --from @pydantic/genai-prices --models a,b` prints a PriceTable in US dollars. A model is an id of
  *   the catalogue, also `provider:id`; `public=id` gives it the name that clients send.
- * `npm run prices -- --check DIR` names what the PriceTables in a folder of manifests say otherwise, looking each model up
+ * `npm run prices -- --check DIR` names where the PriceTables in a folder of manifests differ, looking each model up
  *   by its id and by the names of its upstreams. Exit 0 when nothing that could be compared differs, 1 when something differs, 2 when it cannot look.
  */
 import { readdirSync, readFileSync } from "node:fs";
@@ -128,7 +128,7 @@ try {
   const { values } = commandArguments(USAGE, {
     options: { from: { type: "string" }, models: { type: "string" }, check: { type: "string" } },
   });
-  // npm runs us in the repository's folder; paths are meant from where the user stands.
+  // npm runs us in the repository's folder; paths are relative to where the user is.
   const here = process.env["INIT_CWD"] ?? process.cwd();
   const given = values.from ?? CATALOGUE;
   const from = /^[./]/.test(given) ? resolve(here, given) : given;

@@ -1,4 +1,4 @@
-/** Child processes: how they are asked to end, and whether they are still there. */
+/** Child processes: asking them to end, and whether they still run. */
 import type { ChildProcess } from "node:child_process";
 import { readdirSync, readFileSync, readlinkSync, realpathSync } from "node:fs";
 import { platform } from "node:os";
@@ -13,18 +13,18 @@ export async function stopProcess(
   const ended = new Promise<void>((done) => child.once("exit", () => done()));
   const timer = setTimeout(() => child.kill("SIGKILL"), waitMs);
   child.kill(signal);
-  // A stopped process (SIGSTOP, a test's doing) hears nothing else.
+  // A process that is stopped (SIGSTOP, by a test) takes no other signal.
   child.kill("SIGCONT");
   await ended;
   clearTimeout(timer);
 }
 
-/** True also for one that could never be started. */
+/** True also for a process that could never be started. */
 export function hasEnded(child: ChildProcess): boolean {
   return child.pid === undefined || child.exitCode !== null || child.signalCode !== null;
 }
 
-/** False also for a zombie: it has ended, though nobody has fetched its exit code yet. */
+/** False also for a zombie: the process has ended, though nobody has fetched its exit code yet. */
 export function isRunning(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -55,7 +55,7 @@ export function processesIn(folder: string): number[] {
     });
 }
 
-/** Sends a signal to those that are still there. */
+/** Sends a signal to those processes that are still there. */
 export function signalAll(pids: readonly number[], signal: NodeJS.Signals): void {
   for (const pid of pids) {
     try {

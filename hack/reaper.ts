@@ -18,9 +18,9 @@ done
 `;
 
 export interface Reaper {
-  /** What would have to be ended now, in order; empty: nothing. */
+  /** Sets what is to be ended, in order; empty: nothing. */
   watch(programs: readonly { readonly pid: number | null; readonly stopSignal: NodeJS.Signals }[]): void;
-  /** Lets it go. Everything has ended in the ordinary way. */
+  /** Ends the reaper, after everything has ended in the ordinary way. */
   dismiss(): void;
 }
 

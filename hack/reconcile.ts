@@ -18,7 +18,7 @@ function storeAddresses(data: string | undefined): z.infer<typeof storesSchema> 
     const { DATABASE_URL: databaseUrl, REDIS_URL: redisUrl } = readStores(process.env);
     return { databaseUrl, redisUrl };
   }
-  // npm runs us in the repository's folder; paths are meant from where the user stands.
+  // npm runs us in the repository's folder; paths are relative to where the user is.
   const folder = resolve(process.env["INIT_CWD"] ?? process.cwd(), data ?? ".gapura");
   const file = join(folder, "stores.json");
   try {

@@ -17,7 +17,7 @@ import { ourselves, socketFolder } from "./socket-folder.ts";
 const START_TIMEOUT_MS = 60_000;
 const SOCKET = "redis.sock";
 type Where = { readonly port: number; readonly host: string } | { readonly path: string };
-/** Servers that will do, the best first. */
+/** Suitable servers, the best first. */
 export const REDIS = ["redis-server", "valkey-server"].map((program) => ({
   program,
   debianPackage: program,
@@ -35,9 +35,9 @@ export interface RedisOptions {
    * not a power cut. Never `everysec`: docs/decisions/redis-durability.md.
    */
   readonly durable: boolean;
-  /** Port of 127.0.0.1 of the server that it copies. */
+  /** Port of 127.0.0.1 of the master that it copies. */
   readonly replicaOf?: number;
-  /** A node of a cluster, which knows no other yet. */
+  /** Makes it a node of a cluster, which knows no other yet. */
   readonly cluster?: { readonly nodeTimeoutMs: number };
   /** Further settings, by their names in `redis.conf`. */
   readonly settings?: Readonly<Record<string, string>>;
@@ -123,7 +123,7 @@ function argumentsOf(
       : {
           "cluster-enabled": "yes",
           "cluster-node-timeout": String(cluster.nodeTimeoutMs),
-          // Other masters go on while one has none in its place.
+          // Other masters keep serving while a master is missing.
           "cluster-require-full-coverage": "no",
         }),
     ...settings,

@@ -1,7 +1,4 @@
-/**
- * What runs on a data folder, written down in `run.json` there, so that a start that was killed leaves nothing
- * that blocks the next one.
- */
+/** Records in `run.json` what runs on a data folder, so that a start that was killed leaves nothing that blocks the next one. */
 import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -17,7 +14,7 @@ const runSchema = z.object({
 });
 type Run = z.infer<typeof runSchema>;
 
-/** A start that is on its way out gets this long before its folder counts as taken. */
+/** A start that is ending gets this long before its folder counts as taken. */
 const LEAVING_MS = 8_000;
 
 const pathOf = (folder: string) => join(folder, "run.json");
@@ -33,8 +30,8 @@ export function removeRun(folder: string): void {
 }
 
 /**
- * Makes the folder ours: ends the programs that a killed start left behind.
- * @throws Error when another start runs on it and goes on running.
+ * Takes the folder over: ends the programs that a killed start left behind.
+ * @throws Error when another start runs on it and does not end.
  */
 export async function takeOver(folder: string, say: Say): Promise<void> {
   let run = readRun(folder);
@@ -68,7 +65,7 @@ function readRun(folder: string): Run | null {
   }
 }
 
-/** True when the process runs this program: process ids are used again. */
+/** Whether the process runs this program: process ids are used again. */
 function isProgram(pid: number, program: string): boolean {
   if (!isRunning(pid)) return false;
   try {

@@ -1,6 +1,6 @@
 /**
- * Where a store of `npm start` listens: on a socket that nobody but its owner reaches, and on no port. Postgres trusts
- * whoever gets to it, so that the folder's mode is the lock (rule 7.16).
+ * Where a store of `npm start` listens: on a socket that only its owner reaches, and on no port. Postgres trusts whoever gets
+ * to it, so the folder's mode is the lock (rule 7.16).
  */
 import { createHash } from "node:crypto";
 import * as fs from "node:fs/promises";
@@ -11,8 +11,8 @@ import { join } from "node:path";
 const MAX_SOCKET_PATH = platform() === "linux" ? 107 : 103;
 
 /**
- * The store's own folder, or where the path of a socket in it would be too long, one beside the system's temporary
- * files: always the same for one store, so that neither a second start nor a killed one leaves another behind.
+ * The store's own folder, or, where the path of a socket in it would be too long, a folder beside the system's temporary files:
+ * always the same for one store, so that neither a second start nor a killed one leaves another behind.
  * @param owner who runs the store, and owns the folder.
  * @throws Error when somebody else has made that folder.
  */
@@ -37,7 +37,7 @@ export async function socketFolder(store: string, socket: string, owner: Owner):
   return folder;
 }
 
-/** Who runs a store. */
+/** The user that runs a store. */
 export interface Owner {
   readonly uid: number;
   readonly gid: number;

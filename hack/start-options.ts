@@ -13,7 +13,7 @@ export interface StartOptions {
   readonly opsPort: number;
   readonly host: string;
   readonly data: string;
-  /** Build and serve the console. */
+  /** Whether to build and serve the console. */
   readonly console: boolean;
   /** Flags for the operator. */
   readonly tenancy: readonly string[];
@@ -62,7 +62,7 @@ export function readOptions(args: readonly string[], say: (line: string) => void
     say(`--${name} must be a port, 0 for any free one; it is ${value}`);
     process.exit(2);
   };
-  // What a script's variable without a value leaves: it would mean the folder that the user stands in, or every address.
+  // An empty value comes from a script's variable that is not set: it would mean the current folder, or every address.
   for (const name of ["manifests", "data", "host"] as const)
     if (values[name].trim() === "") {
       say(`--${name} is empty`);
@@ -73,7 +73,7 @@ export function readOptions(args: readonly string[], say: (line: string) => void
     say(`--ops-port must be another port than --port; both are ${ports.port}`);
     process.exit(2);
   }
-  // npm runs us in the repository's folder; paths are meant from where the user stands.
+  // npm runs us in the repository's folder; paths are relative to where the user is.
   const from = process.env["INIT_CWD"] ?? process.cwd();
   const manifests = resolve(from, values.manifests);
   const found = fs.statSync(manifests, { throwIfNoEntry: false });

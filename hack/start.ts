@@ -39,9 +39,9 @@ const DATA_PLANE = "dataplane/main.ts";
 const OPERATOR = "operator/main.ts";
 /** The data plane must be ready within this time. */
 const READY_TIMEOUT_MS = 120_000;
-/** One Ctrl-C comes twice: from the terminal, and passed on by hack/ensure.mjs. */
+/** A second signal within this time is the same Ctrl-C, passed on by hack/ensure.mjs. */
 const SAME_KEY_MS = 400;
-/** After a second Ctrl-C: what one program may take, the data plane for its last words, and all of them together. */
+/** After a second Ctrl-C: how long one program may take, the data plane for its last words, and all of them together. */
 const HURRIED_STOP_MS = 2_000;
 const LAST_WORDS_MS = 4_000;
 const HURRIED_MS = 8_000;
@@ -58,18 +58,18 @@ if (unusable !== null) {
   process.exit(1);
 }
 const reaper = startReaper();
-/** Brings the database up to date, which may wait for a Postgres that is not ours. */
+/** The process that brings the database up to date; it may wait for a Postgres that is not ours. */
 let migrating: ChildProcess | null = null;
-/** In the order in which they are stopped. */
+/** The programs, in the order in which they are stopped. */
 const programs: { dataPlane?: Supervisor; operator?: Supervisor; redis?: Supervisor; postgres?: Supervisor } =
   {};
 let demo: Demo | null = null;
 let stopping: Promise<void> | null = null;
-/** When that was, monotonic. */
+/** `performance.now()` of the first signal. */
 let askedAt = 0;
-/** Somebody asked twice: nothing is waited for any more. */
+/** Whether a second signal came: nothing is waited for any more. */
 let hurried = false;
-/** The data folder was taken over: no other start runs on it. */
+/** Whether the data folder was taken over: no other start runs on it. */
 let ours = false;
 const supervision = {
   say,
@@ -127,7 +127,7 @@ async function start(): Promise<void> {
     POD_UID: "local",
     CONSOLE: String(hasConsole),
   };
-  // What it would refuse is told now, and not after it ended five times.
+  // What the data plane would refuse is reported now, not after it ended five times.
   readEnvironment({ ...process.env, ...environment });
   fs.mkdirSync(environment.GAPURA_CONFIG_DIR, { recursive: true, mode: 0o700 });
 
@@ -160,7 +160,7 @@ async function start(): Promise<void> {
   for (const line of howToCall(address, served, options.data, Date.now())) console.log(line);
 }
 
-/** @returns whether there is one to serve; without one the rest of the product still starts. */
+/** Builds the console. @returns whether there is one; without it the rest of the product still starts. */
 async function openConsole(): Promise<boolean> {
   if (!options.console) return false;
   try {
@@ -176,12 +176,12 @@ function inUrl(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
 }
 
-/** What is wrong with the host rather than with its port. */
+/** Codes of errors of the host rather than of its port. */
 const NO_HOST: ReadonlySet<string> = new Set(["EADDRNOTAVAIL", "ENOTFOUND"]);
 
 /**
- * The port itself, or a free one for 0.
- * @throws Error when it is taken: whoever has it would answer in our place; or when the host cannot be listened on.
+ * Returns the port itself, or a free one for 0.
+ * @throws Error when it is taken: another program would answer in our place; or when the host cannot be listened on.
  */
 async function choosePort(flag: string, given: number): Promise<number> {
   const port = given === 0 ? await freePort() : given;
@@ -216,7 +216,7 @@ async function openPostgres(): Promise<string> {
     start: async () => {
       const folder = join(options.data, "postgres");
       const server = await startPostgres({ folder, socket: true, durable: true, say });
-      // A second start is found under the same address.
+      // A restarted server has the same address.
       url = server.url();
       return server.process;
     },
@@ -270,7 +270,7 @@ function run(
     cwd: root,
     env: { ...ALLOCATOR, ...process.env, ...environment },
     detached: true,
-    // What a program prints goes where our own progress goes; only the `ready` lines are our output.
+    // Programs print where our own progress goes; only the `ready` lines are our output.
     stdio: ["ignore", output === "inherit" ? 2 : output, output === "inherit" ? 2 : output],
   });
   child.on("error", (error) => say(`cannot run ${program}: ${error.message}`));
@@ -278,7 +278,7 @@ function run(
   return child;
 }
 
-/** @param log where the program writes, unless that is where we do: shown where it cannot be kept running. */
+/** @param log where the program writes, if not with us: its end is shown when the program cannot be kept running. */
 function supervise(name: string, program: string, start: () => ChildProcess, log?: string): Supervisor {
   if (!fs.existsSync(join(root, program))) throw new Error(`${program} is missing`);
   const onGiveUp = (reason: string) => {
@@ -296,13 +296,13 @@ async function launch(program: Supervisor): Promise<void> {
   await program.launch();
 }
 
-/** @throws when we are on our way out: nothing more is to be started. */
+/** @throws when everything is ending: nothing more is to be started. */
 async function going(): Promise<void> {
   await sleep(0);
   if (stopping !== null) throw new Error("stopping");
 }
 
-/** Writes down what runs, for the next start and for the reaper. */
+/** Records what runs, for the next start and for the reaper. */
 function remember(): void {
   const { dataPlane, operator, redis, postgres } = programs;
   const ids = { [DATA_PLANE]: dataPlane?.pid, [OPERATOR]: operator?.pid };
@@ -334,7 +334,7 @@ async function becomesReady(opsAddress: string, log: string): Promise<void> {
   }
 }
 
-/** What is served; resolves once the data plane knows every organization's keys. */
+/** The served configuration, once the data plane knows every organization's keys. */
 async function servedConfiguration(opsAddress: string): Promise<Snapshot> {
   const read = async (path: string) => {
     const answer = await fetch(`${opsAddress}${path}`, { signal: AbortSignal.timeout(10_000) });
@@ -353,7 +353,7 @@ async function servedConfiguration(opsAddress: string): Promise<Snapshot> {
   }
 }
 
-/** Made once: what was sealed with them must open again after a restart. */
+/** The seal keys, made once: what was sealed with them must open again after a restart. */
 function sealKeys(): string {
   const given = process.env["GAPURA_SEAL_KEYS"];
   if (given !== undefined && given !== "") return given;
@@ -370,7 +370,7 @@ function logFile(name: string): string {
   return file;
 }
 
-/** Our parent (ensure.mjs under npm) may be killed without a word to us. */
+/** Ends everything when our parent (ensure.mjs under npm) is gone without a signal to us. */
 function watchParent(): void {
   const parent = process.ppid;
   if (process.env["GAPURA_ENSURED"] === undefined) return;
@@ -381,7 +381,7 @@ function watchParent(): void {
   }, 250).unref();
 }
 
-/** The data plane first, so that running answers end and are charged; the stores last. */
+/** Ends the data plane first, so that running answers end and are charged, and the stores last. */
 function shutDown(code: number, drainMs: number): Promise<void> {
   stopping ??= (async () => {
     if (programs.dataPlane !== undefined)
@@ -390,7 +390,7 @@ function shutDown(code: number, drainMs: number): Promise<void> {
     // A step of the start that is under way finishes first, so that what it starts is known.
     await starting;
     const within = (ms: number) => (hurried ? HURRIED_STOP_MS : ms);
-    // It knows no shorter drain than its own: told that nobody waits, it ends what still runs in an error, and charges it.
+    // The data plane knows only its own drain time: SIGHUP makes it end running answers in an error, and charge them.
     const patience = setTimeout(() => programs.dataPlane?.tell("SIGHUP"), drainMs);
     await programs.dataPlane?.stop(within(drainMs + 10_000));
     clearTimeout(patience);
@@ -415,7 +415,7 @@ function drainMsOrEnd(): number {
   }
 }
 
-/** What still runs is told so and cut off; what was charged by then is settled at the next start, from Redis. */
+/** Makes running answers end in an error, then cuts; what was charged is settled at the next start, from Redis. */
 function hurry(): void {
   if (hurried) return;
   hurried = true;
@@ -424,7 +424,7 @@ function hurry(): void {
   // The stores stay until nothing writes into them any more.
   void programs.dataPlane?.stop(LAST_WORDS_MS);
   void programs.operator?.stop(0);
-  // A step of the start may hang (a download): what was started by then ends with us, by the reaper.
+  // A step of the start may hang (a download): the reaper ends what it has started.
   setTimeout(() => {
     if (ours) removeRun(options.data);
     process.exit(130);

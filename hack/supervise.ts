@@ -6,19 +6,19 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Say } from "./cache.ts";
 import { hasEnded, stopProcess } from "./processes.ts";
 
-/** This many ends in a row, each within `QUICK_MS` of its start, and we give up. */
+/** After this many ends in a row, each within `QUICK_MS` of its start, the supervisor gives up. */
 const MAX_QUICK_ENDS = 5;
 const QUICK_MS = 10_000;
 
 export interface SupervisorOptions {
   readonly name: string;
   readonly start: () => ChildProcess | Promise<ChildProcess>;
-  /** How it is asked to end. */
+  /** Signal that asks the program to end. */
   readonly stopSignal: NodeJS.Signals;
   readonly say: Say;
   /** Called after each start. */
   readonly onStart: () => void;
-  /** Called once when it cannot be kept running. */
+  /** Called once, when the program cannot be kept running. */
   readonly onGiveUp: (reason: string) => void;
 }
 
@@ -40,12 +40,12 @@ export class Supervisor {
     return this.#options.stopSignal;
   }
 
-  /** Tells it something while it runs. */
+  /** Sends a signal to the program if it runs. */
   tell(signal: NodeJS.Signals): void {
     if (this.#child !== null && !hasEnded(this.#child)) this.#child.kill(signal);
   }
 
-  /** Asks it to end and waits; SIGKILL after `waitMs`. */
+  /** Asks the program to end and waits; SIGKILL after `waitMs`. */
   async stop(waitMs: number): Promise<void> {
     this.#stopping = true;
     if (this.#child !== null) await stopProcess(this.#child, this.#options.stopSignal, waitMs);

@@ -1,10 +1,11 @@
 /**
- * `npm test`: from a fresh clone, everything but what takes long (LONG). `npm test -- --all`: that too.
+ * `npm test`: from a fresh clone, all tests but those that take long (LONG). `npm test -- --all`: those too.
  * `npm test -- PATTERN`: the tests whose path holds PATTERN, long or not.
- * `npm run check` (--fast): types, lint, format, tidy, and the unit tests that neither take long nor start a program (PROGRAMS).
- * Types, lint and format are checked beside the tests, and told behind them.
- * With CI=true or --strict a skipped test counts as a failure. At the end stand the slowest ten files, and as the last
- * line `N passed, N failed[, N skipped]`.
+ * `npm run check` (--fast): types, lint, format, tidy, and the unit tests that neither take long nor start a program
+ * (PROGRAMS).
+ * Types, lint and format are checked beside the tests, and reported after them.
+ * With CI=true or --strict a skipped test counts as a failure. The output ends with the slowest ten files and, as the last
+ * line, `N passed, N failed[, N skipped]`.
  */
 import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
@@ -14,11 +15,11 @@ import { join, relative } from "node:path";
 import { LintCache } from "./lint-cache.ts";
 
 const USAGE = "usage: npm test -- [PART OF A PATH ...] [-u, which writes goldens] [--all] [--strict]";
-/** Of vitest: writes golden files anew. */
+/** Flag of vitest that writes golden files anew. */
 const UPDATE = "-u";
 
 const args = process.argv.slice(2);
-// A flag that is mistyped would run other tests than were meant, for half an hour perhaps.
+// With a mistyped flag other tests than were meant would run, for half an hour perhaps.
 const unknown = args.filter(
   (arg) => arg.startsWith("-") && !["--fast", "--strict", "--all", UPDATE].includes(arg),
 );
@@ -31,10 +32,10 @@ const strict = args.includes("--strict") || process.env["CI"] === "true";
 const all = args.includes("--all");
 const patterns = args.filter((arg) => !arg.startsWith("-"));
 const forVitest = args.filter((arg) => arg === UPDATE);
-/** Everything but the long ones. */
+/** Whether to run everything but the long tests. */
 const isShort = !fast && !all && patterns.length === 0;
 
-/** What vitest's JSON report says, as far as it is read here. Moments in ms. */
+/** What is read of vitest's JSON report. Moments in ms. */
 interface Report {
   readonly numPassedTests?: number;
   readonly numFailedTests?: number;
@@ -49,11 +50,11 @@ interface FileResult {
 }
 
 /**
- * What takes long by its nature, and which `npm test` leaves to `npm test -- --all`: faults of real processes, attacks,
- * hundreds of conversations, what helm makes of the charts, the image, installing from a mirror that is silent, bodies as large
- * as they may be, thousands of keys and requests at once, months of usage, a thousand routes, very much in the console, and
- * walks through days of a cluster. What needs no store and yet is not for a quick look is called heavy: it moves megabytes or
- * thousands of things, often against a bound of time or memory. `--all` also tries properties with more cases (test/fakes/runs.ts).
+ * Tests that take long by their nature, left to `npm test -- --all`: faults of real processes, attacks, hundreds of
+ * conversations, what helm makes of the charts, the image, installing from a mirror that is silent, bodies of the largest size,
+ * thousands of keys and requests at once, months of usage, a thousand routes, very much in the console, and walks through days
+ * of a cluster. Long tests without a store are called heavy: they move megabytes or thousands of things, often against a bound
+ * of time or memory. `--all` also tries properties with more cases (test/fakes/runs.ts).
  */
 const LONG = [
   "**/*.heavy.test.ts",
@@ -69,12 +70,12 @@ const LONG = [
 /** Tests that start programs and need no store, which `npm run check` leaves to `npm test`. */
 const PROGRAMS = "**/*.program.test.ts";
 
-/** Fewer files are named to lint. */
+/** From so many changed files on all are linted. */
 const MOST_LINTED = 400;
 const SLOWEST = 10;
 const tally = { passed: 0, failed: 0, skipped: 0 };
 
-/** What a check found: whether all is well, and what its tool printed. */
+/** Result of a check: whether all is well, and what its tool printed. */
 interface Checked {
   readonly name: string;
   readonly isWell: boolean;
@@ -82,7 +83,7 @@ interface Checked {
   readonly seconds: number;
 }
 
-/** They end with us. */
+/** Running tools; they end with us. */
 const running = new Set<ChildProcess>();
 for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
   process.once(signal, () => {
@@ -117,7 +118,7 @@ async function check(name: string, tool: string, ...rest: string[]): Promise<Che
   return { name, isWell: status === 0, output, seconds: (performance.now() - started) / 1000 };
 }
 
-/** Lint of what changed since all was found good (lint-cache.ts); of everything where nothing may be left to chance. */
+/** Lints what changed since all was found good (lint-cache.ts); with `--strict` or CI, everything. */
 async function lint(): Promise<Checked> {
   const whole = ["lint", "oxlint", "--type-aware"] as const;
   const { status, output } = await runTool("oxlint", ["--debug=files"], "pipe");
@@ -132,7 +133,7 @@ async function lint(): Promise<Checked> {
   return checked;
 }
 
-/** What needs no test to run: types, lint, format. One after the other, beside the tests. */
+/** Checks what needs no test to run: types, lint, format. One after the other, beside the tests. */
 async function checkStatically(): Promise<readonly Checked[]> {
   // What did not change since the last time is not checked again.
   const incremental = ["--incremental", "--tsBuildInfoFile", "node_modules/.cache/types.tsbuildinfo"];
@@ -151,7 +152,7 @@ function tell({ name, isWell, output, seconds }: Checked): void {
   else tally.failed += 1;
 }
 
-/** Runs vitest and adds its tests to the tally. `isBeside` another run: what it prints is told when it is over. */
+/** Runs vitest and adds its tests to the tally. `isBeside` another run: its output is printed when it is over. */
 async function vitest(isBeside: boolean, ...rest: string[]): Promise<readonly FileResult[]> {
   const folder = mkdtempSync(join(tmpdir(), "gapura-test-"));
   const report = join(folder, "report.json");
@@ -178,7 +179,7 @@ async function vitest(isBeside: boolean, ...rest: string[]): Promise<readonly Fi
   }
 }
 
-/** The files that took longest, from their first test to the end of their last. */
+/** Prints the files that took longest, from their first test to the end of their last. */
 function tellSlowest(results: readonly FileResult[]): void {
   const files = results
     .map(({ name, startTime, endTime }) => ({ name, seconds: (endTime - startTime) / 1000 }))
@@ -189,7 +190,7 @@ function tellSlowest(results: readonly FileResult[]): void {
     console.log(`${seconds.toFixed(1).padStart(8)} s  ${relative(process.cwd(), name)}`);
 }
 
-/** What vitest runs at once, each in a process of its own: those of the cluster and of the console wait more than they work. */
+/** Arguments of concurrent vitest runs, each a process: tests of the cluster and of the console wait more than they work. */
 function lanes(): readonly (readonly string[])[] {
   const without = (glob: string) => ["--exclude", glob];
   const short = LONG.flatMap(without);
