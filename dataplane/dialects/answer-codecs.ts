@@ -1,4 +1,4 @@
-/** The answer half of every dialect: a hole here is a compile error. */
+/** The answer codec of each dialect; a missing one is a compile error. */
 import type { AnswerCodec } from "./codecs.ts";
 import type { Dialect } from "./dialect.ts";
 import { readChatResponse, writtenInChat } from "./chat/read-response.ts";

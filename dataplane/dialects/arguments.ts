@@ -9,10 +9,10 @@ import type { Cursor } from "./cursor.ts";
 import { isDeeperThan } from "./fields.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 
-/** Not enumerable: neither copied nor written. A WeakMap would cost the collector 30 µs for each call. */
+/** Not enumerable, so neither copied nor written. A WeakMap would cost the collector 30 µs for each call. */
 const TEXT = Symbol("arguments");
 
-/** The object that a call's arguments mean: `""` is `{}`. Null when the text is not a JSON object. */
+/** Parses a call's arguments: `""` is `{}`. Null when the text is not a JSON object. */
 export function parseArguments(text: string): JsonObject | null {
   if (text.trim() === "") return {};
   try {
@@ -23,18 +23,18 @@ export function parseArguments(text: string): JsonObject | null {
   }
 }
 
-/** Arguments that are no object, to be handed on: an empty one that is written as the text that it stands for. */
+/** Makes an empty object that is written as `text`, to pass on arguments that are not a JSON object. */
 export const unreadArguments = (text: string): JsonObject => rememberText(text, {});
 
-/** The same object, whose text is known from now on. */
+/** Remembers the text that `value` was read from, and returns `value`. */
 export const rememberText = (text: string, value: JsonObject): JsonObject =>
   Object.defineProperty(value, TEXT, { value: text });
 
-/** The text that arguments were read from; undefined where nobody remembered it. */
+/** Returns the text that arguments were read from; undefined where none was remembered. */
 export const argumentsText = (input: JsonObject & { readonly [TEXT]?: string }): string | undefined =>
   input[TEXT];
 
-/** The arguments of a call in a client's history. @throws ApiError naming the field (rule 2.7). */
+/** Reads the arguments of a call in a client's history. @throws ApiError naming the field (rule 2.7). */
 export function readArguments(call: Cursor): JsonObject {
   const key = "arguments";
   const input = parseArguments(call.text(key) ?? "");
@@ -42,5 +42,5 @@ export function readArguments(call: Cursor): JsonObject {
   return isDeeperThan(input, MAX_JSON_DEPTH) ? call.fail(key, "the object nests too deep") : input;
 }
 
-/** The arguments' text: the one they were read from, else the shortest. */
+/** Writes arguments as the text that they were read from, else as the shortest JSON. */
 export const writeArguments = (input: JsonObject): string => argumentsText(input) ?? JSON.stringify(input);

@@ -1,7 +1,7 @@
 /**
- * The same text as it stands behind another one that is not its beginning: a blank line is between them, as between the
- * iterations of an answer (rule 3.12).
- * @param before undefined: nothing stands before it.
+ * Returns `text` as it follows a separate text `before`: with a blank line between them, as between the iterations of
+ * an answer (rule 3.12).
+ * @param before undefined: no text stands before it.
  */
 export function behindBlankLine(before: string | undefined, text: string): string {
   if (before === undefined) return text;

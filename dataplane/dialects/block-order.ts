@@ -17,7 +17,7 @@ import { corruptAnswer } from "./upstream-error.ts";
 import { isUnfinished, isWholeInput, toolInput } from "./tool-input.ts";
 import type { ContentBlock, Logprob, MessagesEvent, UrlCitation } from "./messages/types.ts";
 
-/** Characters of one answer; whoever sends more is broken. */
+/** Most characters of one answer; an upstream that sends more is broken. */
 export const MAX_ANSWER_CHARACTERS = 64 * 1024 * 1024;
 
 const noLogprobs: readonly Logprob[] = [];
@@ -31,21 +31,21 @@ export interface Piece {
   name: string;
   /** Thinking: the hub signature that closes it. */
   signature: string;
-  /** Characters received, of text and thinking. */
+  /** Text and thinking: the characters received. */
   length: number;
-  /** Of what was received (output-estimate.ts). */
+  /** Weight of what was received (output-estimate.ts). */
   weight: number;
-  /** Arguments received, of tool calls. */
+  /** Tool calls: the arguments received. */
   json: string;
-  /** Length of `json` when it was last found unfinished: not looked at again before it grows. */
+  /** Length of `json` when it was last parsed; it is parsed again only once it has grown. */
   judged: number;
   /** Received and not yet passed on, because the piece is not open. */
   held: string;
-  /** Of what is held, in texts. */
+  /** Texts: those of the tokens in `held`. */
   heldLogprobs: Logprob[];
   /** Tokens received with log probabilities. */
   tokens: number;
-  /** Citations received and not yet passed on, in texts. */
+  /** Texts: the citations received and not yet passed on. */
   heldCitations: UrlCitation[];
   /** Citations received. */
   citations: number;
@@ -62,7 +62,7 @@ export class BlockOrder {
   #toolUsed = false;
   /** How the answer ended; null while more may come. `cut`: at its output limit. */
   #end: "whole" | "cut" | null = null;
-  /** The last call was cut. */
+  /** Whether the output limit cut the last call. */
   #isUnfinished = false;
   readonly #serverTools: CodecContext["serverTools"];
 
@@ -70,19 +70,19 @@ export class BlockOrder {
     this.#serverTools = serverTools;
   }
 
-  /** What there is to say since the last call. */
+  /** Returns the events since this method was last called. */
   take(): MessagesEvent[] {
     const events = this.#events;
     this.#events = [];
     return events;
   }
 
-  /** Of all pieces (output-estimate.ts). */
+  /** Weight of all pieces (output-estimate.ts). */
   get weight(): number {
     return this.#weight;
   }
 
-  /** The last piece, when more of it may still come. */
+  /** Returns the last piece, unless it has ended. */
   last(): Piece | undefined {
     const piece = this.#queue.at(-1);
     return piece?.ended === true ? undefined : piece;
@@ -113,8 +113,8 @@ export class BlockOrder {
   }
 
   /**
-   * @param weight of what the model wrote of it. @param logprobs of its tokens, in a text.
-   * @throws ApiError when a piece that was thought whole goes on.
+   * Adds text to a piece. @param weight of what the model wrote of `text`. @param logprobs of its tokens, in a text.
+   * @throws ApiError when a closed piece gets more than white space.
    */
   append(
     piece: Piece,
@@ -141,7 +141,7 @@ export class BlockOrder {
     if (this.#queue.length > 1) this.#advance();
   }
 
-  /** Citations of a text, as many as it may have; without effect once it is closed. */
+  /** Adds citations to a text, up to `CITATIONS_MAX`; without effect once it is closed. */
   cite(piece: Piece, citations: readonly UrlCitation[]): void {
     const cited = citations.slice(0, CITATIONS_MAX - piece.citations);
     if (cited.length === 0 || piece.state === "closed") return;
@@ -151,34 +151,34 @@ export class BlockOrder {
     else for (const one of cited) piece.heldCitations.push(one);
   }
 
-  /** Something else of the answer is kept that has this many characters. @throws ApiError */
+  /** Counts characters that are kept for the answer. @throws ApiError beyond `MAX_ANSWER_CHARACTERS`. */
   hold(characters: number): void {
     this.#characters += characters;
     if (this.#characters > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
   }
 
-  /** A tool call's late id; without effect once the call was begun under another one. */
+  /** Sets a tool call's late id; without effect once the call has begun under another one. */
   identify(piece: Piece, id: string): void {
     if (piece.state === "queued") piece.id = id;
   }
 
-  /** A tool call's late name, which lets it begin. */
+  /** Sets a tool call's late name, which lets the call begin. */
   rename(piece: Piece, name: string): void {
     if (piece.name !== "") return;
     piece.name = name;
     this.#advance();
   }
 
-  /** Nothing more comes for this piece. */
+  /** Ends a piece: nothing more comes for it. */
   end(piece: Piece): void {
     piece.ended = true;
     this.#advance();
   }
 
   /**
-   * Nothing more comes at all.
+   * Ends the answer.
    * @param isCut the output limit ended the answer: its last call may be unfinished.
-   * @returns whether tools were called, the last call being whole.
+   * @returns whether tools were called and the last call is whole.
    * @throws ApiError when a tool call has no name or no valid arguments.
    */
   endAll(isCut: boolean): { readonly calledTools: boolean } {

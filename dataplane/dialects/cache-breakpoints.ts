@@ -1,6 +1,6 @@
 /**
- * Where a client of Chat or Responses wants its prompt cached (rule 2.1): both may say it at a part of what a user says. In the
- * hub it stands beside the block that the part becomes.
+ * Cache breakpoints of Chat and Responses clients (rule 2.1), which both may set on a part of a user's content. In the
+ * hub a breakpoint stands beside the block that the part becomes.
  */
 import type { Cursor } from "./cursor.ts";
 import type { ContentBlockParam, JsonObject, JsonValue } from "./messages/types.ts";
@@ -9,7 +9,7 @@ const FIELD = "prompt_cache_breakpoint";
 
 const breakpoints = new WeakMap<ContentBlockParam, JsonValue>();
 
-/** Remembers what the part says that the block is read from. */
+/** Remembers the breakpoint of the part that `block` is read from. */
 export function withBreakpoint(block: ContentBlockParam, part: Cursor): ContentBlockParam {
   const breakpoint = part.get(FIELD);
   if (breakpoint !== undefined) breakpoints.set(block, breakpoint);
@@ -18,7 +18,7 @@ export function withBreakpoint(block: ContentBlockParam, part: Cursor): ContentB
 
 export const hasBreakpoint = (block: ContentBlockParam): boolean => breakpoints.has(block);
 
-/** The parts that a block became; the cache ends behind the last one. */
+/** Writes the block's breakpoint on the last of the parts that the block became. */
 export function markBreakpoint(parts: JsonObject[], block: ContentBlockParam): JsonObject[] {
   const breakpoint = breakpoints.get(block);
   const last = parts.at(-1);

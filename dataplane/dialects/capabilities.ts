@@ -1,10 +1,10 @@
-/** What a model can take, applied to a request in the hub before it is written for an upstream. */
+/** Applies a model's capabilities to a request in the hub before it is written for an upstream. */
 import { ApiError } from "../lib/api-error.ts";
 import type { Carry, Target } from "./codecs.ts";
 import type { DropListener } from "./drop-listener.ts";
 import type { ContentBlockParam, MessagesRequest } from "./messages/types.ts";
 
-/** Rule 2.6: never above the model's maximum; undefined when the client set no limit. */
+/** Limits the output to the model's maximum (rule 2.6); undefined when the client set no limit. */
 export const clampOutput = (limit: number | undefined, target: Target): number | undefined =>
   limit === undefined ? undefined : Math.min(limit, target.maxOutputTokens);
 
@@ -25,7 +25,7 @@ export function noteThinking(
   notes: DropListener,
 ): boolean {
   if (target.thinking) return true;
-  // Not to think is what such a model does anyway.
+  // A model without thinking does that anyway.
   if (request.thinking?.type === "disabled") return false;
   const asked = request.thinking !== undefined || request.output_config?.effort !== undefined;
   if (!asked) return false;
@@ -58,10 +58,10 @@ function refuseBlock(block: ContentBlockParam, carry: Carry, target: Target): vo
   if (typeof nested === "object") for (const inner of nested) refuseBlock(inner, carry, target);
 }
 
-/** Text in a document needs no capability. A file was inlined before, or is taken for the dearer kind. */
+/** Whether a source is a PDF, as a file that was not inlined may be. Text needs no capability. */
 const isPdf = (source: string): boolean => source === "base64" || source === "url" || source === "file";
 
-/** The refusal of a content block that the model or its upstream cannot hold. */
+/** Makes the refusal of a content block that the model or its upstream cannot hold. */
 export function unsupportedContent(block: object, carry: Carry, what: string): ApiError {
   const path = carry.places.get(block);
   const message = `the model does not support ${what} as content`;

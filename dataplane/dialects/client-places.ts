@@ -1,22 +1,22 @@
 /**
- * Which places of a body that was written anew are the client's own: its turns may have become others, and its tools may stand
- * in another order. Only of these may an error say where it is.
+ * Finds the entries of a rewritten request that stand where the client put them: its turns may have become others, and
+ * its tools may be reordered. An error may name places in these entries only.
  */
 import { isObject } from "../lib/json-object.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 
-/** By field, of how many of its first entries the places are the client's. */
+/** For each list, how many of its first entries stand where the client put them. */
 export type ClientPlaces = Readonly<Partial<Record<PlacedField, number>>>;
 
 /** Lists of a request in whose entries errors name places. */
 export const placedFields = ["messages", "input", "system", "tools"] as const;
 export type PlacedField = (typeof placedFields)[number];
 
-/** @param written in the client's dialect. */
+/** @param written from `client`, in its dialect. */
 export const clientPlaces = (client: JsonObject, written: JsonObject): ClientPlaces =>
   Object.fromEntries(placedFields.map((field) => [field, sameEntries(client[field], written[field])]));
 
-/** How many of the first entries are alike. */
+/** Counts the first entries that are alike in both lists. */
 function sameEntries(one: JsonValue | undefined, other: JsonValue | undefined): number {
   if (!Array.isArray(one) || !Array.isArray(other)) return 0;
   const differs = one.findIndex((entry, at) => {
@@ -26,7 +26,7 @@ function sameEntries(one: JsonValue | undefined, other: JsonValue | undefined): 
   return differs === -1 ? one.length : differs;
 }
 
-/** Whether they are of the same kind and have parts of the same kinds. */
+/** Whether two entries have the same label and parts of the same kinds. */
 function isAlike(one: JsonValue, other: JsonValue): boolean {
   if (!isObject(one) || !isObject(other)) return false;
   if (labelOf(one) !== labelOf(other)) return false;
@@ -37,14 +37,14 @@ function isAlike(one: JsonValue, other: JsonValue): boolean {
   );
 }
 
-/** Of a turn who said it, of a tool or call its name, of anything else its type. */
+/** Returns the role of a turn, the name of a tool or call, or the type of anything else. */
 const labelOf = (entry: JsonObject): JsonValue | undefined => {
   const inner = entry["function"];
   const role = entry["role"] === "developer" ? "system" : entry["role"];
   return role ?? entry["name"] ?? (isObject(inner) ? inner["name"] : entry["type"]);
 };
 
-/** The kind of a text that may be written as a part of it. */
+/** Kind of string content, which may be written as any part. */
 const TEXT = "";
 
 function partsOf(content: JsonValue | undefined): readonly (JsonValue | undefined)[] {

@@ -23,7 +23,7 @@ export interface Sealer {
   open(sealed: string): string | null;
 }
 
-/** What a codec may use of the world. One for each request. */
+/** Input of a codec beside the body. One for each request. */
 export interface CodecContext extends UsageContext {
   readonly newId: NewId;
   /** Unix seconds at which the answer is said to be created. */
@@ -37,25 +37,25 @@ export interface CodecContext extends UsageContext {
   readonly requestId?: string;
   /** Stop sequences that the upstream does not apply: its answer is cut here (cut-at-stops.ts). Absent: none. */
   readonly stops?: readonly string[];
-  /** Calls of the conversation whose results the tool loop brings before any model is asked (rule 3.6). */
+  /** Ids of calls in the conversation that the tool loop runs before it asks a model (rule 3.6). */
   readonly owed?: readonly string[];
   /** Names of the functions that the tool loop runs itself. */
   readonly serverTools?: ReadonlySet<string>;
-  /** The client is shown the log probabilities of the answer's tokens (logprobs.ts). */
+  /** Whether the client is shown the log probabilities of the answer's tokens (logprobs.ts). */
   readonly logprobs?: boolean;
-  /** The client is shown the citations of pages that the upstream made by itself (url-citations.ts). */
+  /** Whether the client is shown the citations of pages that the upstream made by itself (url-citations.ts). */
   readonly annotations?: boolean;
-  /** Told every finished output item of a Responses answer; absent: none is kept. */
+  /** Called with every finished output item of a Responses answer; absent: none is kept. */
   readonly keepItem?: KeepItem;
 }
 
-/** Keeps an output item for later references, whole as `json`: with what the client did not ask to be shown. */
+/** Keeps an output item for later references. `json` is the whole item, with fields that the client did not ask for. */
 export type KeepItem = (id: string, json: Buffer | string) => void;
 
 /**
- * Derives an answer's citations, its markdown links to what tool results named (service.md "Citations in Responses
- * and Chat"). Asked once for each finished text: a Responses content part when it closes, a
- * Chat answer's whole joined text. Given by the tools room, which knows the results so far.
+ * Derives an answer's citations, its markdown links to URLs that tool results named (service.md "Citations in Responses
+ * and Chat"). Called once for each finished text: a Responses content part when it closes, a Chat answer's whole joined
+ * text. The tool loop gives it, which knows the results so far.
  */
 export type Annotate = (text: string) => readonly UrlCitation[];
 
@@ -68,7 +68,7 @@ export interface Carry {
   readonly dialect: Dialect;
   /** The client's whole parsed body. */
   readonly request: JsonObject;
-  /** The client declares a server tool: it goes through Messages form. */
+  /** Whether the client declares a server tool: the request goes through Messages form. */
   readonly serverTools: boolean;
   /** Tool ids and names that were replaced by an alias: alias → the client's own. */
   readonly aliases: ReadonlyMap<string, string>;
@@ -76,9 +76,9 @@ export interface Carry {
   readonly namespaces: ReadonlyMap<string, { readonly namespace: string; readonly name: string }>;
   /** The client's stop sequences. */
   readonly stops: readonly string[];
-  /** What the model writes is the summary of a Responses client's `compaction` item (responses/compaction.ts). */
+  /** Whether the answer is the summary of a Responses client's `compaction` item (responses/compaction.ts). */
   readonly compacts: boolean;
-  /** Where in the client's body a turn, content block or tool stood that not every target can hold, for refusals. */
+  /** Path in the client's body of a turn, content block or tool that not every target can hold, for refusals. */
   readonly places: { get(node: object): string | undefined };
 }
 
@@ -89,9 +89,9 @@ export interface Target {
   readonly maxOutputTokens: number;
   readonly samplingParameters: boolean;
   readonly thinking: boolean;
-  /** Toward Responses: the answer's reasoning is asked for with its content, so that it can be sent back. */
+  /** Toward Responses: whether `reasoning.encrypted_content` is asked for, so that reasoning can be sent back. */
   readonly encryptedReasoning: boolean;
-  /** The upstream's account serves the client's organization alone: reasoning that is not sealed may go there. */
+  /** Whether the upstream's account serves the client's organization alone: unsealed reasoning may go there. */
   readonly ownAccount: boolean;
   readonly imageInput: boolean;
   readonly pdfInput: boolean;
@@ -118,15 +118,15 @@ export type EndCause =
 export interface Stepper<In, Out> {
   /** @throws ApiError when the upstream's event cannot be read or is itself an error. */
   step(event: In): Out[];
-  /** Everything that still has to be said. @throws ApiError when the upstream stopped before its end. */
+  /** Returns the last events. @throws ApiError when the upstream stopped before its end. */
   end(cause: EndCause): Out[];
 }
 
 /** Reads an upstream's stream. */
 export interface StreamReader extends Stepper<SseEvent, MessagesEvent> {
-  /** What the answer has used so far, also one that comes to nothing (`countedUsage`). */
+  /** Usage of the answer so far, also of one that fails (`countedUsage`). */
   readonly usage: MessagesUsage;
-  /** Responses: it failed by its own account, before anything was reported or written. */
+  /** Responses: whether it reported its own failure, before it reported usage or wrote. */
   readonly isFree?: boolean;
 }
 
@@ -174,7 +174,7 @@ export interface AnswerCodec {
   /** @throws ApiError `upstream_error` when mandatory parts are missing. */
   readResponse(body: JsonObject, context: CodecContext): MessagesResponse;
   readStream(context: CodecContext): StreamReader;
-  /** What the model wrote in a whole answer, weighed (output-estimate.ts). */
+  /** Counts the output of a whole answer (output-estimate.ts). */
   written(body: JsonObject): CountedOutput;
 }
 

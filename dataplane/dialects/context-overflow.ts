@@ -29,7 +29,7 @@ const longPrompt = (tokens: string | undefined, most: string | undefined) =>
 const longSum = (input: string | undefined, output: string | undefined, most: string | undefined) =>
   `input length and \`max_tokens\` exceed context limit: ${digits(input)} + ${digits(output)} > ${digits(most)}`;
 
-/** One of the two as an upstream said it itself; null: it did not. */
+/** Returns the Messages sentence in an upstream's message; null when it holds none. */
 export function saidSentence(message: string): string | null {
   const prompt = overflows.prompt.exec(message);
   if (prompt !== null) return longPrompt(prompt[1], prompt[2]);
@@ -37,7 +37,7 @@ export function saidSentence(message: string): string | null {
   return sum === null ? null : longSum(sum[1], sum[2], sum[3]);
 }
 
-/** The one for what another provider said; null: its error is about something else. */
+/** Returns the Messages sentence for another provider's error; null when the error is about something else. */
 export function sentenceOf({
   message,
   code,

@@ -9,7 +9,7 @@ import { behindBlankLine } from "./blank-line.ts";
 import { fieldError, type PathStyle } from "./cursor.ts";
 import type { ContentBlockParam, MessageParam, ToolResultBlock, ToolUseBlock } from "./messages/types.ts";
 
-/** As much of a client's own id is repeated to it, and so many of them. */
+/** Most characters of a client's own id that a refusal repeats, and most ids. */
 const SHOWN_CHARACTERS = 100;
 const SHOWN_IDS = 20;
 const shown = (id: string): string => id.slice(0, SHOWN_CHARACTERS);
@@ -24,7 +24,7 @@ function missingResults(path: string, ids: readonly string[]): ApiError {
   );
 }
 
-/** Replaces odd names and ids by aliases and remembers whose they are. */
+/** Replaces names and ids that not every dialect accepts by aliases, and remembers the originals. */
 export class Aliases {
   /** Alias → the client's own. */
   readonly originals = new Map<string, string>();
@@ -43,11 +43,11 @@ export class Aliases {
   }
 }
 
-/** A turn, and the results of the calls in it, which come right after it whenever the client names them. */
+/** A turn and the results of its calls, which are written right after it, wherever the client sent them. */
 interface Turn {
   readonly message: MessageParam;
   readonly results: ToolResultBlock[];
-  /** Something was left out behind what stands here. */
+  /** Whether something was left out after the turn's last block. */
   hasGap: boolean;
 }
 
@@ -63,7 +63,7 @@ interface Call {
 export class ConversationBuilder {
   readonly #turns: Turn[] = [];
   readonly #leading: string[] = [];
-  /** By the client's own id: the latest call of that id. Some providers begin again at `call_0` each turn. */
+  /** The latest call of each client id. Some providers begin again at `call_0` each turn. */
   readonly #calls = new Map<string, Call>();
   readonly #unanswered = new Set<Call>();
   readonly #idsGiven = new Map<string, number>();
@@ -90,7 +90,7 @@ export class ConversationBuilder {
     this.#begin({ role: "assistant", content });
   }
 
-  /** Adds to the assistant turn that is last, or begins one. */
+  /** Adds a block to the open assistant turn, or begins one. */
   continueAssistant(block: ContentBlockParam): void {
     const open = this.#openTurn;
     if (open === null) return this.assistant([block]);
@@ -104,13 +104,13 @@ export class ConversationBuilder {
     content.push({ ...block, text: behindBlankLine(before?.text, block.text) });
   }
 
-  /** Something that no model is told stood here: neighbouring texts are one, and those beside it are not. */
+  /** Notes that something was left out here: a blank line parts the texts around it. */
   leaveOut(): void {
     const open = this.#openTurn;
     if (open !== null) open.turn.hasGap = true;
   }
 
-  /** The assistant turn that is last, while more may come to it. */
+  /** The last turn, if it is an assistant's without results. */
   get #openTurn(): { readonly turn: Turn; readonly content: ContentBlockParam[] } | null {
     const turn = this.#turns.at(-1);
     if (turn?.message.role !== "assistant" || turn.results.length > 0) return null;
@@ -118,7 +118,7 @@ export class ConversationBuilder {
     return typeof content === "string" ? null : { turn, content };
   }
 
-  /** A tool call at the end of the last assistant turn. `path`: of the call, for a refusal. */
+  /** Adds a tool call to the last assistant turn. `path`: of the call, for a refusal. */
   call(clientId: string, name: string, input: ToolUseBlock["input"], path: string): void {
     if (this.#calls.get(clientId)?.answered === false)
       throw fieldError(this.#style, path, `the tool call id ${shown(clientId)} is used twice`);
@@ -134,7 +134,7 @@ export class ConversationBuilder {
     this.#unanswered.add(call);
   }
 
-  /** A tool call's result. `path`: of the field that names the call. */
+  /** Adds a tool call's result. `path`: of the field that names the call. */
   result(clientId: string, content: ToolResultBlock["content"], path: string): void {
     const call = this.#calls.get(clientId);
     const id = shown(clientId);
@@ -184,9 +184,8 @@ const blocksOf = (content: MessageParam["content"]): readonly ContentBlockParam[
   typeof content === "string" ? [{ type: "text", text: content }] : content;
 
 /**
- * The same check for a conversation that already is in Messages form, where neighbouring turns of one role count
- * as one and a system turn between a call and its results is neither. Two calls that wait for results at once do not share
- * an id.
+ * Checks the same for a conversation in Messages form, where neighbouring turns of one role count as one and a system
+ * turn between a call and its results is skipped. Two calls without results may not share an id.
  * @param owed ids of calls that may be without a result, one call each.
  * @throws ApiError naming the message.
  */
@@ -203,7 +202,7 @@ export function checkToolResults(messages: readonly MessageParam[], owed: Iterab
           throw unexpectedResult(`messages.${index}.content.${place}`, block.tool_use_id);
       return;
     }
-    // Two assistant turns in a row are one; anything else has closed the calls before it.
+    // Two assistant turns in a row count as one; before any other one the calls must have their results.
     if (open.size > 0 && messages[index - 1]?.role !== "assistant")
       throw missingResults(`messages.${callsAt}`, [...open]);
     for (const [place, block] of blocks.entries()) {

@@ -1,7 +1,7 @@
 /**
  * Cuts an upstream's answer at a stop sequence, whole and streamed alike (rule 2.4). Sequences apply to the model's
- * text, as the vendors' do: not to its thinking, and not to the arguments of calls. Texts with nothing between them are
- * one: vendors begin another where it is cited, not where the model stopped, and a Chat client gets them as one.
+ * text, as the vendors' do: not to its thinking, and not to the arguments of calls. Neighbouring text blocks count as
+ * one text: vendors begin another block at a citation, not where the model stopped, and a Chat client gets them joined.
  */
 import { codePoints, CodePointCount } from "../lib/code-points.ts";
 import { WaitingLogprobs } from "./logprobs.ts";
@@ -25,19 +25,19 @@ type BlockStop = Extract<MessagesEvent, { type: "content_block_stop" }>;
 /** Cuts a stream of Messages events. */
 export class StopCutter {
   readonly #sequences: StopSequences;
-  /** Of the texts with nothing between them so far; null: something else came last. */
+  /** Matcher of the current run of text blocks; null when something else came last. */
   #matcher: StopMatcher | null = null;
-  /** Those of the texts that are not said wholly; the last may be open still. */
+  /** Text blocks that are not wholly passed on; the last may still be open. */
   #texts: WaitingText[] = [];
   #calls = false;
-  /** A sequence was found: the answer is complete. */
+  /** Whether a sequence was found: the answer is complete. */
   isCut = false;
 
   constructor(stops: readonly string[]) {
     this.#sequences = new StopSequences(stops);
   }
 
-  /** @param usage what the answer has used so far, for the end of one that is cut. */
+  /** @param usage of the answer so far, for the end of a cut answer. */
   push(events: readonly MessagesEvent[], usage: () => MessagesUsage): MessagesEvent[] {
     const said: MessagesEvent[] = [];
     for (const event of events) {
@@ -79,14 +79,14 @@ export class StopCutter {
     said.push(...messageEnd(endedBy(stop, this.#calls), usage()));
   }
 
-  /** Something else than a text comes: what was kept back is no sequence. */
+  /** Ends the run of texts: what was held back is no sequence. */
   #end(said: MessagesEvent[]): void {
     if (this.#matcher === null) return;
     this.#say(this.#matcher.end(), said);
     this.#matcher = null;
   }
 
-  /** So much of the texts that wait may be said. */
+  /** Passes on text that is part of no sequence. */
   #say(sure: string, said: MessagesEvent[]): void {
     for (let from = 0; from < sure.length;) {
       const [text] = this.#texts;
@@ -98,26 +98,26 @@ export class StopCutter {
     }
   }
 
-  /** Closes those that are said wholly. */
+  /** Closes the blocks that are wholly passed on. */
   #close(said: MessagesEvent[]): void {
     while (this.#texts[0]?.close(said) === true) this.#texts.shift();
   }
 }
 
-/** A text block of which not everything is said. */
+/** A text block that is not wholly passed on. */
 class WaitingText {
   readonly logprobs = new WaitingLogprobs();
-  /** UTF-16 units that were received and not said. */
+  /** UTF-16 units that were received and not passed on. */
   left = 0;
-  /** Its last event, once that has come. */
+  /** The block's last event, once it has come. */
   stop: BlockStop | null = null;
-  /** Held until there is something to show in the block. */
+  /** The block's first event, held until the block has something to show. */
   #start: BlockStart | null;
   readonly #index: number;
-  /** The upstream's citations, which count in the code points of the text: what is cut is cited no more. */
+  /** The upstream's citations, with positions in code points of the text; those of cut text are dropped. */
   readonly #annotations: UrlCitation[] = [];
   readonly #points = new CodePointCount();
-  /** Said once the block begins. */
+  /** Deltas to pass on once the block begins. */
   readonly #waiting: BlockDelta[] = [];
 
   constructor(start: BlockStart) {
@@ -126,7 +126,7 @@ class WaitingText {
     this.#index = start.index;
   }
 
-  /** @param isHead no other text waits before it. */
+  /** @param isHead no other text waits before this one. */
   cite(event: BlockDelta, isHead: boolean, said: MessagesEvent[]): void {
     if (event.delta.type === "annotations_delta")
       for (const one of event.delta.annotations) this.#annotations.push(one);
@@ -139,12 +139,12 @@ class WaitingText {
   say(text: string, said: MessagesEvent[]): void {
     this.left -= text.length;
     this.#points.add(text);
-    // Of the last piece come all tokens that wait still.
+    // The last piece takes all tokens that still wait.
     const isLast = this.left === 0 && this.stop !== null;
     this.#delta(text, isLast ? this.logprobs.rest() : this.logprobs.take(text), said);
   }
 
-  /** @returns whether it is said wholly. */
+  /** @returns whether the block is wholly passed on, and ended. */
   close(said: MessagesEvent[]): boolean {
     if (this.left > 0 || this.stop === null) return false;
     this.#begin(said);
@@ -155,7 +155,7 @@ class WaitingText {
     return true;
   }
 
-  /** It ends here. */
+  /** Ends the block at the stop sequence. */
   cut(said: MessagesEvent[]): void {
     if (this.#start !== null) return;
     this.#annotate(citationsWithin(this.#annotations, this.#points.value), said);
@@ -181,7 +181,7 @@ class WaitingText {
   }
 }
 
-/** Why a cut answer ended: whoever is called must not miss it (dialects.md §D3). */
+/** Stop reason of a cut answer: calls before the sequence must not be missed (dialects.md §D3). */
 const endedBy = (stop: string, calls: boolean) =>
   calls
     ? ({ stop_reason: "tool_use", stop_sequence: null } as const)
@@ -198,7 +198,7 @@ function cutText({ logprobs, annotations, ...block }: TextBlock, text: string): 
   };
 }
 
-/** A whole answer, cut. A refusal stays one. */
+/** Cuts a whole answer. A refusal keeps its stop reason. */
 export function cutMessage(message: MessagesResponse, stops: readonly string[]): MessagesResponse {
   const cut = stops.length === 0 ? null : findCut(message.content, new StopSequences(stops));
   if (cut === null) return message;
@@ -210,7 +210,7 @@ export function cutMessage(message: MessagesResponse, stops: readonly string[]):
   return { ...rest, content, ...endedBy(cut.stop, calls) };
 }
 
-/** What is left of the text block at index `at`, in which the first sequence begins. */
+/** The first sequence, and what is left of the text block at index `at` in which it begins. */
 interface FoundCut {
   readonly at: number;
   readonly block: TextBlock;
@@ -219,7 +219,7 @@ interface FoundCut {
 
 function findCut(content: readonly ContentBlock[], sequences: StopSequences): FoundCut | null {
   let matcher = new StopMatcher(sequences);
-  /** Those with nothing between them so far, and how much of them is part of no sequence, in UTF-16 units. */
+  /** The current run of text blocks, and how many UTF-16 units of it are part of no sequence. */
   let texts: { at: number; block: TextBlock }[] = [];
   let sure = 0;
   for (const [at, block] of content.entries()) {

@@ -20,8 +20,8 @@ export function effortToHub(effort: OpenAiEffort): Pick<MessagesRequest, "thinki
 }
 
 /**
- * The effort that Chat and Responses are asked for; undefined when neither field asks for one. What a client of
- * either said crosses as it was (rule 2.1): the hub has no `minimal`.
+ * Returns the effort that a Chat or Responses upstream is asked for; undefined when the request asks for none. The
+ * effort of a Chat or Responses client is sent unchanged (rule 2.1): the hub has no `minimal`.
  */
 export function openaiEffort(request: MessagesRequest, carry: Carry): OpenAiEffort | undefined {
   const { reasoning, reasoning_effort } = carry.request;

@@ -20,7 +20,7 @@ export const dialectErrorFamily: Record<Dialect, ErrorFamily> = {
   responses: "openai",
 };
 
-/** The kind that a family can say: 529 exists in Messages style only. */
+/** Returns the error's kind in a family: 529 exists in Messages style only. */
 function kindIn(family: ErrorFamily, error: ApiError): ErrorKind {
   return family === "openai" && error.code === "overloaded" ? errorKinds.unavailable : error.kind;
 }
@@ -31,11 +31,11 @@ export const errorStatus = (family: ErrorFamily, error: ApiError): number => kin
 const messageIn = (family: ErrorFamily, error: ApiError): string =>
   family === "openai" ? (error.openaiMessage ?? error.message) : error.message;
 
-/** The code that a body shows: the table's, or what a provider told where the table has none. */
+/** Returns the code for a body: the table's, or the one that a provider reported where the table has none. */
 const codeOf = (error: ApiError, ours: string | null | undefined): string | null =>
   ours ?? error.reportedCode ?? null;
 
-/** `error.details`, only when there is a code or something more to say. */
+/** Returns `error.details`; undefined where there is neither a code nor details. */
 function detailsOf(kind: ErrorKind, error: ApiError): Record<string, unknown> | undefined {
   const code = codeOf(error, kind.detailsCode);
   if (code === null) return error.details === undefined ? undefined : { ...error.details };
@@ -120,7 +120,7 @@ export function responsesErrorEvent(error: ApiError, sequenceNumber: number): st
   return `event: error\ndata: ${JSON.stringify(event)}\n\n`;
 }
 
-/** Headers that belong to an error answer: when to come back, and whether coming back can help at all. */
+/** Returns the headers of an error answer: when to retry, and whether a retry can help at all. */
 export function errorHeaders(error: ApiError): Record<string, string> {
   const headers: Record<string, string> = { ...error.headers };
   if (!error.retry) headers["x-should-retry"] = "false";

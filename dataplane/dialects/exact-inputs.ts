@@ -1,7 +1,6 @@
 /**
- * Tool inputs of Messages form, which are objects, keep the digits of numbers that a double cannot hold (ids beyond
- * 2^53): where such a number stands, the input's text is looked up in the body that it was parsed from, and
- * remembered as that of other dialects' arguments is.
+ * Keeps the digits of numbers that a double cannot hold (ids beyond 2^53) in tool inputs of Messages form, which are
+ * objects: the text of such an input is read from the body again and remembered, as other dialects' arguments are.
  */
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { argumentsText, rememberText } from "./arguments.ts";
@@ -10,7 +9,7 @@ import { arrayOf, objectOf, parseJson } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
 
 /**
- * Remembers the inputs' texts.
+ * Remembers the texts of inputs with such numbers.
  * @param message a request or an answer in Messages form, as it was parsed from `bytes`.
  */
 export function rememberInputs(message: JsonObject, bytes: Buffer): void {
@@ -23,12 +22,12 @@ export function rememberInputs(message: JsonObject, bytes: Buffer): void {
       if (key === "messages") reader.array((index) => readTurn(reader, turns[index] ?? null));
     });
   } catch (fault) {
-    // JSON.parse is less strict; what it took stays as it was understood.
+    // JSON.parse accepts more than `JsonReader`: the rest of such a body stays rounded.
     if (!(fault instanceof JsonFault)) throw fault;
   }
 }
 
-/** The same input, to be written: JSON.stringify gives its numbers all of their digits. */
+/** Returns the input as it is written: JSON.stringify gives its numbers all of their digits. */
 export function exactInput(input: JsonObject): JsonObject {
   const text = argumentsText(input);
   if (text === undefined || !isRounded(input)) return input;

@@ -2,16 +2,16 @@
 import { MAX_JSON_DEPTH, type JsonReader } from "../lib/json-reader.ts";
 import type { JsonValue } from "./messages/types.ts";
 
-/** What TypeScript does not know yet of ECMAScript's "JSON.parse source text access". */
+/** ECMAScript's "JSON.parse source text access", which TypeScript does not know yet. */
 const exactJson = JSON as unknown as {
-  /** Stands for a number, and is written as `text`. */
+  /** Makes a value that stands for a number and is written as `text`. */
   rawJSON(text: string): JsonValue;
 };
 
-/** From here on integers are apart by more than one; what is no integer is smaller. */
+/** From here on every double is an integer, and they are more than one apart. */
 const ROUNDED_FROM = 2 ** 53;
 
-/** Whether a number in it may have had other digits than it has now. */
+/** Whether a number in `value` may have been rounded when it was parsed. */
 export function isRounded(value: JsonValue | undefined, depth = MAX_JSON_DEPTH): boolean {
   if (typeof value === "number") return Math.abs(value) >= ROUNDED_FROM;
   if (typeof value !== "object" || value === null || depth === 0) return false;
@@ -19,11 +19,11 @@ export function isRounded(value: JsonValue | undefined, depth = MAX_JSON_DEPTH):
 }
 
 /**
- * Puts such numbers back into an object or a list, to be written: JSON.stringify gives them all of their digits. Only they are
- * read anew, as a text of a million numbers may hold one of them.
+ * Replaces rounded numbers in an object or a list by their original digits, which JSON.stringify writes. Only these are
+ * parsed again, as a text of a million numbers may hold one of them.
  * @param reader at the text that `value` was parsed from; behind it afterwards.
- * @param isWanted whether those below this member are put back, where the whole is not; null: all of them are.
- * @throws JsonFault where JSON.parse is less strict; what was put back by then stays.
+ * @param isWanted whether numbers below this member are replaced, where not all are; null: all are.
+ * @throws JsonFault for a text that JSON.parse accepts and `reader` does not; numbers replaced before stay so.
  */
 export function keepDigits(
   value: JsonValue | undefined,
@@ -31,7 +31,7 @@ export function keepDigits(
   isWanted: ((key: string) => boolean) | null = null,
 ): void {
   if (typeof value !== "object" || value === null) return reader.skip();
-  // A list is looked at as an object whose members are its indexes.
+  // A list is treated as an object whose members are its indexes.
   const holder = value as { [key: string | number]: JsonValue };
   const visit = (key: string | number): void => {
     const inner = holder[key];
@@ -42,7 +42,7 @@ export function keepDigits(
       const start = reader.position;
       reader.skip();
       const text = reader.bytes.toString("latin1", start, reader.position);
-      // Of a key that stands there twice the last one counts.
+      // Of a repeated key the last value counts.
       const isSame = Number(text) === inner;
       if (isSame && text !== String(inner)) holder[key] = exactJson.rawJSON(text);
     }

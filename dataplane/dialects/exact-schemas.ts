@@ -1,6 +1,6 @@
 /**
- * Schemas of tools and of structured output keep the digits of numbers that a double cannot hold: bounds such as
- * 2^63 - 1 are usual in those that programs write, and a rounded one lies outside of what it bounds.
+ * Keeps the digits of numbers that a double cannot hold in schemas of tools and of structured output: bounds such as
+ * 2^63 - 1 are usual in generated schemas, and a rounded one lies outside of what it bounds.
  */
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
 import { isRounded, keepDigits } from "./exact-numbers.ts";
@@ -9,12 +9,12 @@ import type { JsonObject, JsonValue } from "./messages/types.ts";
 
 /** Fields of a request, in all dialects, that hold schemas; `input` where it declares further tools, as `messages` may. */
 const holders = ["tools", "functions", "output_config", "output_format", "response_format", "text", "input"];
-/** What of them is the client's own data, which is handed on as it is and never read as a number. */
+/** Members of these fields that are the client's own data: passed on as they are and never read as numbers. */
 const ownData = new Set(["input_schema", "parameters", "schema", "input_examples"]);
 const isOwnData = (key: string): boolean => ownData.has(key);
 
 /**
- * Puts such numbers back into the schemas.
+ * Restores the digits of such numbers in a request's schemas.
  * @param request in any dialect, as it was parsed from `bytes`.
  */
 export function keepSchemas(request: JsonObject, bytes: Buffer): void {
@@ -29,14 +29,14 @@ export function keepSchemas(request: JsonObject, bytes: Buffer): void {
       else keepDigits(request[key], reader, isOwnData);
     });
   } catch (fault) {
-    // JSON.parse is less strict; what it took stays as it was understood.
+    // JSON.parse accepts more than `JsonReader`: the rest of such a body stays rounded.
     if (!(fault instanceof JsonFault)) throw fault;
   }
 }
 
 const isSystemTurn = (turn: JsonValue): boolean => objectOf(turn)?.["role"] === "system";
 
-/** Those that stand in the conversation: Codex' `additional_tools` items, and definitions in system turns of Messages. */
+/** Restores them in tools of the conversation: Codex' `additional_tools` items, and definitions in system turns of Messages. */
 function keepToolsOfTurns(conversation: JsonValue | undefined, reader: JsonReader): void {
   const turns = arrayOf(conversation);
   if (turns === null) return;

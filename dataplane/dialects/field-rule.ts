@@ -5,32 +5,32 @@ import { accountFields, foreignAnswer } from "./price-effects.ts";
 
 export type FieldHandling = "mapped" | "dropped" | "refused" | { readonly copiedTo: string };
 
-/** What becomes of one field. */
+/** What becomes of one request field. */
 export interface FieldRule {
   /** Dotted; lists are walked through without an index. */
   readonly name: string;
   readonly to: Readonly<Record<Dialect, FieldHandling>>;
   /** Values that ask for nothing: leaving them out loses nothing. */
   readonly neutral?: readonly JsonValue[];
-  /** In an object with this `role` the field is used up, whatever the target. */
+  /** In an object with this `role` the field is mapped, whatever the target. */
   readonly usedInRole?: string;
   /** It is dropped wherever the object around it is not of this `role`. */
   readonly keptInRole?: string;
   /** Elements of a list that are served, or ask for nothing here; any other is dropped. Absent: all are. */
   readonly served?: readonly string[];
-  /** Further ones that are toward these targets, without server tools and but for a summary. */
+  /** Further elements, served toward these targets without server tools and but for a summary. */
   readonly servedToward?: Partial<Readonly<Record<Dialect, readonly string[]>>>;
   /** Dropped whatever the target when a server tool is used (service.md "What a request with server tools may hold"). */
   readonly droppedWithServerTools?: true;
   /** The same where a summary of the conversation is asked for, which is sealed (responses/compaction.ts). */
   readonly droppedWithSummary?: true;
   /**
-   * What its reader uses of the objects that stand there, beside those with a row of their own. Whatever else they
-   * hold is nothing that anybody here knows: it is dropped toward other dialects. Absent: not looked into, as it is
-   * the client's own data (schemas, arguments, maps) or refused elsewhere.
+   * Members of the field's objects that its reader uses, beside those with a row of their own. Any other member is
+   * unknown and dropped toward other dialects. Absent: the objects are not looked into, as they are the client's own
+   * data (schemas, arguments, maps) or refused elsewhere.
    */
   readonly holds?: readonly string[];
-  /** For the documentation. */
+  /** Text for docs/dialects.md. */
   readonly note?: string;
 }
 
@@ -85,7 +85,7 @@ export const serverToolParts = [
   "to_date",
 ];
 
-/** A note. */
+/** A note of a row. */
 export const ofAggregators = "known to providers that speak this dialect beside its vendor";
 
 const accountNotes: Readonly<Record<string, string>> = {
@@ -100,7 +100,7 @@ const accountNotes: Readonly<Record<string, string>> = {
   background_options: "another price for what is answered later",
 };
 
-/** What no dialect offers here (service.md "Errors"). */
+/** Fields that no dialect offers here (service.md "Errors"). */
 export const unavailableRows: readonly FieldRow[] = [
   ["container", refused, refused, refused],
   ["mcp_servers", refused, refused, refused, { neutral: [[]] }],
@@ -142,7 +142,7 @@ export const openaiUserRows: readonly FieldRow[] = [
   [foreignAnswer.join("."), dropped, dropped, dropped, { note: "an id of another conversation" }],
   ["prompt_cache_retention", dropped, copiedTo("prompt_cache_retention"), copiedTo("prompt_cache_retention")],
 ];
-/** What names an account of a provider, or what it shall serve, in whichever dialect it comes. */
+/** Fields that name an account of a provider, or what it shall serve, in whichever dialect they come. */
 export const accountRows = accountFields.map((name): FieldRow => {
   const note = accountNotes[name];
   return [name, dropped, dropped, dropped, note === undefined ? {} : { note }];

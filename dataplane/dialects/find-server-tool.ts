@@ -6,7 +6,7 @@ export const serverToolNames = Object.keys(serverTools) as readonly ServerToolNa
 export const isServerToolName = (name: unknown): name is ServerToolName =>
   typeof name === "string" && Object.hasOwn(serverTools, name);
 
-/** The tools by what a client's dialect declares them as. */
+/** Tools by the `type` that declares them, for each dialect of a client. */
 const declared = {
   messages: byText(({ messages }) => messages),
   responses: byText(({ responses }) => responses),

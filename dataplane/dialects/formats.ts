@@ -41,7 +41,7 @@ function clientFormat(carry: Carry): JsonObject | undefined {
   return isObject(format["json_schema"]) ? { ...format["json_schema"], type: "json_schema" } : format;
 }
 
-/** The client asks for JSON without a schema. */
+/** Whether the client asks for JSON without a schema. */
 export const wantsJsonObject = (carry: Carry): boolean => clientFormat(carry)?.["type"] === "json_object";
 
 /** The schema that a request asks for, as Chat and Responses want it; rule 2.9 for `strict`. */

@@ -14,7 +14,7 @@ const BILLING_HEADER = "x-anthropic-billing-header";
 /** Where the service's own instruction begins in a system prompt (service.md "Citations in Responses and Chat"). */
 export const INSTRUCTION_MARK = "[svc:servertools]";
 
-/** Undefined when there are none. */
+/** Joins the leading instructions; undefined when there are none. */
 export function instructionsOf(request: MessagesRequest): string | undefined {
   const { system } = request;
   const texts = typeof system === "string" ? [system] : (system ?? []).map(({ text }) => text);
@@ -22,7 +22,7 @@ export function instructionsOf(request: MessagesRequest): string | undefined {
   return kept.length === 0 ? undefined : kept.join("\n");
 }
 
-/** Whether the client says anything in them itself: then they can stand for a conversation that has no turns. */
+/** Whether the instructions hold text of the client's own, which can stand for a conversation without turns. */
 export const hasOwnInstructions = (request: MessagesRequest): boolean =>
   (instructionsOf(request)?.split(INSTRUCTION_MARK, 1)[0] ?? "").trim() !== "";
 
@@ -32,13 +32,13 @@ export const systemTurnText = (content: string | readonly ContentBlockParam[]): 
     ? content
     : content.flatMap((block) => (block.type === "text" ? [block.text] : [])).join("\n");
 
-/** What a turn calls a tool by. A toolset has no name: it goes by its family, such as `computer`, which no other tool may. */
+/** A tool's name in system turns. A toolset has none: it goes by its family, such as `computer`, which no other tool may. */
 const nameOf = ({ name, type }: FunctionTool | JsonObject): unknown =>
   name ?? (typeof type === "string" ? type.replace(/_toolset_\d{8}$/, "") : undefined);
 
 /**
- * The tools that a request ends with: its own, as its system turns change them. One that such a turn defines takes the
- * place of another of its name; one that is taken away comes back when it is added again.
+ * Returns the tools after all changes by system turns. One defined there replaces another of its name; a removed one
+ * comes back when it is added again.
  */
 export function allTools({ tools = [], messages }: MessagesRequest): (FunctionTool | JsonObject)[] {
   const all = [...tools];
@@ -66,8 +66,8 @@ const changesIn = ({ role, content }: MessageParam): JsonObject[] =>
         .filter(({ type }) => type === "tool_addition" || type === "tool_removal");
 
 /**
- * The request with the system turns of its conversation among the leading instructions, for an upstream that
- * takes none in the middle (dialects.md §D1); null when there are none.
+ * Moves the system turns of a conversation to the leading instructions, for an upstream that takes none in the middle
+ * (dialects.md §D1); null when there are none.
  */
 export function hoistSystemTurns(request: MessagesRequest): MessagesRequest | null {
   const messages = request.messages.filter(({ role }) => role !== "system");
@@ -90,7 +90,7 @@ export function hoistSystemTurns(request: MessagesRequest): MessagesRequest | nu
 export const demandsCall = ({ tool_choice: choice }: Pick<MessagesRequest, "tool_choice">): boolean =>
   choice?.type === "any" || choice?.type === "tool";
 
-/** Where all were taken away they stay, for the calls that were made before, and none may be called. */
+/** If all tools were removed they stay, for the calls that were made before, and none may be called. */
 function toolsLeft(request: MessagesRequest): Pick<MessagesRequest, "tools" | "tool_choice"> {
   const tools = allTools(request);
   if (tools.length > 0) return { tools };

@@ -6,15 +6,18 @@ import type { Carry } from "./codecs.ts";
 import { arrayOf, countOf, objectOf, stringOf } from "./fields.ts";
 import type { JsonValue, Logprob, TokenLogprob } from "./messages/types.ts";
 
-/** What a Responses client includes in order to see them. */
+/** Value of `include` by which a Responses client asks for log probabilities. */
 export const LOGPROBS_INCLUDE = "message.output_text.logprobs";
 
 /** Official limit of `top_logprobs`. */
 const TOP_MAX = 20;
-/** Of one token; what is longer is none, and each of its bytes would become a number. */
+/** Most bytes of one token; a longer one is none, and each of its bytes would become a number. */
 const BYTES_MAX = 1_024;
 
-/** Whether the client asks for them, and may be shown them: not of what server tools take part in (service.md "What a request with server tools may hold"). */
+/**
+ * Whether the client asks for log probabilities and may be shown them: not with server tools (service.md "What a
+ * request with server tools may hold").
+ */
 export function asksLogprobs({
   dialect,
   request,
@@ -29,7 +32,7 @@ export function asksLogprobs({
   );
 }
 
-/** A list of an upstream's; what is no token in it is left out. */
+/** Reads an upstream's list; entries that are no tokens are left out. */
 export const readLogprobs = (value: unknown): Logprob[] =>
   (arrayOf(value) ?? []).flatMap((entry) =>
     readToken(entry).map((token) => ({
@@ -46,14 +49,14 @@ function readToken(value: JsonValue): TokenLogprob[] {
   return [{ token, logprob, bytes: readBytes(entry?.["bytes"]) ?? [...Buffer.from(token)] }];
 }
 
-/** A token may be part of a character: then only its bytes tell. */
+/** A token may be part of a character: then only its bytes say which. */
 function readBytes(value: unknown): number[] | null {
   const bytes = arrayOf(value);
   if (bytes === null || bytes.length > BYTES_MAX) return null;
   return bytes.every((byte) => typeof byte === "number") ? bytes : null;
 }
 
-/** Characters, about, that they take as JSON. */
+/** Estimates the characters that log probabilities take as JSON. */
 export const lengthOfLogprobs = (logprobs: readonly Logprob[]): number =>
   logprobs.reduce((sum, one) => sum + lengthOfToken(one) + sumOf(one.top_logprobs), 0);
 
@@ -62,17 +65,17 @@ const sumOf = (tokens: readonly TokenLogprob[]): number =>
 
 const lengthOfToken = ({ token, bytes }: TokenLogprob): number => 48 + token.length + 4 * bytes.length;
 
-/** Tokens of a text whose last piece may be kept back, and come to nothing: each waits until its text is said. */
+/** Tokens of a text whose end may be held back and dropped: each waits until its text is passed on. */
 export class WaitingLogprobs {
   readonly #waiting: Logprob[] = [];
-  /** Bytes of text that were said and are of no token that left. */
+  /** Bytes of text that were passed on ahead of their tokens. */
   #ahead = 0;
 
   push(logprobs: readonly Logprob[]): void {
     for (const one of logprobs) this.#waiting.push(one);
   }
 
-  /** Those whose text is said wholly now. */
+  /** Returns the tokens that are wholly passed on with `said`. */
   take(said: string): Logprob[] {
     if (this.#waiting.length === 0) return [];
     this.#ahead += Buffer.byteLength(said);
@@ -85,7 +88,7 @@ export class WaitingLogprobs {
     return this.#waiting.splice(0, count);
   }
 
-  /** All that wait still, at the end of the text. */
+  /** Returns all tokens that still wait, at the end of the text. */
   rest(): Logprob[] {
     return this.#waiting.splice(0);
   }

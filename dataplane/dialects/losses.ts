@@ -1,4 +1,7 @@
-/** Applies the field table (request-fields.ts) to a request: what is dropped is named, what may not be is refused. */
+/**
+ * Applies the field table (request-fields.ts) to a request: dropped fields are named, fields that may not be dropped
+ * are refused.
+ */
 import { ApiError } from "../lib/api-error.ts";
 import { isObject } from "../lib/json-object.ts";
 import type { Carry } from "./codecs.ts";
@@ -36,7 +39,7 @@ const trees: Readonly<Record<Dialect, Branch>> = {
   responses: grow(fields.responses),
 };
 
-/** A field that is there and asks for something; `row` is null for what nobody here knows. */
+/** A field that is present and not neutral; `row` is null for one that is unknown or not served. */
 interface Found {
   readonly name: string;
   readonly row: FieldRule | null;
@@ -50,7 +53,7 @@ const isNeutral = (row: FieldRule, value: JsonValue): boolean => {
 
 type IsServed = (row: FieldRule, value: JsonValue) => boolean;
 
-/** Whether all elements of a list are. */
+/** Whether all elements of a list are served toward `target`. */
 const isServedToward =
   ({ serverTools, compacts }: Carry, target: Dialect): IsServed =>
   ({ served, servedToward }, value) => {
@@ -59,7 +62,7 @@ const isServedToward =
     return value.every((element) => all.some((name) => name === element));
   };
 
-/** Whether it has no place in what is asked, whatever the target. */
+/** Whether the field is dropped, whatever the target. */
 const hasNoPlace = ({ droppedWithServerTools, droppedWithSummary }: FieldRule, carry: Carry): boolean =>
   (droppedWithServerTools === true && carry.serverTools) || (droppedWithSummary === true && carry.compacts);
 
@@ -67,7 +70,7 @@ const isKept = ({ keptInRole }: FieldRule, role: JsonValue | undefined): boolean
   keptInRole === undefined || role === keptInRole;
 
 /**
- * Fields with a row, and what stands in the place or inside of known objects and lists without being known.
+ * Yields fields with a row, and unknown values inside of known objects and lists, or in their place.
  * @param around the `role` of the turn around the value.
  */
 function* presentIn(
@@ -79,7 +82,7 @@ function* presentIn(
   if (Array.isArray(value)) for (const element of value) yield* presentIn(element, branch, isServed, around);
   else if (!isObject(value) && branch.row?.holds?.length === 0) yield { name: branch.row.name, row: null };
   if (!isObject(value)) return;
-  // What another object calls its role, which nobody here knows, is none.
+  // Only a `role` that the object's row holds is a turn's role.
   const role = branch.row?.holds?.includes("role") === true ? value["role"] : around;
   for (const [key, next] of branch.below) {
     const found = Object.hasOwn(value, key) ? value[key] : undefined;
@@ -162,10 +165,10 @@ function setAt(object: JsonObject, path: readonly string[], value: JsonValue): v
   setAt(next, rest, value);
 }
 
-/** At most this many names are sent; a client's own unknown fields are among them. */
+/** Most names that are sent; a client's own unknown fields are among them. */
 const NAMES_MAX = 50;
 
-/** Under strict, what would be dropped refuses the request: all of it is named, the first field is `param`. */
+/** Refuses, under strict, a request that would lose fields: up to `NAMES_MAX` are named, the first is `param`. */
 export function refuseDrops(names: readonly string[]): void {
   const [first] = names;
   if (first === undefined) return;
@@ -177,7 +180,7 @@ export function refuseDrops(names: readonly string[]): void {
   );
 }
 
-/** Collects what is dropped. */
+/** Collects the names of dropped fields. */
 export class DropNotes implements DropListener {
   readonly #strict: boolean;
   readonly #names = new Set<string>();

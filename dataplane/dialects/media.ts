@@ -52,12 +52,12 @@ export function readFileData(file: Cursor, filename: string | undefined): Docume
   const { mediaType, data } = parsed;
   if (mediaType === "application/pdf") return { type: "base64", media_type: mediaType, data };
   if (isTextType(mediaType)) return { type: "text", media_type: "text/plain", data: decoded(data) };
-  // Its content may stand here in the place of a `file_id`: what holds either is named.
+  // The content may have replaced a `file_id`, so the error names the object that holds either.
   const problem = `files of type ${mediaType || "unknown"} cannot be read`;
   throw fieldError(file.style, file.path, problem, "unsupported_content");
 }
 
-/** The text of what stands in `file_data`; null where that is no text. */
+/** Returns the text of a file in `file_data`; null when the file is no text. */
 export function textOfFile(fileData: string, filename: string | undefined): string | null {
   const parsed = parseFileData(fileData, filename);
   return parsed !== null && isTextType(parsed.mediaType) ? decoded(parsed.data) : null;
@@ -84,7 +84,7 @@ export function readFileUrl(file: Cursor): DocumentSource {
 
 const details = new WeakMap<ImageBlock, string>();
 
-/** Remembers how closely an image is to be looked at, which Messages cannot say. */
+/** Remembers the client's `detail` of an image, which Messages has no field for. */
 export function withDetail(image: ImageBlock, detail: string | undefined): ImageBlock {
   if (detail !== undefined) details.set(image, detail);
   return image;
@@ -92,14 +92,14 @@ export function withDetail(image: ImageBlock, detail: string | undefined): Image
 
 export const detailOf = (image: ImageBlock): string | undefined => details.get(image);
 
-/** The name under which a PDF is given to a dialect that wants one, and tells by its ending what the file is. */
+/** Returns the file name of a PDF, for a dialect that wants one and reads the file's type from its ending. */
 export function fileName(block: DocumentBlock): string {
   const title = block.title ?? "";
   if (title === "") return "document.pdf";
   return /\.pdf$/i.test(title) ? title : `${title}.pdf`;
 }
 
-/** What is said before a document: its context, and its title where no file name beside its content tells it. */
+/** Returns the texts to write before a document: its title, unless a file name beside its content holds it, and its context. */
 export const textsBefore = ({ source, title, context }: DocumentBlock): string[] =>
   [source.type === "base64" ? null : title, context].flatMap((text) =>
     typeof text === "string" && text !== "" ? [text] : [],

@@ -4,28 +4,28 @@
  */
 import { BACKSLASH, QUOTE } from "../lib/json-bytes.ts";
 
-/** Of most characters: a quarter of a token. */
+/** Weight of most characters: a quarter of a token. */
 const LATIN = 3;
-/** Of a Chinese, Japanese or Korean character: two thirds of a token. */
+/** Weight of a Chinese, Japanese or Korean character: two thirds of a token. */
 const CJK = 8;
 const TOKEN = 12;
 
-/** Of base64 characters of audio: speech that is streamed (PCM, 24,000 samples of 16 bits a second) has 20 tokens a second. */
+/** Base64 characters of audio for one token: streamed speech (PCM, 24,000 samples of 16 bits a second) has 20 tokens a second. */
 const AUDIO_LENGTH = 3_200;
-/** Of an image that was made, whatever its size. */
+/** Tokens of a generated image, whatever its size. */
 const IMAGE_TOKENS = 1_300;
 
 /** An output that was counted here, in tokens. */
 export interface CountedOutput {
-  /** All of it. */
+  /** All tokens, those of `media` included. */
   readonly tokens: number;
-  /** Those of them that have prices of their own (rule 10.5). */
+  /** Tokens that have prices of their own (rule 10.5). */
   readonly media?: { readonly audioOutput: number; readonly imageOutput: number };
 }
 
 export const writtenText = (weight: number): CountedOutput => ({ tokens: tokensOfWeight(weight) });
 
-/** Of text by its weight (the transcript of what is spoken with it), audio by the length of its base64, and images. */
+/** Counts text by its weight (with the transcript of speech), audio by the length of its base64, and images. */
 export function writtenWith(weight: number, audioLength: number, images: number): CountedOutput {
   if (audioLength + images === 0) return writtenText(weight);
   const audioOutput = Math.ceil(audioLength / AUDIO_LENGTH);
@@ -38,7 +38,7 @@ export function writtenWith(weight: number, audioLength: number, images: number)
 
 export const tokensOfWeight = (weight: number): number => Math.ceil(weight / TOKEN);
 
-/** Of bytes that nobody reads as text: those of a request, or of an answer that is none. */
+/** Estimates the tokens of bytes that are not read as text: those of a request, or of a body that is no answer. */
 export const tokensOfBytes = (bytes: number): number => tokensOfWeight(bytes * LATIN);
 
 /** The weight of a text; half a surrogate pair weighs nothing. */
@@ -48,7 +48,7 @@ export function weightOf(text: string): number {
   return weight;
 }
 
-/** Of a UTF-16 code unit: the first half of a pair weighs what the pair does. */
+/** Weighs a UTF-16 code unit: the first half of a surrogate pair weighs what the pair does. */
 function weightOfUnit(unit: number): number {
   if (unit < 0x2e80) return LATIN;
   if (unit <= 0x9fff) return CJK;
@@ -61,7 +61,7 @@ function weightOfUnit(unit: number): number {
 
 const LOWER_U = 0x75;
 
-/** The weight of what the inside of a JSON string says, from its bytes, up to its quote or `end`. */
+/** Weighs the text inside of a JSON string, from its bytes, up to its closing quote or `end`. */
 export function weightOfJson(bytes: Buffer, start: number, end: number): number {
   let weight = 0;
   for (let at = start; at < end; at += 1) {
@@ -80,7 +80,7 @@ export function weightOfJson(bytes: Buffer, start: number, end: number): number 
   return weight;
 }
 
-/** Of a character of several bytes, told by the first two. */
+/** Weighs a UTF-8 character of several bytes, by its first two. */
 function weightOfLead(lead: number, second: number): number {
   switch (lead) {
     case 0xe2:
@@ -96,7 +96,7 @@ function weightOfLead(lead: number, second: number): number {
   }
 }
 
-/** Arguments of a tool call: a text as a rule, an object from some servers. */
+/** Weighs the arguments of a tool call: a text as a rule, an object from some servers. */
 export function weightOfArguments(value: unknown): number {
   if (typeof value === "string") return weightOf(value);
   return typeof value === "object" && value !== null ? weightOf(JSON.stringify(value)) : 0;

@@ -1,7 +1,7 @@
 /**
- * Fields that a request has by our own doing, or that it loses without a loss (rule 2.2), and that a server of its dialect
- * may refuse: an upstream that does is asked again without them (docs/dialects.md). `metadata` is a client's, and its loss is
- * named: some upstreams take it only of what they store, and we let them store nothing.
+ * Fields that the gateway adds to a request, or whose removal loses nothing (rule 2.2), and that a server of the
+ * dialect may refuse: an upstream that does is asked again without them (docs/dialects.md). `metadata` is the client's,
+ * and its loss is named: some upstreams take it only with what they store, and we let them store nothing.
  */
 import type { DropListener } from "./drop-listener.ts";
 import type { JsonObject } from "./messages/types.ts";
@@ -10,10 +10,13 @@ import type { ReportedError } from "./upstream-error.ts";
 const names = ["service_tier", "stream_options", "max_completion_tokens", "user", "metadata"] as const;
 export type OwnField = (typeof names)[number];
 
-/** Their values are ours as well: whatever is wrong with one, the field can go. Of the others a client has to know. */
+/**
+ * Fields whose values are ours as well: whatever is refused about them, they can go. A fault in the others the client
+ * has to know.
+ */
 const ownValues: readonly string[] = ["service_tier", "stream_options"] satisfies OwnField[];
 
-/** What says that a field is not known: codes of OpenAI's, types of pydantic's. */
+/** Codes of OpenAI and types of pydantic for an unknown field. */
 const unknownField = new Set([
   "unknown_parameter",
   "unsupported_parameter",
@@ -23,7 +26,7 @@ const unknownField = new Set([
 
 const field = String.raw`["'\`]?[a-z_]+(?:\.[a-z_]+)*["'\`]?`;
 const fields = `(${field}(?:, ${field})*)`;
-/** Whole sentences by which upstreams tell fields that they do not know. Only the last words of one may be a client's. */
+/** Whole sentences by which upstreams refuse fields that they do not know. Only the last words of one may be a client's. */
 const sentences = [
   `(?:unrecognized request arguments? supplied|(?:unknown|unrecognized|unsupported|unexpected) (?:parameter|field|argument)s?): ${fields}(?: is not supported with this model\\.(?: Use ${field} instead)?)?\\.?`,
   `${fields}: (?:unknown|unrecognized|unsupported|unexpected) (?:parameter|field|argument)\\.?`,
@@ -36,13 +39,14 @@ const sentences = [
   `the ${fields} parameter is only allowed when ${field} is enabled\\.?`,
 ].map((sentence) => new RegExp(`^${sentence}$`, "is"));
 
-/** The request's own fields in what names fields, or places in them: `'stream_options.include_usage', 'user'`. */
+/** Returns the top-level fields in a list of fields or of places in them: `'stream_options.include_usage', 'user'`. */
 const fieldsIn = (text: string): string[] =>
   text.split(", ").map((name) => name.replaceAll(/["'`]|\..*/g, ""));
 
 /**
- * Those that an upstream may have refused. A refusal may repeat a client's text: only what names a field is believed.
- * @param held what the request had of them.
+ * Returns those that an upstream may have refused. A refusal may repeat a client's text: only what names a field is
+ * believed.
+ * @param held the own fields that the request had.
  */
 export function refusedFields(
   { message, param, code, details }: Omit<ReportedError, "type">,
@@ -62,8 +66,8 @@ export function refusedFields(
 }
 
 /**
- * Takes out of a Chat request what its upstream does not know; the limit goes by its older name.
- * @returns what the request has of such fields now.
+ * Removes the fields that a Chat upstream does not know; `max_completion_tokens` goes by its older name.
+ * @returns the own fields that are left, `service_tier` aside.
  */
 export function withoutUnknown(
   body: JsonObject,

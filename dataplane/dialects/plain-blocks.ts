@@ -1,4 +1,4 @@
-/** Blocks that only Messages knows, as text for the others. Those of our server tools were restored before. */
+/** Writes blocks that only Messages has as text for the others. Blocks of our server tools were restored before. */
 import { unsupportedContent } from "./capabilities.ts";
 import type { Carry } from "./codecs.ts";
 import type { ContentBlockParam, JsonObject } from "./messages/types.ts";

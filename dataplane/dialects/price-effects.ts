@@ -13,12 +13,18 @@ export type PriceEffect = "none" | "tier" | "own" | "account";
 
 const words = (text: string): readonly string[] => (text === "" ? [] : text.split(" "));
 
-/** Of all three dialects: an aggregator knows the fields of one in the others. They never go upstream (rule 10.1). */
+/**
+ * Account fields of all three dialects, as an aggregator accepts the fields of one in the others. They never go
+ * upstream (rule 10.1).
+ */
 export const accountFields = words(
   `diagnostics fallbacks fallback_credit_token billing_policy user_profile_id workspace_id models provider plugins search_parameters enable_search multi_agent background_options`,
 );
 
-/** The member of a field that names another answer of the provider's account, as `diagnostics` does; it never goes (rule 2.10). */
+/**
+ * The member of a field that names another answer of the provider's account, as `diagnostics` does; it never goes
+ * upstream (rule 2.10).
+ */
 export const foreignAnswer = ["prompt_cache_options", "comparison_response_id"] as const;
 
 export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect, readonly string[]>>>> = {
@@ -48,13 +54,13 @@ export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect,
   },
 };
 
-/** Beginnings of the values of `anthropic-beta` that change a price; with each the tier that it needs, null: `tiers`. */
+/** Prefixes of `anthropic-beta` values that change a price, each with the tier that it needs; null: the PriceTable's `tiers`. */
 export const pricedBetas: readonly (readonly [beginning: string, tier: string | null])[] = [
   ["context-1m-", null],
   ["fast-mode-", "fast"],
 ];
 
-/** null: nobody has judged the field. */
+/** null: the table does not have the field. */
 export function priceEffect(dialect: Dialect, field: string): PriceEffect | null {
   const effects = Object.entries(priceEffects[dialect]) as [PriceEffect, readonly string[]][];
   return effects.find(([, fields]) => fields.includes(field))?.[0] ?? null;

@@ -59,7 +59,7 @@ export function readMark(signature: string): ReasoningMark | RawBlob | null {
   return mark?.["from"] === "raw" ? (mark as unknown as RawBlob) : markOf(mark);
 }
 
-/** A hub signature, or redacted data, as a Messages client may see it. */
+/** Seals a hub signature, or redacted data, for a Messages client. */
 export function sealSignature(
   signature: string,
   sealer: Sealer,
@@ -72,7 +72,7 @@ export function sealSignature(
 }
 
 /**
- * A Messages client's signature, or redacted data, as the hub knows it; null when its block has to be dropped.
+ * Opens a Messages client's signature, or redacted data, to the hub's form; null when its block has to be dropped.
  * Reasoning of other dialects comes back in a signature.
  */
 export function openSignature(
@@ -80,7 +80,7 @@ export function openSignature(
   sealer: Sealer,
   field: "signature" | "data" = "signature",
 ): string | null {
-  // A mark in the clear is nothing that we ever gave out.
+  // The gateway never sends a mark unsealed.
   if (signature.startsWith(MARK_PREFIX)) return null;
   if (signature === "") return "";
   if (!signature.startsWith(SEALED_PREFIX)) return markRaw("messages", signature);
@@ -91,8 +91,8 @@ export function openSignature(
 }
 
 /**
- * A hub signature, or redacted data, as an upstream of `dialect` may get it in a Messages or Responses body; null
- * when that upstream did not make it.
+ * Returns a hub signature, or redacted data, for an upstream's Messages or Responses body; null when an upstream of
+ * that dialect did not make it.
  * @param ownAccount the upstream serves this organization alone.
  */
 export function signatureFor(signature: string, dialect: Dialect, ownAccount: boolean): string | null {
@@ -102,7 +102,7 @@ export function signatureFor(signature: string, dialect: Dialect, ownAccount: bo
   return mark.from === "responses" && dialect === "responses" ? mark.encrypted : null;
 }
 
-/** A hub block as the `encrypted_content` of a Responses client's `reasoning` item. */
+/** Seals a hub block into the `encrypted_content` of a Responses client's `reasoning` item. */
 export function sealReasoning(block: ThinkingBlock | RedactedThinkingBlock, sealer: Sealer): string {
   if (block.type === "redacted_thinking")
     return SEALED_PREFIX + sealer.seal(JSON.stringify({ from: "messages", data: block.data }));
@@ -119,7 +119,7 @@ export interface ReasoningItem {
   readonly summary: string;
 }
 
-/** The hub block behind a Responses client's `reasoning` item; null when it has to be dropped. */
+/** Opens a Responses client's `reasoning` item into a hub block; null when it has to be dropped. */
 export function openReasoningItem(
   { id, encrypted, summary }: ReasoningItem,
   sealer: Sealer,
@@ -136,7 +136,7 @@ export function openReasoningItem(
   return { type: "thinking", thinking: typeof thinking === "string" ? thinking : summary, signature };
 }
 
-/** What a blob is, by the place in which it stands. */
+/** The place of a blob in a body, which says what the blob is. */
 export interface BlobPlace {
   readonly dialect: "messages" | "responses";
   /** In Responses all are `encrypted`. */
@@ -145,15 +145,15 @@ export interface BlobPlace {
   readonly id: string;
 }
 
-/** What a `compaction` block of a Messages upstream holds that only its account can read. */
+/** Fields of a Messages upstream's `compaction` block that only its account can read, each with its `BlobPlace` field. */
 export const compactionFields = [
   ["encrypted_content", "encrypted"],
   ["signature", "signature"],
 ] as const;
 
 /**
- * The 400 for a compaction that does not open, or that its upstream could not. Reasoning is left out then; without its
- * summary a conversation would have no memory at all.
+ * Makes the 400 for a compaction that does not open, or that its upstream could not open. Reasoning is left out then,
+ * but without its summary a conversation has no memory at all.
  */
 export const unreadCompaction = (style: PathStyle, path: string): ApiError =>
   fieldError(
@@ -163,7 +163,7 @@ export const unreadCompaction = (style: PathStyle, path: string): ApiError =>
     "invalid_request_error",
   );
 
-/** An upstream's blob as a client of its own dialect may see it. */
+/** Seals an upstream's blob for a client of its own dialect. */
 export const sealBlob = ({ dialect, field, id }: BlobPlace, blob: string, sealer: Sealer): string =>
   SEALED_PREFIX +
   sealer.seal(
@@ -172,13 +172,13 @@ export const sealBlob = ({ dialect, field, id }: BlobPlace, blob: string, sealer
     ),
   );
 
-/** What a client's blob turns out to be: `raw` was never sealed; `blob` null does not open, or was made elsewhere. */
+/** A client's blob. `raw`: it was never sealed. `blob` is null when it does not open, or was made elsewhere. */
 export interface OpenedBlob {
   readonly raw: boolean;
   readonly blob: string | null;
 }
 
-/** A client's blob as an upstream of the client's dialect may get it. */
+/** Opens a client's blob for an upstream of the client's dialect. */
 export function openBlob({ dialect, field }: BlobPlace, sealed: string, sealer: Sealer): OpenedBlob {
   if (sealed.startsWith(MARK_PREFIX)) return { raw: false, blob: null };
   if (!sealed.startsWith(SEALED_PREFIX)) return { raw: true, blob: sealed };

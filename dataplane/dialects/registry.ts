@@ -1,4 +1,4 @@
-/** Every dialect's two halves: a hole here is a compile error. */
+/** Both halves of each dialect; a missing one is a compile error. */
 import { answerCodecs } from "./answer-codecs.ts";
 import type { Codec } from "./codecs.ts";
 import type { Dialect } from "./dialect.ts";

@@ -9,7 +9,7 @@ const codes = (names: readonly string[]): string => names.map((name) => `\`${nam
 
 function row(name: (typeof serverToolNames)[number]): string {
   const { messages, responses, chatField } = serverTools[name];
-  // What has no declaration of its own, nor an item, comes with the tool whose item it shows as.
+  // A tool without a Responses declaration comes with the tool that has the same item.
   const [carrier] = serverToolNames.filter(
     (other) => other !== name && serverTools[other].item === serverTools[name].item,
   );
@@ -21,7 +21,7 @@ function row(name: (typeof serverToolNames)[number]): string {
   return `| \`${name}\` | ${codes(messages)} | ${inResponses} | ${inChat} |`;
 }
 
-/** @throws Error when the page lost the marks around the table. */
+/** Writes the table into the page. @throws Error when the page lost the marks around the table. */
 export function withServerTools(page: string): string {
   const [start, end] = [page.indexOf(begins), page.indexOf(ends)];
   if (start < 0 || end < start) throw new Error(`docs/tools.md has no place for the table: ${begins}`);

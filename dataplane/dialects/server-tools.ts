@@ -6,9 +6,9 @@
 interface ServerToolRow {
   /** Its field in a policy, in capabilities and among the declarations of a request. */
   readonly key: "webSearch" | "webFetch" | "xSearch";
-  /** What Messages clients declare it as, oldest first. */
+  /** The `type` by which Messages clients declare it, oldest first. */
   readonly messages: readonly string[];
-  /** What Responses clients declare it as, the plain name first; a tool without one comes with web_search. */
+  /** The `type` by which Responses clients declare it, the plain name first; a tool without one comes with web_search. */
   readonly responses: readonly string[];
   /** The field of a Chat request that declares it; null: Chat has no way, or it comes with web_search. */
   readonly chatField: string | null;

@@ -1,13 +1,13 @@
 /**
- * Stop sequences that an upstream does not take (rule 2.4): its answer is cut here (cut-at-stops.ts). A text is read once,
- * whatever the number and the length of the sequences (Aho and Corasick, 1975), in any pieces; kept back is no more of it
- * than may still turn out to be the beginning of a sequence.
+ * Stop sequences that an upstream does not take (rule 2.4): its answer is cut here (cut-at-stops.ts). A text is read
+ * once, in any pieces, whatever the number and the length of the sequences (Aho and Corasick, 1975); only text that may
+ * still be the beginning of a sequence is held back.
  */
 import { bodyLimits } from "../lib/body-limits.ts";
 import type { Cursor } from "./cursor.ts";
 import type { Dialect } from "./dialect.ts";
 
-/** A client's stop sequences. Chat takes one as it is, too. @throws ApiError when they are no texts, or too long. */
+/** Reads a client's stop sequences; Chat also takes a single string. @throws ApiError when they are no texts, or too long. */
 export function readStops(root: Cursor, field: string): readonly string[] {
   const isOne = root.style === "openai" && typeof root.get(field) === "string";
   const stops = isOne ? [root.requiredText(field)] : (root.texts(field) ?? []);
@@ -16,37 +16,37 @@ export function readStops(root: Cursor, field: string): readonly string[] {
   return stops;
 }
 
-/** Official limit of Chat. */
+/** Chat's official limit of stop sequences. */
 const CHAT_STOPS_MAX = 4;
 
-/** What an upstream of Chat is asked to apply by itself. */
+/** Returns the stop sequences that a Chat upstream is sent. */
 export const chatStops = (stops: readonly string[]): string[] => stops.slice(0, CHAT_STOPS_MAX);
 
 /**
- * Those that are looked for here. Beyond Chat's limit that is all of them: some servers take no notice of `stop`.
- * Nothing at all stops nothing, and half a character is in no text.
+ * Returns the sequences that are cut here: beyond Chat's limit all, as some servers ignore `stop`. An empty one stops
+ * nothing, and one with half a surrogate pair is in no text.
  */
 export function stopsCutHere(upstream: Dialect, stops: readonly string[]): readonly string[] {
   const isTaken = upstream === "messages" || (upstream === "chat" && stops.length <= CHAT_STOPS_MAX);
   return isTaken ? [] : stops.filter((stop) => stop !== "" && stop.isWellFormed());
 }
 
-/** What may be said of a text so far. */
+/** The part of a text that can be passed on so far. */
 export interface CutText {
   readonly text: string;
-  /** The sequence that was completed: the text is over. */
+  /** The sequence that was completed, which ends the text; null: none. */
   readonly stop: string | null;
 }
 
 /** The sequences of a request as an automaton: each node is a beginning of one of them, node 0 the empty one. */
 export class StopSequences {
-  /** By node × 65,536 + UTF-16 code unit. */
+  /** Next node, by node × 65,536 + UTF-16 code unit. */
   readonly #next = new Map<number, number>();
-  /** The longest other beginning that the node ends in. */
+  /** For each node, the longest other node that it ends in (its failure link). */
   readonly #shorter: number[] = [0];
-  /** Length of each node in code units: so much of a text is kept back there. */
+  /** Length of each node in code units: so much text is held back there. */
   readonly #length: number[] = [0];
-  /** The longest sequence that the node ends in. */
+  /** For each node, the longest sequence that it ends in. */
   readonly #stop: (string | null)[] = [null];
 
   constructor(stops: readonly string[]) {
@@ -67,7 +67,7 @@ export class StopSequences {
       }
       this.#stop[node] = stop;
     }
-    // Shorter beginnings first: those of the longer ones are found by them.
+    // Shorter nodes first: the failure links of longer ones are found through them.
     const lengths = this.#length;
     added.sort((one, other) => (lengths[one.node] as number) - (lengths[other.node] as number));
     for (const { node, from, unit } of added) {
@@ -118,7 +118,7 @@ export class StopMatcher {
     return { text: text.slice(0, sure), stop: null };
   }
 
-  /** What was kept back, at the end of a text without a sequence. */
+  /** Returns the text that was held back, at the end of a text without a sequence. */
   end(): string {
     return this.#held;
   }

@@ -6,7 +6,7 @@ import type { JsonObject } from "./messages/types.ts";
 import type { OwnField } from "./own-fields.ts";
 import { pricedBetas } from "./price-effects.ts";
 
-/** The values of the fields that ask for a tier, as far as they are there; one that is no string is an empty one. */
+/** Values of the fields that ask for a tier, absent where the request has none; a value that is no string is "". */
 export interface TierFields {
   readonly service_tier?: string;
   readonly speed?: string;
@@ -21,29 +21,29 @@ export interface Offers {
   readonly tiers: readonly string[];
   /** Prompts beyond the usual length. */
   readonly longPrompts: boolean;
-  /** Reasoning goes upstream, and with it its mode. */
+  /** Whether `reasoning` goes upstream, with its mode. */
   readonly thinking: boolean;
 }
 
-/** Plain data: large requests are written in another thread. */
+/** What goes upstream of tiers. Plain data: large requests are written in another thread. */
 export interface TierPlan {
-  /** Dotted names of fields, and betas as `anthropic-beta:NAME`, that stay here. */
+  /** Dotted names of fields, and betas as `anthropic-beta:NAME`, that are not sent upstream. */
   readonly dropped: readonly string[];
-  /** The betas that go; null: the client sent none, or none goes. */
+  /** The betas that go upstream; null: the client sent none, or none goes. */
   readonly betas: string | null;
-  /** Upstreams of these dialects are told to serve at the standard tier where the request leaves it open. */
+  /** Dialects whose upstreams are asked for the standard tier where the request leaves it open. */
   readonly standard: readonly Dialect[];
-  /** What the upstream that the plan is for does not know of our own fields; empty in a plan for all. */
+  /** Own fields that the plan's upstream does not know; empty in a plan for all upstreams. */
   readonly unknown: readonly OwnField[];
-  /** What else than the standard is asked for and goes, to upstreams that know the field. */
+  /** Tiers other than the standard that are asked for and sent, to upstreams that know the field. */
   readonly asked: TierFields;
-  /** Names that have a price. */
+  /** Names of tiers that have a price. */
   readonly offered: readonly string[];
   /** Sets of tiers by which the request may be charged, for its hold. */
   readonly possible: readonly (readonly string[])[];
 }
 
-/** Nothing stays here, and no upstream is told anything: of a count, which is free. */
+/** Plan of a token count, which is free: nothing is dropped or asked for. */
 export const noTiers: TierPlan = {
   dropped: [],
   betas: null,
@@ -54,7 +54,7 @@ export const noTiers: TierPlan = {
   possible: [[]],
 };
 
-/** What one upstream call is told of tiers, and what of its report has a price. */
+/** Tiers that one upstream call is sent, and those that have a price in its report. */
 export interface ExpectedTiers {
   readonly sent: TierFields;
   readonly offered: readonly string[];
@@ -62,7 +62,7 @@ export interface ExpectedTiers {
 
 type TierField = keyof TierFields;
 
-/** What is no tier of its own, in requests and in reports. */
+/** Values in requests that name no tier of its own. */
 const standardValues: Readonly<Record<TierField, readonly string[]>> = {
   service_tier: ["auto", "default", "standard_only"],
   speed: ["standard"],
@@ -78,7 +78,7 @@ const fieldNames: Readonly<Record<TierField, string>> = {
 
 const tierFields = Object.keys(fieldNames) as TierField[];
 
-/** What upstreams report beside that: the standard, by their own names. */
+/** Values by which upstreams report the standard tier. */
 const reportedStandard: Readonly<Record<TierField, readonly string[]>> = {
   service_tier: ["default", "standard", "standard_only", "on_demand"],
   speed: ["standard"],
@@ -99,18 +99,18 @@ const choosable = (upstream: Dialect, offered: readonly string[]): readonly stri
   // `auto` of a Messages account is its committed capacity and nothing else.
   offered.filter((name) => (upstream === "messages" ? name === "priority" : !withOwnField.includes(name)));
 
-/** What an upstream's account may not overrule, in its dialect's word. */
+/** Returns the `service_tier` that an upstream's account may not overrule. */
 export const standardTier = (upstream: Dialect): string =>
   upstream === "messages" ? "standard_only" : "default";
 
-/** Whether the account decides by itself: it may choose a dearer tier. */
+/** Whether a `service_tier` leaves the choice to the account, which may choose a dearer tier. */
 export const leavesTierOpen = (value: unknown): boolean =>
   value === undefined || value === null || value === "auto";
 
-/** What a request asks for, and who may be asked. */
+/** The tiers that a request asks for, and its upstreams. */
 export interface TierRequest {
   readonly fields: TierFields;
-  /** The client's header. */
+  /** The client's `anthropic-beta` header. */
   readonly beta: string | undefined;
   readonly client: Dialect;
   /** Dialects of the route's upstreams. */
@@ -139,7 +139,7 @@ export function planTiers({ fields, beta, client, upstreams }: TierRequest, offe
   const standard = dialects.filter((dialect) => isStandard || choosable(dialect, offered).length === 0);
   return {
     dropped: [...dropped, ...betas.filter((name) => !kept.includes(name)).map(droppedBeta)],
-    // Unchanged, unless one of them stays (service.md "Versioning").
+    // Unchanged, unless one of them is not sent (service.md "Versioning").
     betas: kept.length === 0 ? null : kept.length === betas.length ? (beta ?? null) : kept.join(","),
     standard,
     unknown: [],
@@ -156,7 +156,10 @@ export function planTiers({ fields, beta, client, upstreams }: TierRequest, offe
   };
 }
 
-/** Of each field what an upstream may serve by: what it is told, the standard (null), or what its account chooses. */
+/**
+ * Lists for each field the tiers that an upstream may serve at: the one it is sent, the standard (null), or one its
+ * account chooses.
+ */
 function possibleTiers(
   plan: Pick<TierPlan, "asked" | "offered" | "standard"> & { readonly isRegionless: boolean },
   client: Dialect,
@@ -177,7 +180,7 @@ function possibleTiers(
 
 const listOf = (value: string | undefined) => (value === undefined ? [] : [value]);
 
-/** One of each field's, in every way. */
+/** Combines one tier of each field in every way. */
 function possibleSets(of: readonly (readonly (readonly (string | null)[])[])[]): string[][] {
   const sets = of.flatMap((fields) =>
     fields.reduce<string[][]>(
@@ -188,7 +191,7 @@ function possibleSets(of: readonly (readonly (readonly (string | null)[])[])[]):
   return [...new Map(sets.map((set) => [set.join("+"), set])).values()];
 }
 
-/** What of the fields an upstream is told: those of its own dialect; the two of OpenAI share one. */
+/** Returns the tier fields that an upstream is sent: those of its own dialect; the two of OpenAI share `service_tier`. */
 function sentTiers({ asked }: Pick<TierPlan, "asked">, client: Dialect, upstream: Dialect): TierFields {
   if (client === upstream) return asked;
   const { service_tier } = asked;
@@ -197,15 +200,15 @@ function sentTiers({ asked }: Pick<TierPlan, "asked">, client: Dialect, upstream
     : { service_tier };
 }
 
-/** What a call to this upstream may be served by. */
+/** Returns the tiers that a call to this upstream may be served at. */
 export const expectedTiers = (plan: TierPlan, client: Dialect, upstream: Dialect): ExpectedTiers => ({
   sent: sentTiers(plan, client, upstream),
   offered: plan.offered,
 });
 
 /**
- * By which tiers a call was served (rule 10.2): what its upstream reports, else what it was sent; where it reports what
- * has no price, what was sent is doubtful. null: the standard one.
+ * Returns the tiers that a call was served at (rule 10.2): those its upstream reports, else those it was sent; where it
+ * reports one without a price, the one it was sent is doubtful. null: the standard one.
  */
 export function servedTiers(
   { sent, offered }: ExpectedTiers,
@@ -239,7 +242,7 @@ export const betaNames = (header: string | null | undefined): string[] => [
 /** How `x-gapura-dropped` names a beta that stays here. */
 export const droppedBeta = (name: string): string => `anthropic-beta:${name}`;
 
-/** The tier that a beta needs, null: any price of long prompts; undefined: it costs nothing. */
+/** Returns the tier that a beta needs, null: any price of long prompts; undefined: it changes no price. */
 function tierOfBeta(beta: string): string | null | undefined {
   // A provider may read names in any letter case.
   const name = beta.toLowerCase();
@@ -255,7 +258,7 @@ function goes(beta: string, { tiers, longPrompts }: Offers): boolean {
 export const isBetaOfTier = (beta: string, asked: TierFields): boolean =>
   Object.values(asked).includes(tierOfBeta(beta));
 
-/** A parsed request without what stays here. */
+/** Removes the plan's dropped fields from a parsed request. */
 export function withoutDropped(body: JsonObject, { dropped }: TierPlan): JsonObject {
   if (dropped.length === 0) return body;
   const rest = { ...body };

@@ -1,6 +1,6 @@
 /**
- * Where an upstream's refusal says that a fault is: a place of the body that was sent, which the client may not have sent so.
- * Only its own places are told.
+ * An upstream's refusal names places of the body that it was sent, which may differ from the client's. Only places of
+ * the client's own body are shown to it.
  */
 import { ApiError } from "../lib/api-error.ts";
 import { chatFields } from "./chat/request-fields.ts";
@@ -9,14 +9,14 @@ import { responsesFields } from "./responses/request-fields.ts";
 import { refusalOf } from "./upstream-error.ts";
 
 const chatNames = new Set(chatFields.map(({ name }) => name));
-/** Fields at the top of a request whose names are those of both dialects whose errors name one. */
+/** Top-level fields that Chat and Responses have in common: the errors of both name a field. */
 const sharedNames = new Set(
   responsesFields.map(({ name }) => name).filter((name) => !name.includes(".") && chatNames.has(name)),
 );
 
 /**
- * The same error for a client of another dialect, whose body has no such paths.
- * @returns `error` itself when it is none of an upstream's.
+ * Removes paths from an upstream's error for a client of another dialect, whose body has no such paths.
+ * @returns `error` itself when it is not an upstream's.
  */
 export function withoutForeignPaths(error: ApiError): ApiError {
   if (error.code === "context_length_exceeded" && error.param !== undefined) return withoutPlace(error);
@@ -38,12 +38,12 @@ function withoutPlace(error: ApiError): ApiError {
   });
 }
 
-/** Which places of the request that an upstream got its error may name to the client; `foreign`: it was of another dialect. */
+/** Places of the upstream's request that its error may name to the client; `foreign`: that request was of another dialect. */
 export type ToldPlaces = ClientPlaces | "all" | "foreign";
 
 /**
- * The same error without places that are not the client's.
- * @returns `error` itself when it is none of an upstream's, or names none of these.
+ * Removes places that are not the client's from an upstream's error.
+ * @returns `error` itself when it is not an upstream's, or names no such place.
  */
 export function withToldPlaces(error: ApiError, told: ToldPlaces): ApiError {
   if (told === "foreign") return withoutForeignPaths(error);

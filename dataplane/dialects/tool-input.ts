@@ -6,15 +6,15 @@ import { isDeeperThan, objectOf, parseJson } from "./fields.ts";
 import type { ContentBlock, JsonObject } from "./messages/types.ts";
 import { corruptAnswer } from "./upstream-error.ts";
 
-/** Calls of one answer, and of a resent one that are still to be run: more of them only a broken or hostile peer makes. */
+/** Most calls of one answer, and of a resent one still to be run: only a broken or hostile peer makes more. */
 export const MAX_CALLS = 1_024;
 
 type ServerToolNames = CodecContext["serverTools"];
 
 /**
- * Nothing at all means no arguments, but for the call that the output limit cut.
- * @param name the tool's; what a server tool is called with is the loop's to refuse: to the model, not to the client
- *   (service.md "Errors of tools").
+ * Reads a tool's arguments. Empty text means no arguments, except in the call that the output limit cut.
+ * @param name the tool's; the loop refuses wrong arguments of a server tool to the model, not to the client (service.md
+ *   "Errors of tools").
  * @param isCut the output limit ended the answer with this call (dialects.md §D3).
  * @throws ApiError `upstream_error` when it is not a JSON object.
  */
@@ -26,19 +26,19 @@ export function toolInput(json: string, name = "", serverTools?: ServerToolNames
   throw corruptAnswer("tool arguments are not a JSON object");
 }
 
-/** The same value, unless nobody could write it or send it back. @throws ApiError `upstream_error` */
+/** Returns the value, unless it nests too deep to be written or sent back. @throws ApiError `upstream_error` */
 export function boundedInput<Value extends object>(value: Value): Value {
   if (isDeeperThan(value, MAX_JSON_DEPTH)) throw corruptAnswer("an answer that nests too deep");
   return value;
 }
 
-/** Arguments that some servers send parsed; null when they are not. */
+/** Returns arguments that a server sent as an object; null when they are none. */
 export function parsedInput(value: unknown): JsonObject | null {
   const input = objectOf(value);
   return input === null ? null : boundedInput(input);
 }
 
-/** Whether a call's arguments were cut: what came of them is their text. */
+/** Whether a call's arguments were cut: their remembered text is no whole JSON object. */
 export function isUnfinished(input: JsonObject): boolean {
   const json = argumentsText(input);
   return json !== undefined && !isWholeInput(json);
@@ -51,7 +51,7 @@ export function callsTools(content: readonly ContentBlock[], isCut: boolean): bo
   return content.some(({ type }) => type === "tool_use");
 }
 
-/** Whether nothing but white space can still follow. */
+/** Whether the text is a whole JSON object. */
 export function isWholeInput(json: string): boolean {
   return json.trimEnd().endsWith("}") && objectOf(parseJson(json)) !== null;
 }

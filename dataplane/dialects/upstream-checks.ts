@@ -1,4 +1,4 @@
-/** What an upstream of another dialect cannot be asked for, refused in the client's words. */
+/** Refuses, in the client's terms, what an upstream of another dialect cannot be asked for. */
 import { ApiError } from "../lib/api-error.ts";
 import type { Carry } from "./codecs.ts";
 import type { DropListener } from "./drop-listener.ts";
@@ -10,7 +10,8 @@ const isFunctionTool = (tool: FunctionTool | JsonObject): tool is FunctionTool =
   (tool.type ?? "custom") === "custom";
 
 /**
- * The tools; a call that is demanded without any is dropped (rule 2.2), as Chat and Responses refuse a choice then.
+ * Returns the tools. A choice that demands a call without any tool is dropped (rule 2.2), as Chat and Responses refuse
+ * it.
  * @throws ApiError `unsupported_tool` for a typed tool, which only a Messages upstream knows (dialects.md §D1).
  */
 export function functionTools(request: MessagesRequest, carry: Carry, notes: DropListener): FunctionTool[] {
@@ -43,15 +44,16 @@ export function refusePrefill(request: MessagesRequest, carry: Carry): void {
   );
 }
 
-/** Of any dialect; an item of Responses that is no message has no role. */
+/** A turn of any dialect; an item of Responses that is no message has no role. */
 interface Turn {
   readonly role?: unknown;
 }
 
 /**
- * A turn of nothing cannot be written in every dialect. Without the user's last one the model would continue the answer before it
- * instead, and without any the upstream would refuse in words that name nothing.
- * @param written the turns that are left; without any, instructions of the client's own are what is said.
+ * Refuses a conversation of which nothing is left to answer: an empty turn cannot be written in every dialect. Without
+ * the user's last turn the model would continue its previous answer, and without any the upstream's refusal would name
+ * nothing.
+ * @param written the turns that are left; without any, the client's own instructions are enough.
  * @throws ApiError that names the conversation.
  */
 export function refuseNothingSaid(request: MessagesRequest, carry: Carry, written: readonly Turn[]): void {
@@ -62,7 +64,7 @@ export function refuseNothingSaid(request: MessagesRequest, carry: Carry, writte
   throw nothingSaid(carry.dialect);
 }
 
-/** Nothing of the conversation is left to be answered. */
+/** The error for a conversation without anything to answer. */
 export function nothingSaid(client: Dialect): ApiError {
   const param = client === "responses" ? "input" : "messages";
   return new ApiError("invalid_request", `${param}: the last turn has no content that this model takes.`, {

@@ -18,7 +18,7 @@ import { type ModelNames, type Own, type OwnSecrets, withoutSecrets } from "./ow
 const RETRY_AFTER_DEFAULT_S = 5;
 const RETRY_AFTER_MAX_S = 60;
 
-/** An answer of an upstream that is not one: status, body and what else matters of it. */
+/** An upstream's error answer: status, body, and what is needed to read them. */
 export interface UpstreamFailure {
   readonly dialect: Dialect;
   readonly status: number;
@@ -28,7 +28,7 @@ export interface UpstreamFailure {
   readonly retryAfter: string | null;
   /** Unix milliseconds, to read a date in `retryAfter`. */
   readonly now: number;
-  /** The model's name there, replaced by the public id in what is shown. */
+  /** The model's name at the upstream, replaced by the public id in what is shown. */
   readonly upstreamModel: string;
   /** Public model id. */
   readonly model: string;
@@ -58,7 +58,7 @@ export function upstreamError(failure: UpstreamFailure): ApiError {
   return ours(code, cause);
 }
 
-/** Rule 2.12. 400, 422 and 429 stand above; what is not listed is 502. */
+/** Codes by status (rule 2.12), but for 400, 422 and 429; any other is 502. */
 const statusCodes: Readonly<Record<number, OwnCode>> = {
   408: "timeout",
   413: "too_large",
@@ -80,16 +80,16 @@ type OwnCode = keyof typeof ownWords;
 
 const ours = (code: OwnCode, cause: unknown): ApiError => new ApiError(code, ownWords[code], { cause });
 
-/** An answer that came but cannot be read; `what` goes to the log only. */
+/** An answer that cannot be read; `what` goes to the log only. */
 export const corruptAnswer = (what: string): ApiError =>
   new ApiError("upstream_error", "The model's provider sent an answer that could not be read.", {
     cause: { corrupt: what },
   });
 
-/** Whether an error is of an answer that cannot be read, not one that an upstream tells. */
+/** Whether the error is about an answer that cannot be read, not one that an upstream reported. */
 export const isCorrupt = (error: ApiError): boolean => corruptionOf(error) !== undefined;
 
-/** Whether all of an answer came, and it was empty or none: not one that broke off before anything came. */
+/** Whether a whole answer came that was empty or no answer: not one that broke off before anything came. */
 export const isGarbage = (error: ApiError): boolean => corruptionOf(error) === "garbage";
 
 const corruptionOf = ({ cause }: ApiError): unknown =>
@@ -99,12 +99,12 @@ const corruptionOf = ({ cause }: ApiError): unknown =>
 export const cutAnswer = (): ApiError =>
   new ApiError("upstream_error", "The model's provider ended its answer too early.");
 
-/** What an upstream says of the request that it got: paths are those of its own dialect. */
+/** An upstream's refusal of the request that it got: paths are those of its own dialect. */
 class UpstreamRefusal extends ApiError {
   readonly #said: ReportedError;
   readonly #all: ReportedError;
 
-  /** @param all that it said, which may be more than the client is told. */
+  /** @param all that the upstream said, which may be more than the client is shown. */
   constructor(said: ReportedError, names: ModelNames | null, all = said, own: OwnSecrets = []) {
     const text = withoutSecrets(said.message, names, own);
     const isClean = (word: string) => withoutSecrets(word, names, own) === word;
@@ -126,7 +126,7 @@ class UpstreamRefusal extends ApiError {
   }
 }
 
-/** A prompt that does not fit: a sentence that Claude Code reads, and in OpenAI style what the upstream said. */
+/** A prompt that does not fit: a sentence that Claude Code reads, and in OpenAI style the upstream's own message. */
 class ContextOverflow extends ApiError {
   readonly #sentence: string;
   readonly #said: ReportedError;
@@ -164,7 +164,7 @@ class ContextOverflow extends ApiError {
   }
 }
 
-/** The field at fault, where one is named that can be told. */
+/** Returns the field at fault, if the upstream named one that may be shown. */
 function placeIn({ param, details }: ReportedError, isClean: (word: string) => boolean): { param?: string } {
   const places = [param ?? "", ...details.map(({ field }) => field)];
   const place = places.find((name) => plainPath.test(name) && isClean(name));
@@ -174,18 +174,18 @@ function placeIn({ param, details }: ReportedError, isClean: (word: string) => b
 /** A place in a request, and no words: `temperature`, `messages[0].content`. */
 const plainPath = /^[A-Za-z_][\w.[\]-]{0,127}$/;
 
-/** Whether it is a code that says what is wrong with a request, such as `tool_name_conflict`, and no words. */
+/** Whether the upstream's code is one word that says what is wrong with a request, such as `tool_name_conflict`. */
 const isRequestCode = (code: string): boolean => /^[A-Za-z][\w.]{0,63}$/.test(code) && !isAccountCode(code);
 
-/** What an upstream said of a request that it refuses; null for any other error. Not for the client. */
+/** Returns what an upstream said of a request that it refused; null for any other error. Not for the client. */
 export const refusalOf = (error: unknown): ReportedError | null =>
   error instanceof UpstreamRefusal ? error.all : null;
 
-/** What an error inside an answer was made of, where its code and cause do not tell all of it (`errorSaying`). */
+/** Returns what an error inside an answer was made of, where its code and cause do not hold all of it (`errorSaying`). */
 export const saidBy = (error: ApiError): ReportedError | null =>
   error instanceof UpstreamRefusal || error instanceof ContextOverflow ? error.all : null;
 
-/** An error as a client of this upstream may see it. @returns `error` itself when it is none of an upstream's. */
+/** Removes our own data from an upstream's error, for the client. @returns `error` itself when it is not an upstream's. */
 export const withoutOwn = (error: ApiError, own: () => Own): ApiError =>
   error instanceof UpstreamRefusal || error instanceof ContextOverflow ? error.without(own()) : error;
 
@@ -218,7 +218,7 @@ function reported(error: unknown): ReportedError {
   };
 }
 
-/** So much of anything that an error says is looked at, in characters. */
+/** Most characters that are read of each text in an error. */
 const MOST_SAID = 8 * 1024;
 
 const bounded = ({ type, code, message, param, details }: ReportedError): ReportedError => ({
@@ -229,11 +229,11 @@ const bounded = ({ type, code, message, param, details }: ReportedError): Report
   details: details.map((one) => ({ type: words(one.type), field: words(one.field) })),
 });
 
-/** A long text's beginning: its last word may be the beginning of what nobody may see. */
+/** Returns the beginning of a long text, but for its last word, which may be the beginning of a secret. */
 const words = (text: string): string =>
   text.length <= MOST_SAID ? text : text.slice(0, Math.max(0, text.lastIndexOf(" ", MOST_SAID)));
 
-/** More faults than a request has fields are not looked at. */
+/** Most faults that are read; a request has fewer fields. */
 const MAX_DETAILS = 100;
 
 /** FastAPI's `detail`, which Mistral has in its `message`. */
@@ -246,7 +246,10 @@ function fieldErrors(detail: unknown): FieldError[] {
   });
 }
 
-/** The three dialects, vLLM's flat form, FastAPI's `detail`, or how one begins; empty words for anything else. */
+/**
+ * Reads an error of the three dialects, vLLM's flat form, FastAPI's `detail`, or the beginning of one; empty strings
+ * for anything else.
+ */
 function readErrorBody(bytes: string | Uint8Array): ReportedError {
   const text = textIn(bytes);
   const body = parseJson(text);
@@ -258,7 +261,7 @@ function reportedIn(json: unknown): ReportedError {
   return reported(body?.["error"] ?? stringOf(body?.["detail"]) ?? body);
 }
 
-/** Of an error that was cut: its last word may be the beginning of what nobody may see, and half a code is none. */
+/** Reads an error that was cut: its last word may be the beginning of a secret, and half a code says nothing. */
 function readBegunError(begun: string): ReportedError {
   const { type, code, message, param, details } = reportedIn(parseJson(closedJson(begun)));
   const isWhole = (text: string) => begun.includes(JSON.stringify(text));
@@ -274,12 +277,12 @@ function readBegunError(begun: string): ReportedError {
 const textIn = (bytes: string | Uint8Array): string =>
   typeof bytes === "string" ? bytes : Buffer.from(bytes).toString("utf8");
 
-/** More of what an upstream said is not kept for the operator. */
+/** Most characters of an upstream's message that are kept for the operator. */
 const MAX_WORDS = 300;
 
 /**
- * What an upstream said with a status other than 2xx, for the operator alone: its code, and its words unless they are about
- * the client's own request (400, 413, 422), which they may repeat.
+ * Returns what an upstream said with a status other than 2xx, for the operator alone: its code, and its message unless
+ * that is about the client's own request (400, 413, 422), which it may repeat.
  */
 export function sayingOf(
   status: number,
@@ -302,7 +305,7 @@ export function sayingOf(
  */
 export const holdsError = ({ error }: JsonObject): boolean => Boolean(error);
 
-/** The same where its `error` is ahead of a reader. */
+/** Checks the same for an `error` that a reader stands before. */
 export function isErrorAhead(reader: JsonReader): boolean {
   switch (reader.kind()) {
     case "null":
@@ -318,18 +321,18 @@ export function isErrorAhead(reader: JsonReader): boolean {
   }
 }
 
-/** What an event is: its type, else its name; one that has neither, and holds an error, is that. */
+/** Returns an event's kind: its type, else its name; `error` for one that has neither and holds an error. */
 export const kindOfEvent = (data: JsonObject, name: string): string =>
   textOf(data["type"]) ?? (name === "" && holdsError(data) ? "error" : name);
 
 /**
- * An error inside a stream, or a whole answer that turns out to be one: Messages' and Chat's `{error: {…}}`,
+ * Reads an error inside a stream, or a whole answer that turns out to be one: Messages' and Chat's `{error: {…}}`,
  * Responses' flat or nested `error` event, and the `error` of a failed response.
  */
 export const inBandError = (body: JsonObject): ApiError =>
   errorSaying(bounded(reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body)));
 
-/** The error of what an upstream says inside an answer. */
+/** Makes the error for what an upstream says inside an answer. */
 export function errorSaying(error: ReportedError): ApiError {
   const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
   const inBand = { type: error.type, code: error.code };
@@ -343,7 +346,7 @@ export function errorSaying(error: ReportedError): ApiError {
   return ours(code, upstreamStatus === undefined ? { inBand } : { inBand, upstreamStatus });
 }
 
-/** The statuses that upstreams say with these codes and types where they cannot say a status any more. */
+/** Statuses for codes and types of errors inside an answer, whose own status was sent before. */
 const accountStatuses: ReadonlyMap<string, number> = new Map([
   ["authentication_error", 401],
   ["invalid_api_key", 401],
@@ -354,17 +357,17 @@ const accountStatuses: ReadonlyMap<string, number> = new Map([
   ["model_not_found", 404],
 ]);
 
-/** The status by which an upstream refused or failed, or that its words inside an answer stand for; null: it told none. */
+/** Returns the status of an upstream's failure, or the one that its error inside an answer stands for; null: none. */
 export function upstreamStatus({ cause }: ApiError): number | null {
   const { upstreamStatus: status } = (cause ?? {}) as { upstreamStatus?: unknown };
   return typeof status === "number" ? status : null;
 }
 
-/** Whether it tells what an upstream said, by its status or inside an answer, and not what happened here. */
+/** Whether the error is what an upstream reported, by its status or inside an answer, and not what happened here. */
 export const isOfUpstream = (error: ApiError): boolean =>
   upstreamStatus(error) !== null || inBandSaying(error) !== null;
 
-/** What an upstream's error called itself, where it was told inside an answer or is about the request; null: it is no such error. */
+/** Returns the type and code of an upstream's error that came inside an answer or is about the request; null for any other. */
 export function inBandSaying(error: ApiError): { readonly type?: unknown; readonly code?: unknown } | null {
   if (error instanceof UpstreamRefusal) return error.all;
   if (error instanceof ContextOverflow) return error.said;
@@ -372,7 +375,7 @@ export function inBandSaying(error: ApiError): { readonly type?: unknown; readon
   return isObject(inBand) ? inBand : null;
 }
 
-/** By `code` first, then by `type`; what is not listed (keys, quota, permissions, servers) is ours to mend: 502. */
+/** By `code` first, then by `type`; any other error (keys, quota, permissions, servers) is ours to mend: 502. */
 const inBandCodes: ReadonlyMap<string, OwnCode> = new Map<string, OwnCode>([
   ["invalid_request_error", "invalid_request"],
   ["invalid_prompt", "invalid_request"],
@@ -410,7 +413,7 @@ const isAccountCode = (code: string): boolean =>
 const isOfTheAccount = ({ message, code }: ReportedError): boolean =>
   aboutTheAccount.test(message) || isAccountCode(code);
 
-/** A 400 as the client may see it; null when it speaks about our account instead of the request. */
+/** Makes the client's error for a 400; null when it is about our account instead of the request. */
 function aboutTheRequest(error: ReportedError, names: ModelNames | null): ApiError | null {
   const overflow = contextOverflow(error, names);
   if (overflow !== null) return overflow;

@@ -6,14 +6,14 @@ import type { Carry } from "./codecs.ts";
 import { arrayOf, countOf, objectOf, stringOf, textOf } from "./fields.ts";
 import type { JsonValue, UrlCitation } from "./messages/types.ts";
 
-/** Of one list, in however many pieces it comes; what stands behind is left out. */
+/** Most citations of one list, in however many pieces it comes; further ones are left out. */
 export const CITATIONS_MAX = 1_000;
 
-/** Whether the client may be shown them: server tools make citations of their own. */
+/** Whether the client may be shown the upstream's citations: server tools make their own. */
 export const showsCitations = ({ dialect, serverTools, compacts }: Carry): boolean =>
   dialect !== "messages" && !serverTools && !compacts;
 
-/** A list of an upstream's, in the form of either dialect; what cites no page is left out. */
+/** Reads an upstream's list in the form of either dialect; entries that cite no page are left out. */
 export const readUrlCitations = (value: unknown): UrlCitation[] =>
   (arrayOf(value) ?? []).slice(0, CITATIONS_MAX).flatMap(readCitation);
 
@@ -34,15 +34,15 @@ function readCitation(value: JsonValue): UrlCitation[] {
   ];
 }
 
-/** Characters of one list that comes in pieces. */
+/** Most characters of one list that comes in pieces. */
 const PIECES_MAX_CHARACTERS = 4 * 1024 * 1024;
 
-/** One list that comes in pieces: some servers tell each citation once, some all so far again with each piece. */
+/** One list that comes in pieces: some servers send each citation once, some repeat all so far with each piece. */
 export class StreamedCitations {
   readonly #told = new Set<string>();
   #characters = 0;
 
-  /** Those of a piece that were not told before. */
+  /** Returns the citations of a piece that did not come before. */
   untold(citations: readonly UrlCitation[]): UrlCitation[] {
     return citations.filter((one) => {
       const key = `${one.start_index} ${one.end_index} ${one.url}`;
@@ -56,7 +56,10 @@ export class StreamedCitations {
   }
 }
 
-/** As they count in a text that has this many code points more before theirs, or fewer; those that begin before it are left out. */
+/**
+ * Moves citations by this many code points, for a text that has more or fewer before theirs; citations that would begin
+ * before the text are left out.
+ */
 export const movedBy = (citations: readonly UrlCitation[], points: number): readonly UrlCitation[] =>
   points === 0
     ? citations
@@ -66,11 +69,11 @@ export const movedBy = (citations: readonly UrlCitation[], points: number): read
           : [{ ...one, start_index: one.start_index + points, end_index: one.end_index + points }],
       );
 
-/** Those of a text that is cut after this many code points. */
+/** Returns the citations of a text that is cut after this many code points. */
 export const citationsWithin = (citations: readonly UrlCitation[], points: number): UrlCitation[] =>
   citations.filter((one) => one.end_index <= points);
 
-/** Characters, about, that they take as JSON. */
+/** Estimates the characters that citations take as JSON. */
 export const lengthOfCitations = (citations: readonly UrlCitation[]): number =>
   citations.reduce((sum, one) => sum + lengthOfCitation(one), 0);
 

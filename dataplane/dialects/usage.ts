@@ -8,7 +8,7 @@ import type { JsonObject, MessagesUsage } from "./messages/types.ts";
 import type { CountedOutput } from "./output-estimate.ts";
 import { type ExpectedTiers, servedTiers } from "./tiers.ts";
 
-/** What of a request has prices of its own (rule 10.5). */
+/** Media of a request, which have prices of their own (rule 10.5). */
 export interface ExpectedMedia {
   /** Tokens of audio in the prompt, as estimated here. */
   readonly audioInput: number;
@@ -28,7 +28,7 @@ export interface PossibleUsage {
   readonly tiers?: ExpectedTiers;
 }
 
-/** What an answer's usage is counted by where its upstream does not report it, or not as it can be (`countedUsage`). */
+/** Bounds and estimates for an answer's usage, where its upstream reports none or the impossible (`countedUsage`). */
 export interface UsageContext {
   /**
    * Input tokens as counted locally, for an answer that has to name a number before its upstream reports one
@@ -37,14 +37,14 @@ export interface UsageContext {
   readonly estimatedInputTokens?: number;
   /** Absent: nothing but text is expected. */
   readonly media?: ExpectedMedia;
-  /** Bounds of what an upstream's report is believed; absent: no bounds. */
+  /** Bounds within which an upstream's report is believed; absent: no bounds. */
   readonly possible?: PossibleUsage;
 }
 
 /**
- * A report as far as it is possible: within the context window, and within the output limit plus the output that was
- * seen. What is beyond is cut off and the report marked; of the classes of input the dearest falls first.
- * @param seenOutput tokens of output as counted here; asked for only where the limit is exceeded.
+ * Cuts a report to the possible: within the context window, and within the output limit plus the output that was seen.
+ * The report is marked then; of the classes of input the dearest is cut first.
+ * @param seenOutput tokens of output as counted here; called only where the limit is exceeded.
  */
 export function plausibleUsage(
   reported: MessagesUsage,
@@ -98,10 +98,10 @@ export const promptTokens = (usage: MessagesUsage): number =>
   usage.input_tokens + cacheRead(usage) + cacheWritten(usage);
 
 /**
- * What an answer used (rule 10.6), on every path: as its upstream reports it, and counted here for a half of which it
- * reports nothing, be it absent or zero. No prompt is empty, nor is an answer that holds something.
+ * Counts what an answer used (rule 10.6), on every path: as its upstream reports it, and counted here for a half (input
+ * or output) whose report is absent or zero. No prompt is empty, nor is an answer that holds something.
  * @param written tokens of output as counted here (output-estimate.ts).
- * @param final the report is that of the whole answer; else it is a running total, and as much as was seen is counted.
+ * @param final the report is of the whole answer; else it is a running total, and at least the output seen is counted.
  * @param tier the tier that stands beside the report (Chat, Responses); Messages has it in its report.
  */
 export function countedUsage(
@@ -141,7 +141,7 @@ export function countedUsage(
   };
 }
 
-/** What was heard, said and drawn of a request that has to do with it; undefined: as it is reported. */
+/** Counts the audio and images that a report leaves out, of a request with media; undefined: the report stands. */
 function countedMedia(
   reported: Media = {},
   { audioInput, outputs }: ExpectedMedia,
@@ -160,14 +160,17 @@ function countedMedia(
   return Object.keys(counted).length === 0 ? undefined : { ...reported, ...counted };
 }
 
-/** What a call's report says of tiers, and what that comes to (rule 10.2); null: nothing but the standard. */
+/**
+ * Returns the tier that a call's report names and the tiers that it is charged at (rule 10.2); null: nothing but the
+ * standard.
+ */
 function tierUsage(
   reported: MessagesUsage | null,
   expected: ExpectedTiers | undefined,
   tier: string | null | undefined,
 ): Pick<MessagesUsage, "service_tier" | "tiers" | "implausible"> | null {
   const service_tier = tier ?? reported?.service_tier;
-  // The standard one goes without saying.
+  // The standard tier is not noted.
   const said = typeof tier === "string" && tier !== "default" ? { service_tier: tier } : null;
   if (expected === undefined) return said;
   const { inference_geo, speed } = reported ?? {};
@@ -182,9 +185,9 @@ function tierUsage(
 }
 
 /**
- * A Messages `usage`, laid over what was reported before: counters are totals of the whole message so far, and
- * null or absent never overwrites a number, nor do zeros alone a prompt or a cache's split: some servers end so. Null
- * when `raw` reports nothing.
+ * Reads a Messages `usage` over what was reported before: counters are totals of the whole message so far. Null or
+ * absent never overwrites a number, nor do zeros alone a prompt or a cache's split: some servers end so. Returns
+ * `before` when `raw` is no object.
  */
 export function readMessagesUsage(raw: unknown, before: MessagesUsage | null): MessagesUsage | null {
   const usage = objectOf(raw);
@@ -228,7 +231,6 @@ function cacheSplit(raw: unknown): NonNullable<MessagesUsage["cache_creation"]> 
   );
 }
 
-/** What a report says of its prompt. */
 const inputOf = ({
   input_tokens,
   cache_creation_input_tokens = null,
@@ -283,13 +285,13 @@ export function readResponsesUsage(raw: unknown): MessagesUsage | null {
   });
 }
 
-/** The `usage` of a whole answer; null when nothing is reported. */
+/** Reads the `usage` of a whole answer; null when nothing is reported. */
 export function readWholeUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {
   if (dialect === "messages") return readMessagesUsage(raw, null);
   return dialect === "chat" ? readChatUsage(raw) : readResponsesUsage(raw);
 }
 
-/** Zeros alone are what some servers send until they know, and others always: no report. */
+/** Zeros alone are no report: some servers send them until they know, and others always. */
 function fromOpenai(counts: {
   input: number;
   cached: number;
@@ -300,7 +302,7 @@ function fromOpenai(counts: {
 }): MessagesUsage | null {
   const reasoning = countOf(counts.reasoning);
   if (counts.input + counts.output + reasoning === 0) return null;
-  // Parts of the prompt: together no more than it (rule 1.15).
+  // Both are parts of the prompt: together no more than it (rule 1.15).
   const cached = Math.min(counts.cached, counts.input);
   const written = Math.min(counts.written, counts.input - cached);
   // xAI leaves the reasoning out of the output, but not out of the total.

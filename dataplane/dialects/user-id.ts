@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import type { Cursor } from "./cursor.ts";
 import type { MessagesRequest } from "./messages/types.ts";
 
-/** What OpenAI takes at most; Claude Code sends 150 characters (dialects.md §D1). */
+/** Most characters of an end user's id at OpenAI; Claude Code sends 150 (dialects.md §D1). */
 const LENGTH_MAX = 64;
 
 /** The end user whom a Chat or Responses client names. @throws ApiError naming a field that is no text. */

@@ -6,7 +6,7 @@ import { dataUrl, detailOf, fileName, textsBefore } from "./media.ts";
 import type { ContentBlockParam, DocumentBlock, ImageBlock, JsonObject } from "./messages/types.ts";
 import { plainBlockText } from "./plain-blocks.ts";
 
-/** How one of the two writes them. */
+/** How Chat or Responses writes a part. */
 export interface PartForm {
   readonly text: (text: string) => JsonObject;
   /** @param url an address, or a data URL. @param detail how closely to look; undefined: the client did not say. */

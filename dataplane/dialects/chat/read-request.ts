@@ -1,4 +1,4 @@
-/** A Chat Completions client's request into the hub (dialects.md §B2, §D1). */
+/** Reads a Chat Completions client's request into the hub (dialects.md §B2, §D1). */
 import { readArguments } from "../arguments.ts";
 import { withBreakpoint } from "../cache-breakpoints.ts";
 import type { Carry, CodecContext } from "../codecs.ts";
@@ -23,7 +23,7 @@ interface Reading {
   readonly conversation: ConversationBuilder;
   readonly aliases: Aliases;
   readonly places: WeakMap<object, string>;
-  /** The call that a legacy `function` message answers; the legacy form has no ids. */
+  /** Number of `function_call`s so far. The legacy form has no ids: a `function` message answers the last one. */
   legacyCalls: number;
 }
 

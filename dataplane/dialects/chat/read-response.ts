@@ -1,4 +1,4 @@
-/** A Chat upstream's whole answer in Messages form (dialects.md §C2, §D2–§D4; lenient as rules 2.13–2.14 say). */
+/** Reads a Chat upstream's whole answer into Messages form (dialects.md §C2, §D2–§D4; lenient as rules 2.13–2.14 say). */
 import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
@@ -65,8 +65,8 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
 }
 
 /**
- * What a message or a delta says, by kind. `reasoning` is another name of `reasoning_content`, never text;
- * Mistral sends both kinds as parts of `content`.
+ * Returns what a message or a delta says, by kind. `reasoning` is another name of `reasoning_content`, never text;
+ * Mistral sends text and thinking as parts of `content`.
  */
 export function saidIn(message: JsonObject): { text: string; thinking: string; refusal: string } {
   const content = message["content"];
@@ -81,17 +81,17 @@ export function saidIn(message: JsonObject): { text: string; thinking: string; r
   };
 }
 
-/** Those of a choice's text, whole or in a chunk, where the client is shown them. */
+/** Reads the log probabilities of a choice's text, whole or in a chunk, where the client is shown them. */
 export const logprobsIn = (choice: JsonObject, context: Pick<CodecContext, "logprobs">): Logprob[] =>
   context.logprobs === true ? readLogprobs(objectOf(choice["logprobs"])?.["content"]) : [];
 
-/** Those of a message or a delta, where the client is shown them. */
+/** Reads the citations of a message or a delta, where the client is shown them. */
 export const citationsIn = (
   message: JsonObject,
   context: Pick<CodecContext, "annotations">,
 ): UrlCitation[] => (context.annotations === true ? readUrlCitations(message["annotations"]) : []);
 
-/** What the model wrote in a whole answer. */
+/** Counts the output of a whole answer. */
 export function writtenInChat(body: JsonObject): CountedOutput {
   const messages = (arrayOf(body["choices"]) ?? []).map(
     (choice) => objectOf(objectOf(choice)?.["message"]) ?? {},
@@ -101,21 +101,21 @@ export function writtenInChat(body: JsonObject): CountedOutput {
   return writtenWith(sumOf(weighMessage), sumOf(audioLengthIn), sumOf(imagesIn));
 }
 
-/** Base64 of what is spoken in a message or a delta. */
+/** Returns the length of the base64 audio in a message or a delta. */
 export const audioLengthIn = (message: JsonObject): number =>
   stringOf(objectOf(message["audio"])?.["data"])?.length ?? 0;
 
-/** Images in a message or a delta, as the upstreams that make them say it. */
+/** Counts the images in a message or a delta, in the form of upstreams that generate them. */
 export const imagesIn = (message: JsonObject): number => arrayOf(message["images"])?.length ?? 0;
 
-/** Calls in a message or a delta. One in the form before `tool_calls` may stand beside a list that is empty, or says it too. */
+/** Returns the calls in a message or a delta. One in the older `function_call` form counts only where `tool_calls` is empty. */
 export function callsIn(message: JsonObject): readonly JsonValue[] {
   const calls = arrayOf(message["tool_calls"]) ?? [];
   const legacy = objectOf(message["function_call"]);
   return calls.length > 0 || legacy === null ? calls : [{ index: 0, function: legacy }];
 }
 
-/** The text of a message or a delta, that of its speech included. */
+/** Weighs the output of a message or a delta, the transcript of its speech included. */
 export function weighMessage(message: JsonObject): number {
   const { text, thinking, refusal } = saidIn(message);
   return callsIn(message).reduce<number>(
@@ -165,7 +165,7 @@ function toolCalls(message: JsonObject, context: CodecContext, isCut: boolean): 
   });
 }
 
-/** The ids of one answer's calls. */
+/** Gives the calls of one answer their ids. */
 export class CallIds {
   readonly #context: CodecContext;
   readonly #given = new Set<string>();
@@ -175,8 +175,8 @@ export class CallIds {
   }
 
   /**
-   * The upstream's id where every dialect takes it, its alias elsewhere, and a new one where there is none or where
-   * an earlier call has it: some engines call them all alike, and results could not be told apart.
+   * Returns the upstream's id where every dialect takes it, else its alias; a new id where there is none or where an
+   * earlier call has it: some engines give all calls one id, and their results could not be told apart.
    */
   of(upstreams: unknown): string {
     const given = textOf(upstreams);
@@ -198,9 +198,9 @@ const failureReasons = ["error", "insufficient_system_resource", "network_error"
 export const isChatLimit = (finish: string | null): boolean => limitReasons.includes(finish ?? "");
 
 /**
- * dialects.md §D3. Tool calls decide, whatever the upstream calls the end.
+ * Maps the end of an answer (dialects.md §D3). Tool calls decide, whatever the upstream's `finish_reason`.
  * @param toolUsed tools were called, and the last call is whole.
- * @throws ApiError for what is no end of an answer.
+ * @throws ApiError for a reason that is a failure.
  */
 export function chatStopReason(finish: string | null, toolUsed: boolean, refused: boolean): StopReason {
   if (failureReasons.includes(finish ?? "")) throw corruptAnswer(`finish_reason ${finish}`);

@@ -37,14 +37,14 @@ import type {
   UrlCitation,
 } from "../messages/types.ts";
 
-/** So much of calls and thinking waits for citations of the text before them: what comes behind more of it is left out. */
+/** Most characters of calls and thinking that wait for citations of the text before them; later citations are left out. */
 const MAX_WAITING_CHARACTERS = 1_024;
 
 interface Call {
   readonly piece: Piece;
-  /** The upstream's own id, as soon as it named one. */
+  /** The upstream's own id; null until it names one. */
   id: string | null;
-  /** A delta went on with its arguments though it had a name: whether they are whole is asked no more. */
+  /** True when a delta continued the arguments though it had a name: whether they are whole is not checked again. */
   inPieces: boolean;
 }
 
@@ -59,27 +59,27 @@ export class ChatStreamReader implements StreamReader {
   readonly #context: CodecContext;
   readonly #blocks: BlockOrder;
   readonly #ids: CallIds;
-  /** Tool calls by `index`; one whose index was left out stands under the next free number. */
+  /** Tool calls by `index`; a call without one stands under the number of calls before it. */
   readonly #calls = new Map<number, Call>();
   readonly #allCalls: Call[] = [];
   #started = false;
   #finish: string | null = null;
   #refused = false;
   #reported: MessagesUsage | null = null;
-  /** The report is that of the whole answer, no running total (continuous usage). */
+  /** Whether the report is of the whole answer, not a running total (continuous usage). */
   #final = false;
-  /** The last one that a chunk named. */
+  /** The last service tier that a chunk named. */
   #tier: string | null = null;
   #over = false;
   /** Code points of all texts so far, and of those before the last one; counted where citations are shown. */
   readonly #points = new CodePointCount();
   #pointsBefore = 0;
   readonly #citations = new StreamedCitations();
-  /** Those that came while there was no text. */
+  /** Citations that came while there was no text. */
   #uncited: readonly UrlCitation[] = [];
-  /** The last text, where calls or thinking wait behind it: citations come with the end of an answer as a rule. */
+  /** The last text, kept open while calls or thinking wait behind it: citations mostly come at the end of an answer. */
   #citable: Piece | null = null;
-  /** Characters that wait behind it. */
+  /** Characters that wait behind `#citable`. */
   #waiting = 0;
 
   constructor(context: CodecContext) {
@@ -144,7 +144,7 @@ export class ChatStreamReader implements StreamReader {
     const { text, thinking, refusal } = saidIn(delta);
     if (thinking !== "") this.#say("thinking", thinking);
     const calls = callsIn(delta);
-    // Without a text they may be a call's, as some servers tell those too.
+    // Without a text in the delta they may be a call's, as some servers send those too.
     const areOfText = logprobs.length > 0 && calls.length === 0 && this.#blocks.last()?.kind === "text";
     if (text !== "" || areOfText) this.#say("text", text, logprobs);
     if (refusal !== "") {
@@ -157,7 +157,7 @@ export class ChatStreamReader implements StreamReader {
     if (this.#uncited.length > 0) this.#cite();
   }
 
-  /** Once there is a text: their indexes count in all that the answer says. */
+  /** Adds waiting citations to the last text, if any; their indexes count in all texts of the answer. */
   #cite(): void {
     const last = this.#blocks.last();
     const text = last?.kind === "text" ? last : this.#citable;
@@ -177,7 +177,7 @@ export class ChatStreamReader implements StreamReader {
     if (kind === "thinking") this.#waits(text);
   }
 
-  /** Text and thinking end where something else begins; a tool call may go on beside what follows. */
+  /** Begins a piece. Text and thinking end here; a tool call may continue beside later pieces. */
   #add(kind: PieceKind, id?: string, name?: string): Piece {
     const last = this.#blocks.last();
     if (kind === "text") this.#letGo();
@@ -188,13 +188,13 @@ export class ChatStreamReader implements StreamReader {
     return piece;
   }
 
-  /** More waits behind the last text, if anything does. */
+  /** Counts text that waits behind `#citable`, if there is one. */
   #waits(text: string): void {
     if (this.#citable !== null) this.#waiting += text.length;
     if (this.#waiting > MAX_WAITING_CHARACTERS) this.#letGo();
   }
 
-  /** That text is cited no more: what waits behind it goes on. */
+  /** Closes `#citable`, so that the pieces behind it are passed on. */
   #letGo(): void {
     if (this.#citable !== null) this.#blocks.end(this.#citable);
     this.#citable = null;
@@ -217,7 +217,7 @@ export class ChatStreamReader implements StreamReader {
     this.#waits(json);
   }
 
-  /** The call that a delta goes on with, or a new one; null: it says again what was said. */
+  /** Returns the call that a delta continues, or a new one; null for a delta that repeats a whole call. */
   #find(delta: CallDelta): Piece | null {
     const { id, name } = delta;
     const given = typeof delta.index === "number" ? delta.index : null;
@@ -238,7 +238,7 @@ export class ChatStreamReader implements StreamReader {
     return piece;
   }
 
-  /** What stands under a delta's index, the last call without one; but an id that was told before names its call. */
+  /** Returns the call under the delta's index, or the last call without one; if another call has the delta's id, that call. */
   #known(index: number | null, id: string | null): Call | undefined {
     const known = index === null ? this.#allCalls.at(-1) : this.#calls.get(index);
     if (known === undefined || id === null || known.id === id) return known;
@@ -262,15 +262,15 @@ const isRepeated = ({ piece, id }: Call, delta: CallDelta): boolean =>
   isWholeInput(delta.json);
 
 /**
- * Whether a delta begins another call than the one that is to be found under its index or id. Servers without indexes,
- * or with index 0 for every call, tell it by a new id, or by a name and arguments after those of a whole call.
+ * Whether a delta begins another call than the one that is found under its index or id. Servers without indexes, or
+ * with index 0 for every call, show it by a new id, or by a name and arguments after those of a whole call.
  */
 function isAnother(known: Call, { id, name, json }: CallDelta, isIndexed: boolean): boolean {
   if (id !== null && id !== known.id)
     return (name !== null && known.piece.name !== "") || (!isIndexed && known.id !== null);
   if (id !== known.id || (isIndexed && id !== null)) return false;
   if (name === null || json.trim() === "" || known.piece.json === "" || known.inPieces) return false;
-  // Asked once for each call: arguments that come in thousands of pieces would be parsed as often.
+  // Checked once for each call: arguments in thousands of pieces would be parsed as often.
   known.inPieces = !isWholeInput(known.piece.json);
   return !known.inPieces;
 }

@@ -9,13 +9,13 @@
  * turn out to be an edge. The very first and last white space of an answer is no edge, and stays.
  */
 export class TextJoiner {
-  /** White space alone. */
+  /** Held-back text, of white space alone. */
   #held = "";
   #writing = false;
   #afterTool = false;
   #said = false;
 
-  /** What may be said now that this text came. */
+  /** Takes a text and returns what can be passed on. */
   push(text: string): string {
     if (text.trim() === "" && (this.#held !== "" || !this.#writing)) {
       this.#held += text;
@@ -27,21 +27,21 @@ export class TextJoiner {
     return rest.slice(0, edge);
   }
 
-  /** A server tool was called: the iteration's text is over. */
+  /** Ends the text of an iteration, whose server tool was called. */
   toolRan(): void {
     this.#held = "";
     this.#writing = false;
     this.#afterTool = true;
   }
 
-  /** What is left to say at the end of the answer. */
+  /** Returns the text that is left at the end of the answer. */
   end(): string {
     const rest = this.#afterTool && !this.#writing ? "" : this.#held;
     this.#held = "";
     return rest;
   }
 
-  /** The first text of an iteration that has words. */
+  /** Begins the text of an iteration, at its first words. */
   #begin(text: string): string {
     const separator = this.#afterTool && this.#said ? "\n\n" : "";
     this.#writing = true;
@@ -50,13 +50,13 @@ export class TextJoiner {
   }
 }
 
-/** Where the first line with words begins. */
+/** Index at which the first line with words begins. */
 function leadingEdge(text: string): number {
   const blank = text.slice(0, text.length - text.trimStart().length);
   return Math.max(blank.lastIndexOf("\n"), blank.lastIndexOf("\r")) + 1;
 }
 
-/** Where the last line with words ends. */
+/** Index at which the last line with words ends. */
 function trailingEdge(text: string): number {
   const end = text.trimEnd().length;
   const lineBreak = text.slice(end).search(/[\r\n]/);

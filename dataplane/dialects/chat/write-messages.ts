@@ -1,6 +1,6 @@
 /**
- * A conversation in the hub as Chat messages. Chat wants all `tool` messages right after the assistant's calls and
- * allows only text in them: everything else a result holds follows in one user message (rule 2.9).
+ * Writes a conversation in the hub as Chat messages. Chat wants all `tool` messages right after the assistant's calls
+ * and allows only text in them: any other content of a result follows in one user message (rule 2.9).
  */
 import { writeArguments } from "../arguments.ts";
 import { behindBlankLine } from "../blank-line.ts";
@@ -22,7 +22,7 @@ export function writeMessages(request: MessagesRequest, carry: Carry, target: Ta
   // Lists of lists, because a conversation may have more messages than a call can have arguments.
   const written: JsonObject[][] = system === undefined ? [] : [[{ role: "system", content: system }]];
   let between: MessageParam[] = [];
-  // In Messages turns in a row are one: results of its calls come behind all of it.
+  // In Messages neighbouring assistant turns are one: the results of their calls follow all of them.
   let turns: Content[] = [];
   let calls = false;
   for (const message of request.messages) {
@@ -48,7 +48,7 @@ type Content = MessageParam["content"];
 const makesCalls = (content: Content): boolean =>
   typeof content !== "string" && content.some(({ type }) => type === "tool_use");
 
-/** Turns of the model as one; their texts are no one text. */
+/** Joins neighbouring turns of the model, with a blank line between their texts. */
 function joined(turns: readonly Content[]): Content {
   const [first, ...others] = turns;
   if (first !== undefined && others.length === 0) return first;
@@ -70,7 +70,7 @@ function joined(turns: readonly Content[]): Content {
   return blocks;
 }
 
-/** What stands between two assistant turns: tool results first, then what users and the system say. */
+/** Writes the messages between two assistant turns: tool results first, then those of users and the system. */
 function writeBetween(messages: readonly MessageParam[], carry: Carry): JsonObject[] {
   const media: JsonObject[] = [];
   const results = messages.flatMap(({ content }) =>
@@ -129,7 +129,7 @@ function writeAssistant(content: MessageParam["content"], carry: Carry, target: 
   const calls: JsonObject[] = [];
   for (const block of content) {
     if (block.type === "thinking") {
-      // Whose it is nobody knows (rule 2.17).
+      // Reasoning that never was sealed may be anybody's (rule 2.17).
       if (readMark(block.signature)?.from !== "raw") thoughts.push(block.thinking);
     } else if (block.type === "tool_use")
       calls.push({
@@ -139,7 +139,7 @@ function writeAssistant(content: MessageParam["content"], carry: Carry, target: 
       });
     else if (block.type !== "redacted_thinking") texts.push(plainBlockText(block, carry));
   }
-  // Only models that think know the field; others may refuse it.
+  // Only models with thinking know the field; others may refuse it.
   const reasoning = target.thinking ? thoughts.filter((text) => text !== "").join("\n\n") : "";
   const text = texts.join("");
   if (text === "" && calls.length === 0 && reasoning === "") return [];

@@ -1,4 +1,4 @@
-/** A request in the hub, for a Chat Completions upstream (dialects.md §D1, §D2). */
+/** Writes a request in the hub for a Chat Completions upstream (dialects.md §D1, §D2). */
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
 import type { Carry, Target } from "../codecs.ts";
 import type { DropListener } from "../drop-listener.ts";
@@ -41,7 +41,7 @@ export function writeChatRequest(
   }
   const effort = noteThinking(request, carry, target, notes) ? openaiEffort(request, carry) : undefined;
   if (effort !== undefined) body["reasoning_effort"] = effort;
-  // Chat and Responses clients' own fields crossed as they were.
+  // The user fields of Chat and Responses clients were copied above.
   const user = carry.dialect === "messages" ? userId(request) : undefined;
   if (user !== undefined) body["user"] = user;
   if (carry.dialect === "chat" && typeof carry.request["store"] === "boolean") body["store"] = false;
@@ -49,7 +49,7 @@ export function writeChatRequest(
   return body;
 }
 
-/** In the client's own word for it where it is a Chat client's: older upstreams know only `max_tokens`. */
+/** Writes the output limit, in the field that a Chat client used: older upstreams know only `max_tokens`. */
 function writeLimits(request: MessagesRequest, carry: Carry, target: Target): JsonObject {
   const limit = clampOutput(request.max_tokens, target);
   if (limit === undefined)
@@ -58,7 +58,7 @@ function writeLimits(request: MessagesRequest, carry: Carry, target: Target): Js
   return older ? { max_tokens: limit } : { max_completion_tokens: limit };
 }
 
-/** Further ones are applied to the answer (rule 2.4). */
+/** Further stop sequences are applied to the answer (rule 2.4). */
 function writeStops({ stop_sequences: stops = [] }: MessagesRequest): JsonObject {
   return stops.length === 0 ? {} : { stop: chatStops(stops) };
 }

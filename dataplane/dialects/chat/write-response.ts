@@ -1,4 +1,4 @@
-/** A whole answer for a Chat client (dialects.md §C2, §D2–§D4, service.md "Chat completion"). */
+/** Writes a whole answer for a Chat client (dialects.md §C2, §D2–§D4, service.md "Chat completion"). */
 import { codePoints } from "../../lib/code-points.ts";
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { writeArguments } from "../arguments.ts";
@@ -16,7 +16,7 @@ import type {
   UrlCitation,
 } from "../messages/types.ts";
 
-/** Between two pieces of reasoning. */
+/** Separator of two pieces of reasoning. */
 export const REASONING_BREAK = "\n\n";
 
 export function writeChatResponse(
@@ -56,7 +56,7 @@ export function writeChatResponse(
   };
 }
 
-/** `chatcmpl-…`: the one id whose prefix ends in a dash. */
+/** Makes a `chatcmpl-…` id, the only one whose prefix ends in a dash. */
 export const completionId = (context: CodecContext): string =>
   context.newId("chatcmpl").replace("chatcmpl_", "chatcmpl-");
 
@@ -76,17 +76,17 @@ function joinedText(response: MessagesResponse): string {
   return text + joiner.end();
 }
 
-/** Blocks that a Chat client never sees, and that end an iteration. */
+/** Whether a Chat client never sees the block, which ends an iteration. */
 export const isServerTool = (type: string): boolean => serverToolBlocks.has(type);
 
-/** Citations as Chat nests them; indexes count on the joined text. */
+/** Nests citations as Chat does; their indexes count in the joined text. */
 export const nested = (citations: readonly UrlCitation[]): JsonObject[] =>
   citations.map(({ start_index, end_index, url, title }) => ({
     type: "url_citation",
     url_citation: { start_index, end_index, url, title },
   }));
 
-/** The upstream's, which are known where no server tool parts the texts. */
+/** The upstream's own citations, read only where no server tool parts the texts. */
 function ownCitations({ content }: MessagesResponse): UrlCitation[] {
   let points = 0;
   return content.flatMap((block) => {
@@ -109,13 +109,13 @@ function writeCalls(calls: readonly ToolUseBlock[], carry: Carry): JsonObject {
 }
 
 /**
- * The client speaks the form before `tools`, whose answers hold one `function_call`; the request said so to the
- * upstream (`disable_parallel_tool_use`).
+ * Whether the client uses the older `functions`, whose answers hold one `function_call`; the upstream was asked for one
+ * call at a time (`disable_parallel_tool_use`).
  */
 export const usesFunctions = (carry: Carry): boolean =>
   Array.isArray(carry.request["functions"]) && !Array.isArray(carry.request["tools"]);
 
-/** dialects.md §D3. */
+/** Maps a stop reason to `finish_reason` (dialects.md §D3). */
 export function finishReason(reason: StopReason | null, carry: Carry): string {
   switch (reason) {
     case "max_tokens":

@@ -1,6 +1,6 @@
 /**
- * A stream for a Chat client (dialects.md §C2, service.md "Streams"): the role first, then deltas, then all
- * annotations at once, `finish_reason`, the usage where it was asked for, `[DONE]`. Server tools are not seen.
+ * Writes a stream for a Chat client (dialects.md §C2, service.md "Streams"): the role first, then deltas, then all
+ * annotations at once, `finish_reason`, the usage if the client asked for it, `[DONE]`. Server tools are not shown.
  */
 import type { ApiError } from "../../lib/api-error.ts";
 import { CodePointCount } from "../../lib/code-points.ts";
@@ -34,15 +34,15 @@ export class ChatStreamWriter implements StreamWriter {
   readonly #annotate: Annotate | undefined;
   readonly #includeUsage: boolean;
   readonly #usesFunctions: boolean;
-  /** Everything of a chunk before and after what varies. */
+  /** The constant bytes of a chunk, before and after its delta. */
   readonly #head: string;
   readonly #choiceHead: string;
   readonly #tail: string;
-  /** Only where server tools may run; elsewhere no newline has to wait. */
+  /** Set only where server tools may run; elsewhere no line break has to be held back. */
   readonly #joiner: TextJoiner | null;
-  /** The text so far, only where citations will be derived from it. */
+  /** The text so far, kept only where citations are derived from it. */
   #text = "";
-  /** The upstream's citations, and the code points of the open block's text, in which they count, and before it. */
+  /** The upstream's citations, and the code points of the open block's text, in which they count, and of the text before it. */
   readonly #cited: UrlCitation[] = [];
   #points = new CodePointCount();
   #pointsBefore = 0;
@@ -50,7 +50,7 @@ export class ChatStreamWriter implements StreamWriter {
   #saidReasoning = false;
   #reasoningBreak = false;
   #toolIndex = -1;
-  /** The open block is a call that this client cannot see, nor its arguments. */
+  /** Whether the open block is a call that this client is not shown, nor its arguments. */
   #isHidden = false;
   #end: MessageDelta | null = null;
 
@@ -144,7 +144,7 @@ export class ChatStreamWriter implements StreamWriter {
     return this.#chunk(`{"reasoning_content":${JSON.stringify(piece)}}`);
   }
 
-  /** What still has to be said before the reason of the end: held newlines, a mute refusal, the annotations. */
+  /** Writes the last chunks before `finish_reason`: held line breaks, the explanation of a mute refusal, the annotations. */
   #lastWords(event: MessageDelta): string {
     let bytes = this.#say(this.#joiner?.end() ?? "");
     if (event.delta.stop_reason === "refusal" && !this.#saidText)
@@ -157,7 +157,7 @@ export class ChatStreamWriter implements StreamWriter {
   terminal(): string {
     const finish = finishReason(this.#end?.delta.stop_reason ?? null, this.#carry);
     const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
-    // Known only now, so that the chunks before do not tell it.
+    // The tier is known only now, so earlier chunks do not have it.
     const tier = `"service_tier":"${openaiTier(usage)}"`;
     let bytes = `${this.#choiceHead}{},"finish_reason":"${finish}","logprobs":null}],${tier}`;
     bytes += this.#includeUsage

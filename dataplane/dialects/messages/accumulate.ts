@@ -1,4 +1,4 @@
-/** Puts the hub's events together again: the whole answer that a stream says (dialects.md §C1). */
+/** Builds the whole answer from the events of the hub's stream (dialects.md §C1). */
 import { parseArguments, unreadArguments } from "../arguments.ts";
 import type { Annotate } from "../codecs.ts";
 import type {
@@ -44,7 +44,7 @@ export class MessageAccumulator {
     }
   }
 
-  /** The message; null as long as it has no end. */
+  /** Returns the message; null before `message_stop`. */
   whole(): MessagesResponse | null {
     return this.#stopped ? this.#message : null;
   }
@@ -82,7 +82,7 @@ export class MessageAccumulator {
   }
 }
 
-/** Puts what a compaction's delta brings into its block. */
+/** Copies the values of a compaction's delta into its block. */
 export function takeCompaction(block: ContentBlock, { type: _type, ...values }: CompactionDelta): void {
   Object.assign(block, values);
 }

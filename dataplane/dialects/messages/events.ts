@@ -1,8 +1,8 @@
-/** Events of the hub's streams that are said in several places (dialects.md §C1). */
+/** Events of the hub's streams that several places make (dialects.md §C1). */
 import { writeArguments } from "../arguments.ts";
 import type { BlockDelta, ContentBlock, MessageEnd, MessagesEvent, MessagesUsage } from "./types.ts";
 
-/** The beginning of a stream. @param usage what is known of it by then. */
+/** Makes the first event of a stream. @param usage as far as it is known. */
 export const messageStart = (id: string, model: string, usage: MessagesUsage): MessagesEvent => ({
   type: "message_start",
   message: {
@@ -17,13 +17,13 @@ export const messageStart = (id: string, model: string, usage: MessagesUsage): M
   },
 });
 
-/** The last two events of a stream. @param usage of the whole answer. */
+/** Makes the last two events of a stream. @param usage of the whole answer. */
 export const messageEnd = (end: MessageEnd, usage: MessagesUsage): MessagesEvent[] => [
   { type: "message_delta", delta: end, usage },
   { type: "message_stop" },
 ];
 
-/** A block that is known whole, as events: its start, a delta for a text or a call's input, its stop. */
+/** Makes the events of a whole block: its start, a delta for a text or a call's input, its stop. */
 export function wholeBlock(block: ContentBlock, index: number): MessagesEvent[] {
   const stop: MessagesEvent = { type: "content_block_stop", index };
   const begun = (content_block: ContentBlock, ...deltas: readonly BlockDelta[]): MessagesEvent[] => [

@@ -1,7 +1,7 @@
 /**
- * A Messages client's request into the hub. The hub is this dialect, so that everything it does not name stays
- * as it is: what is checked here is what conversions rely on, and what is changed is tool names and ids that
- * other dialects refuse, and the signatures of reasoning that we sealed (reasoning.ts).
+ * Reads a Messages client's request into the hub. The hub is this dialect, so that every field that is not named here
+ * stays as it is: the checks are those that conversions rely on, and the changes are tool names and ids that other
+ * dialects refuse, and the signatures of reasoning that we sealed (reasoning.ts).
  */
 import type { Carry, CodecContext, Sealer } from "../codecs.ts";
 import { Cursor } from "../cursor.ts";
@@ -22,7 +22,7 @@ import type {
   ToolChoice,
 } from "./types.ts";
 
-/** Official limit (dialects.md §B1). */
+/** Official limit of messages (dialects.md §B1). */
 const MESSAGES_MAX = 100_000;
 
 interface Reading {
@@ -43,7 +43,7 @@ export function readMessagesRequest(
   const messages = readMessages(root, reading);
   const tools = readTools(root, reading);
   const choice = readToolChoice(root, reading);
-  // Beta's `output_format` is read into `output_config`.
+  // The beta field `output_format` is read into `output_config`.
   const { output_format: _beta, ...rest } = withoutNulls(body);
   const request: MessagesRequest = {
     ...rest,
@@ -71,7 +71,7 @@ export function readMessagesRequest(
   return { request, carry };
 }
 
-/** Rule 1.17: optional fields that are null count as absent. */
+/** Optional fields that are null count as absent (rule 1.17). */
 function withoutNulls(object: JsonObject): JsonObject {
   const kept: JsonObject = { ...object };
   for (const key of Object.keys(kept)) if (kept[key] === null) delete kept[key];
@@ -136,7 +136,10 @@ const readBlocks = (blocks: readonly Cursor[], reading: Reading): ContentBlockPa
 const readNested = (blocks: readonly Cursor[], reading: Reading): ContentBlockParam[] =>
   readBlocks(blocks, reading).filter(({ type }) => type !== "thinking" && type !== "redacted_thinking");
 
-/** What an upstream made of a long conversation. @throws ApiError 400 when it was not made for this organization. */
+/**
+ * Opens a `compaction` block, an upstream's summary of a long conversation.
+ * @throws ApiError 400 when it was not made for this organization.
+ */
 function readCompaction(block: Cursor, sealer: Sealer): JsonObject {
   const opened = { ...block.value };
   for (const [key, field] of compactionFields) {
@@ -149,7 +152,7 @@ function readCompaction(block: Cursor, sealer: Sealer): JsonObject {
   return opened;
 }
 
-/** A block as the hub knows it; null when it is dropped (reasoning that is not ours, rule 2.17). */
+/** Reads a block into the hub; null when it is dropped (reasoning that is not ours, rule 2.17). */
 function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
   const type = block.requiredText("type");
   switch (type) {
@@ -201,7 +204,7 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
   }
 }
 
-/** A block that changes the tools defines one as `tools` would, or names one of them. */
+/** Reads a block that changes the tools: it defines a tool as `tools` does, or names one. */
 function readToolChange(block: Cursor, reading: Reading): JsonObject {
   const tool = block.object("tool");
   if (tool === undefined) return block.value;
@@ -213,13 +216,13 @@ function readToolChange(block: Cursor, reading: Reading): JsonObject {
   return { ...block.value, tool: change };
 }
 
-/** Tools go by their aliases, also where they are only named. */
+/** Replaces a tool's name by its alias in an object that only names the tool. */
 function withAlias(named: Cursor, key: string, { aliases }: Reading): JsonObject {
   const name = named.text(key);
   return name === undefined ? named.value : { ...named.value, [key]: aliases.name(name) };
 }
 
-/** A document may hold content blocks of its own; nothing else nests. */
+/** Reads the content blocks of a document; nothing else nests. */
 function nestedContent(value: JsonObject, key: string, block: Cursor, reading: Reading): JsonObject {
   const source = block.requiredObject(key);
   if (source.value["type"] !== "content") return value;
@@ -275,7 +278,7 @@ function readTool(tool: Cursor, reading: Reading): FunctionTool | JsonObject {
   return { ...withoutNulls(tool.value), name, input_schema };
 }
 
-/** Tools that Gapura itself runs; their parameters are judged where tools are declared. */
+/** Whether Gapura runs the tool; parameters are checked where the loop declares it. */
 const isServerTool = (tool: FunctionTool | JsonObject): boolean =>
   serverToolOf("messages", tool.type) !== undefined;
 

@@ -1,4 +1,4 @@
-/** A Messages upstream's whole answer as the hub holds it (dialects.md §C1). */
+/** Reads a Messages upstream's whole answer into the hub (dialects.md §C1). */
 import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
@@ -8,7 +8,7 @@ import { writtenText, weightOf, weightOfArguments } from "../output-estimate.ts"
 import { countedUsage, readMessagesUsage } from "../usage.ts";
 import type { ContentBlock, JsonObject, JsonValue, MessagesResponse, StopReason } from "./types.ts";
 
-/** @throws ApiError `upstream_error` without content or with a block that lacks what makes it one. */
+/** @throws ApiError `upstream_error` without content or with a block that lacks a field of its type. */
 export function readMessagesResponse(body: JsonObject, context: CodecContext): MessagesResponse {
   if (body["type"] === "error" || holdsError(body)) throw inBandError(body);
   const blocks = arrayOf(body["content"]);
@@ -32,11 +32,11 @@ export function readMessagesResponse(body: JsonObject, context: CodecContext): M
   };
 }
 
-/** What the model wrote in a whole answer. */
+/** Weighs the output of a whole answer. */
 export const weighMessages = (body: JsonObject): number =>
   (arrayOf(body["content"]) ?? []).reduce<number>((sum, block) => sum + weighBlock(objectOf(block) ?? {}), 0);
 
-/** One of an answer that was cut may not have come to its type. */
+/** Weighs a block. In an answer that was cut it may lack its type. */
 function weighBlock({ type, text, thinking, input }: JsonObject): number {
   const is = (kind: string, value: unknown) => type === kind || (type === undefined && value !== undefined);
   if (is("text", text)) return weightOf(stringOf(text) ?? "");
@@ -48,14 +48,14 @@ function weighBlock({ type, text, thinking, input }: JsonObject): number {
 export const isMessagesLimit = (reason: JsonValue | undefined): boolean =>
   reason === "max_tokens" || reason === "model_context_window_exceeded";
 
-/** Only a tool call's end is put right; every other reason is the upstream's own. */
+/** Returns the upstream's own reason; only the end of an answer with tool calls is corrected. */
 export function messagesStopReason(reason: JsonValue | undefined, toolUsed: boolean): StopReason {
   const given = textOf(reason) as StopReason | null;
   if (toolUsed && (given === null || given === "end_turn")) return "tool_use";
   return given ?? "end_turn";
 }
 
-/** `stop_details` where it says something. */
+/** Returns the `stop_details` of a refusal. */
 export function stopDetails(from: JsonObject): Pick<MessagesResponse, "stop_details"> {
   const details = objectOf(from["stop_details"]);
   if (details?.["type"] !== "refusal") return {};
@@ -66,7 +66,7 @@ export function stopDetails(from: JsonObject): Pick<MessagesResponse, "stop_deta
 }
 
 /**
- * A block of an answer; kinds that nobody here knows pass as they are.
+ * Reads a block of an answer; unknown kinds pass as they are.
  * @param isCut the output limit ended the answer with this block.
  */
 export function readBlock(value: unknown, context: CodecContext, isCut = false): ContentBlock {
@@ -106,7 +106,7 @@ export function readBlock(value: unknown, context: CodecContext, isCut = false):
   return block as unknown as ContentBlock;
 }
 
-/** A text without what only Chat and Responses upstreams have: in the hub it is of the forms that are read from them. */
+/** Removes fields that the hub has from Chat and Responses upstreams, whose form is known there. */
 function withoutHubFields({
   annotations: _annotations,
   logprobs: _logprobs,

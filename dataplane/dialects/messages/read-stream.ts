@@ -28,17 +28,16 @@ import type {
 
 interface OpenBlock {
   readonly kind: ContentBlock["type"];
-  /** The index that the upstream gave it. */
   readonly upstreamIndex: number;
   /** The tool that is called. */
   readonly name: string;
-  /** Arguments so far, of a tool call. */
+  /** Tool calls: the arguments so far. */
   json: string;
-  /** Arguments that stood in the start already; used when no delta comes. */
+  /** Arguments in the block's start; used when no delta comes. */
   readonly startInput: JsonObject | null;
-  /** Thinking: as far as it came. It leaves whole, before the block's end. */
+  /** Thinking: the signature so far. It is passed on whole, before the block's end. */
   signature: string;
-  /** Its upstream has ended it; only the reason of the end tells whether the output limit cut it (dialects.md §D3). */
+  /** Whether the upstream has ended it; only the stop reason shows whether the output limit cut it (dialects.md §D3). */
   ended: boolean;
 }
 
@@ -55,7 +54,7 @@ export class MessagesStreamReader implements StreamReader {
   #characters = 0;
   #weight = 0;
   #reported: MessagesUsage | null = null;
-  /** What `message_start` reports as output is only a beginning. */
+  /** Whether the output was reported as a total; that of `message_start` is only a beginning. */
   #final = false;
   #delta: JsonObject = {};
 
@@ -105,7 +104,7 @@ export class MessagesStreamReader implements StreamReader {
     }
   }
 
-  /** Some servers say it twice before the first block, or put whole blocks into it. */
+  /** Some servers send `message_start` twice before the first block, or put whole blocks into it. */
   #messageStart(message: JsonObject, out: MessagesEvent[]): void {
     if (!this.#started) this.#start(message, out);
     else if (this.#nextIndex > 0 || this.#open !== null || message["id"] !== this.#id)
@@ -153,7 +152,7 @@ export class MessagesStreamReader implements StreamReader {
 
   #blockDelta(data: JsonObject, out: MessagesEvent[]): void {
     const delta = objectOf(data["delta"]);
-    // It says nothing, of whichever block: llama.cpp sends it at the end of all of them.
+    // It has no content, whichever block it names: llama.cpp sends it at the end of all of them.
     if (delta?.["type"] === "signature_delta" && textOf(delta["signature"]) === null) return;
     const open = this.#open;
     if (delta === null || open === null || open.ended || !isOf(data, open))
@@ -169,7 +168,7 @@ export class MessagesStreamReader implements StreamReader {
       case "thinking_delta":
         return this.#push({ type: "thinking_delta", thinking: stringOf(delta["thinking"]) ?? "" }, out);
       case "signature_delta":
-        // Whole as a rule; one in pieces is sealed, and sent back, as one.
+        // It comes whole as a rule; one in pieces is sealed, and sent back, as one.
         open.signature += stringOf(delta["signature"]) ?? "";
         if (open.signature.length > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
         return;
@@ -200,7 +199,7 @@ export class MessagesStreamReader implements StreamReader {
     this.#weight += weightOf(text);
   }
 
-  /** A late one, of a block that the next one's start has ended, ends nothing. */
+  /** A late event, of a block that the next one's start has ended, changes nothing. */
   #blockEnd(data: JsonObject, out: MessagesEvent[]): void {
     const open = this.#open;
     if (open !== null && !isOf(data, open)) return;
@@ -240,7 +239,7 @@ export class MessagesStreamReader implements StreamReader {
 const isOf = (data: JsonObject, { upstreamIndex }: OpenBlock): boolean =>
   (data["index"] ?? upstreamIndex) === upstreamIndex;
 
-/** A block as a stream starts it: what it holds already becomes its first delta. */
+/** Empties a block for its start event: its content becomes the first delta. */
 function emptied(block: ContentBlock): {
   start: ContentBlock;
   first: BlockDelta | null;

@@ -11,7 +11,7 @@ import {
   unavailableRows,
 } from "../field-rule.ts";
 
-/** Content blocks of Messages form, also those within results and documents. */
+/** Members of content blocks in Messages form, also within results and documents. */
 const blockParts = [
   "type",
   "text",
@@ -29,7 +29,7 @@ const blockParts = [
 const toolParts = ["type", "name", "description", "input_schema"];
 const sourceParts = ["type", "media_type", "data", "url", "file_id", "content"];
 
-/** What else a client's tool may say, in `tools` as well as in a turn. */
+/** Rows of the further members of a client's tool, in `tools` as well as in a turn. */
 const toolRows = (at: string): FieldRow[] => [
   [`${at}.cache_control`, mapped, dropped, dropped],
   [`${at}.defer_loading`, mapped, dropped, dropped, { neutral: [false], note: "the tool itself is kept" }],

@@ -26,11 +26,11 @@ export interface TextBlock {
   /** Inside the process, and in Chat and Responses (url-citations.ts). */
   annotations?: readonly UrlCitation[];
 }
-/** What a model thought of one token, and the token's own UTF-8. */
+/** A token's log probability, and the token's own UTF-8 bytes. */
 export type TokenLogprob = { token: string; logprob: number; bytes: number[] };
-/** A token of an answer beside the likeliest ones in its place. */
+/** A token of an answer, with the likeliest ones in its place. */
 export type Logprob = TokenLogprob & { top_logprobs: TokenLogprob[] };
-/** A web page that a place of a text comes from. Indexes count Unicode code points of the text; `end_index` is exclusive. */
+/** A web page that a passage of a text is taken from. Indexes count Unicode code points of the text; `end_index` is exclusive. */
 export interface UrlCitation {
   readonly start_index: number;
   readonly end_index: number;
@@ -82,7 +82,7 @@ export interface ToolUseBlock {
   id: string;
   name: string;
   input: JsonObject;
-  /** Who called: the model itself, or a program of its own. */
+  /** The caller: the model itself, or a program of its own. */
   caller?: { type: string };
   cache_control?: CacheControl | null;
 }
@@ -261,11 +261,14 @@ export interface MessagesUsage {
    * Inside the process, and in Chat.
    */
   media?: { audioInput?: number; audioOutput?: number; imageOutput?: number };
-  /** By which tiers with a price the call was served; absent: the standard one. Inside the process only. */
+  /** The tiers with a price that the call was served at; absent: the standard one. Inside the process only. */
   tiers?: { charged: readonly string[]; doubtful: readonly string[] };
-  /** Counted by us, or half of it, for what the upstream did not report (so far). Inside the process only; no client sees it. */
+  /**
+   * Whether some of it was counted here, as the upstream did not report it (so far). Inside the process only; no client
+   * sees it.
+   */
   estimated?: boolean;
-  /** The upstream reported more than is possible, or a tier without a price. Inside the process only. */
+  /** Whether the upstream reported more than is possible, or a tier without a price. Inside the process only. */
   implausible?: boolean;
 }
 
@@ -290,10 +293,10 @@ export type BlockDelta =
   | AnnotationsDelta
   | CompactionDelta;
 
-/** Citations that count in the whole text of their block. Inside the process, and in Chat and Responses. */
+/** Citations with indexes in the whole text of their block. Inside the process, and in Chat and Responses. */
 export type AnnotationsDelta = { type: "annotations_delta"; annotations: readonly UrlCitation[] };
 
-/** All that a `compaction` block holds in the end, at once; null where it failed. */
+/** The whole content of a `compaction` block, in one delta; null where it failed. */
 export type CompactionDelta = {
   type: "compaction_delta";
   content: string | null;
@@ -310,7 +313,7 @@ export type MessagesEvent =
   | { type: "message_stop" }
   | { type: "ping" };
 
-/** The event that tells how the answer ended, and its usage. */
+/** The event with the end of the answer and its usage. */
 export interface MessageDelta {
   type: "message_delta";
   delta: MessageEnd;

@@ -1,4 +1,4 @@
-/** A request in the hub, for a Messages upstream. What the client sent in this dialect stays as it is. */
+/** Writes a request in the hub for a Messages upstream. What the client sent in this dialect stays as it is. */
 import type { Carry, Target } from "../codecs.ts";
 import type { DropListener } from "../drop-listener.ts";
 import { adaptiveThinking } from "../effort.ts";
@@ -14,10 +14,10 @@ import { userId } from "../user-id.ts";
 import type { ContentBlockParam, FunctionTool, JsonObject, MessageParam, MessagesRequest } from "./types.ts";
 import { isObject } from "../../lib/json-object.ts";
 
-/** Put at the end of the instructions: Messages has no mode for JSON without a schema (dialects.md §D1). */
+/** Ends the instructions: Messages has no mode for JSON without a schema (dialects.md §D1). */
 const JSON_OBJECT_INSTRUCTION = "Respond with one valid JSON object and nothing else.";
 
-/** What even a Messages upstream may not see of a Messages client's request. */
+/** Fields of a Messages client that even a Messages upstream is not sent. */
 const droppedToMessages = requestFields.messages
   .filter(({ to }) => to.messages === "dropped" || to.messages === "refused")
   .map(({ name }) => name);
@@ -41,7 +41,7 @@ export function writeMessagesRequest(
     ...thought,
     ...writeMetadata(request, carry),
   };
-  // A loop may have none left, and a choice among none is refused.
+  // The tool loop may have no tools left, and upstreams refuse a choice among none.
   if (request.tools?.length === 0) {
     delete body["tools"];
     delete body["tool_choice"];
@@ -56,10 +56,10 @@ export function writeMessagesRequest(
   return body as JsonObject;
 }
 
-/** With thinking Messages refuses any other temperature than 1, and a `top_p` below this. */
+/** Lowest `top_p` that Messages takes with thinking; it also refuses any temperature other than 1 then. */
 const LEAST_TOP_P_WITH_THINKING = 0.95;
 
-/** Chat's and Responses' temperature goes up to 2, and with any effort. */
+/** Temperatures of Chat and Responses go up to 2, with any effort. */
 function writeSampling(
   { temperature, top_p }: MessagesRequest,
   thinks: boolean,
@@ -75,7 +75,7 @@ function writeSampling(
   };
 }
 
-/** Messages wants the schema of every input to say that it is an object; the other dialects take that as said. */
+/** Adds the type "object" to a tool's schema, which Messages requires and the other dialects imply. */
 function writeTool(tool: FunctionTool | JsonObject): FunctionTool | JsonObject {
   const schema = tool["input_schema"];
   return isObject(schema) && schema["type"] === undefined
@@ -94,7 +94,7 @@ function writeThinking(
   return Object.keys(config).length === 0 ? {} : { output_config: config };
 }
 
-/** The client's own user id stays; one that comes from another dialect has to fit. */
+/** Writes the user id: a Messages client's unchanged, another's hashed if it is too long. */
 function writeMetadata(request: MessagesRequest, carry: Carry): Pick<MessagesRequest, "metadata"> {
   const { metadata } = request;
   if (metadata === undefined || carry.dialect === "messages")
@@ -103,11 +103,11 @@ function writeMetadata(request: MessagesRequest, carry: Carry): Pick<MessagesReq
   return id === undefined ? {} : { metadata: { user_id: id } };
 }
 
-/** Whitespace alone is refused here (dialects.md §D1), and nothing at all stops nothing. */
+/** Messages refuses stop sequences of whitespace alone (dialects.md §D1), and an empty one stops nothing. */
 function writeStops(body: Record<string, unknown>, request: MessagesRequest, notes: DropListener): void {
   const asked = request.stop_sequences?.filter((stop) => stop !== "") ?? [];
   const stops = asked.filter((stop) => stop.trim() !== "");
-  // Only Chat clients have them, and call them so.
+  // Only Chat clients have them, in the field `stop`.
   if (stops.length < asked.length) notes.dropped("stop");
   if (stops.length > 0) body["stop_sequences"] = stops;
   else delete body["stop_sequences"];
@@ -118,11 +118,11 @@ function writeConversation(
   carry: Carry,
   ownAccount: boolean,
 ): { messages: MessageParam[]; system?: MessagesRequest["system"] } {
-  // A turn of nothing but reasoning that had to go is none any more.
+  // A turn whose only content was reasoning that had to go is left out.
   const messages = request.messages
     .map((message) => writeMessage(message, ownAccount))
     .filter(({ role, content }) => role !== "assistant" || content.length > 0);
-  // A model may say nothing but blanks before its calls, which must not come back in the next iteration.
+  // A model may write only blanks before its calls; these must not come back in the next iteration.
   if (carry.dialect === "messages")
     return {
       messages: messages.flatMap((message) =>
@@ -132,14 +132,14 @@ function writeConversation(
   const kept = messages.flatMap((message) => withoutBlankText(message) ?? []);
   const extra = wantsJsonObject(carry) ? [JSON_OBJECT_INSTRUCTION] : [];
   const system = [...(typeof request.system === "string" ? [request.system] : []), ...extra].join("\n");
-  // Messages wants a user's turn: where there are only instructions, they are it.
+  // Messages requires a user's turn: where there are only instructions, they become it.
   if (kept.length === 0 && hasOwnInstructions(request))
     return { messages: [{ role: "user", content: system }], system: undefined };
   refuseNothingSaid(request, carry, kept);
   return { messages: kept, system: isBlank(system) ? undefined : system };
 }
 
-/** Reasoning that this dialect's upstreams did not make, and unsigned reasoning, is left out (dialects.md §D2). */
+/** Leaves out reasoning that no Messages upstream made, and unsigned reasoning (dialects.md §D2). */
 function writeMessage(message: MessageParam, ownAccount: boolean): MessageParam {
   if (typeof message.content === "string") return message;
   const content = message.content.flatMap((block) => writeBlock(block, ownAccount) ?? []);
@@ -159,11 +159,11 @@ function writeBlock(block: ContentBlockParam, ownAccount: boolean): ContentBlock
 
 const isBlank = (text: string): boolean => text.trim() === "";
 
-/** Messages refuses empty text, and a turn whose texts are all blank; the other dialects allow both. */
+/** Leaves out empty texts, and a turn whose texts are all blank: Messages refuses both, the other dialects allow them. */
 function withoutBlankText(message: MessageParam): MessageParam | null {
   if (typeof message.content === "string") return isBlank(message.content) ? null : message;
   const texts = message.content.flatMap((block) => (block.type === "text" ? [block.text] : []));
-  // Between texts that say something blanks are their spacing.
+  // Blanks between texts with words are their spacing.
   const isGone = texts.every(isBlank) ? isBlank : (text: string) => text === "";
   const content = message.content.filter((block) => block.type !== "text" || !isGone(block.text));
   return content.length === 0 ? null : { ...message, content };

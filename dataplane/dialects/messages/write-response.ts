@@ -1,4 +1,4 @@
-/** A whole answer for a Messages client (dialects.md §C1, service.md "Message"). */
+/** Writes a whole answer for a Messages client (dialects.md §C1, service.md "Message"). */
 import type { Carry, CodecContext } from "../codecs.ts";
 import { exactInput } from "../exact-inputs.ts";
 import { objectOf } from "../fields.ts";
@@ -27,7 +27,7 @@ export function writeMessagesResponse(
   };
 }
 
-/** A block as the client may see it, with all that the official type names: its own tool names, reasoning sealed. */
+/** Writes a block for the client, with all fields of the official type: its own tool names, reasoning sealed. */
 export function writeBlock(block: ContentBlock, carry: Carry, context: CodecContext): ContentBlock {
   if (block.type === "text") return { ...block, citations: block.citations ?? [] };
   if (block.type === "tool_use")
@@ -45,16 +45,16 @@ export function writeBlock(block: ContentBlock, carry: Carry, context: CodecCont
     };
   if (block.type === "redacted_thinking")
     return { ...block, data: sealSignature(block.data, context.sealer, "data") };
-  // A kind that the hub does not know passes as it is, but for what its upstream sealed.
+  // Unknown kinds pass as they are; only a compaction's encrypted fields are sealed.
   if ((block.type as string) === "compaction") return sealCompaction(block, context);
   return block;
 }
 
-/** The client wants no text of thinking, whoever thinks; its signature stays (dialects.md §D2). */
+/** Whether the client wants no text of thinking, from any upstream; the signature stays (dialects.md §D2). */
 export const hidesThinking = (carry: Carry): boolean =>
   objectOf(carry.request["thinking"])?.["display"] === "omitted";
 
-/** A block of a compaction, or its delta. */
+/** Seals a `compaction` block, or its delta. */
 export function sealCompaction<Holder extends object>(holder: Holder, { sealer }: CodecContext): Holder {
   const sealed: Record<string, unknown> = { ...(holder as object) };
   for (const [key, field] of compactionFields) {

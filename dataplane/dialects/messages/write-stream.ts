@@ -1,5 +1,5 @@
 /**
- * A stream for a Messages client (dialects.md §C1). The hub speaks the same grammar, so that nearly every event is
+ * Writes a stream for a Messages client (dialects.md §C1). The hub has the same grammar, so that nearly every event is
  * written as it is; the frequent ones from templates, because that is five times cheaper than a whole object.
  */
 import type { ApiError } from "../../lib/api-error.ts";
@@ -80,6 +80,6 @@ export class MessagesStreamWriter implements StreamWriter {
   }
 }
 
-/** The totals of the whole message: the SDKs lay every number that is not null over those of the start. */
+/** Writes the totals of the whole message: the SDKs lay every number that is not null over those of `message_start`. */
 const deltaUsage = (usage: Partial<MessagesUsage> & { output_tokens: number }): object =>
   writeMessagesUsage({ input_tokens: 0, ...usage });

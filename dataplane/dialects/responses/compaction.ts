@@ -16,10 +16,10 @@ import { unreadCompaction } from "../reasoning.ts";
 import { NumberedEvents } from "./numbered-events.ts";
 import { endedResponse, responseHead } from "./response-frame.ts";
 
-/** Begins every compaction that was made here. What providers make is sealed as reasoning is. */
+/** Prefix of every compaction that was made here. A provider's own is sealed as its reasoning is. */
 export const COMPACTED_PREFIX = "gapura_c1_";
 
-/** What the model is told in place of the trigger. */
+/** The user turn that replaces the trigger. */
 export const INSTRUCTION = `Write a summary of this conversation. It will replace the conversation: whoever continues, which may be another model, sees the summary and nothing else of what came before. Do not continue the task itself and call no tools.
 
 Keep, as exactly as it matters:
@@ -33,7 +33,7 @@ Be brief about everything else. Answer with the summary alone.`;
 const PREFACE =
   "The earlier part of this conversation was replaced by the following summary of it. Go on from there; what it says is done need not be done again.\n\n";
 
-/** The text of a `compaction` item that was made here for this organization. @throws ApiError 400 for any other. */
+/** Opens a `compaction` item that was made here for this organization into its text. @throws ApiError 400 for any other. */
 export function readCompaction(item: Cursor, sealer: Sealer): string {
   const sealed = item.requiredText("encrypted_content");
   const opened = sealed.startsWith(COMPACTED_PREFIX)
@@ -45,7 +45,7 @@ export function readCompaction(item: Cursor, sealer: Sealer): string {
   return PREFACE + summary;
 }
 
-/** The request that has the model write the summary: its tools stay, because history calls them, but none is called. */
+/** Makes the request for the summary: its tools stay, because history calls them, but none may be called. */
 export function asCompaction(request: MessagesRequest, hasTools: boolean): MessagesRequest {
   const { tool_choice: _choice, output_config: config, ...rest } = request;
   const { format: _format, ...others } = config ?? {};
@@ -56,7 +56,7 @@ export function asCompaction(request: MessagesRequest, hasTools: boolean): Messa
   };
 }
 
-/** @returns null where the model wrote nothing: the conversation must not be replaced by that. */
+/** @returns null where the model wrote nothing: that must not replace the conversation. */
 function compactionItem(summary: string, id: string, context: CodecContext): JsonObject | null {
   if (summary.trim() === "") return null;
   const encrypted_content = COMPACTED_PREFIX + context.sealer.seal(COMPACTED_PREFIX + summary);
@@ -65,13 +65,13 @@ function compactionItem(summary: string, id: string, context: CodecContext): Jso
   return item;
 }
 
-/** The output of a whole answer. */
+/** Makes the output of a whole answer. */
 export function compactionOutput(texts: readonly string[], context: CodecContext): JsonObject[] {
   const item = compactionItem(texts.join("\n\n"), context.newId("cmp"), context);
   return item === null ? [] : [item];
 }
 
-/** The summary is not shown as it is written; what else the model does is not shown at all. */
+/** Writes the stream of a compaction, of which only the finished item is shown. */
 export class CompactionWriter implements StreamWriter {
   readonly #context: CodecContext;
   readonly #head: JsonObject;
@@ -95,7 +95,7 @@ export class CompactionWriter implements StreamWriter {
         return "";
       case "content_block_delta":
         if (event.delta.type === "text_delta") this.#texts.push((this.#texts.pop() ?? "") + event.delta.text);
-        // A comment: something has come, and no connection on the way takes this for idleness.
+        // An SSE comment, so that no connection on the way counts as idle.
         return ": ping\n\n";
       case "message_delta":
         this.#end = event;
@@ -107,7 +107,7 @@ export class CompactionWriter implements StreamWriter {
     }
   }
 
-  /** The item leaves once it is paid for. */
+  /** The item leaves only once the request is charged. */
   terminal(): string {
     const item = compactionItem(this.#texts.join("\n\n"), this.#id, this.#context);
     const reason = this.#end?.delta.stop_reason ?? null;

@@ -1,4 +1,4 @@
-/** Events of a Responses stream as bytes: each one's name is its type, and they are counted from 0 (dialects.md §C3). */
+/** Writes events of a Responses stream as bytes: each one's name is its type, and they are numbered from 0 (dialects.md §C3). */
 import type { ApiError } from "../../lib/api-error.ts";
 import { responsesErrorEvent } from "../errors.ts";
 import type { JsonObject } from "../messages/types.ts";
@@ -11,7 +11,7 @@ export class NumberedEvents {
     return `event: ${type}\ndata: ${data}\n\n`;
   }
 
-  /** @param head the response as it begins. */
+  /** @param head the response in its first state. */
   begin(head: JsonObject): string {
     return (
       this.write("response.created", { response: head }) +
@@ -23,7 +23,7 @@ export class NumberedEvents {
     return this.write(`response.${response.status}`, { response });
   }
 
-  /** A delta, put together from what never changes (`wirePlace`) and the one string that does: the frequent event. */
+  /** Writes a delta, the frequent event, from its constant part (`wirePlace`) and its one string. */
   delta(type: string, place: string, delta: string, tail = "}"): string {
     return `event: ${type}\ndata: {"type":"${type}","sequence_number":${this.#sequence++},${place},"delta":${JSON.stringify(delta)}${tail}\n\n`;
   }
@@ -33,5 +33,5 @@ export class NumberedEvents {
   }
 }
 
-/** A place's fields as they stand inside an object. */
+/** Returns a place's fields as JSON without the braces around them. */
 export const wirePlace = (place: object): string => JSON.stringify(place).slice(1, -1);

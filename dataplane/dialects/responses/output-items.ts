@@ -1,4 +1,4 @@
-/** The output items of a Responses answer, whole and as they begin (service.md "Response", dialects.md §C3, §E). */
+/** Makes the output items of a Responses answer, whole and as they begin (service.md "Response", dialects.md §C3, §E). */
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { arrayOf, objectOf, stringOf } from "../fields.ts";
 import { isServerToolName } from "../find-server-tool.ts";
@@ -39,14 +39,14 @@ export const textPart = (
   logprobs: [...logprobs],
 });
 
-/** Citations as Responses has them: flat, counted in their own content part. `own`: the upstream's. */
+/** Returns citations in the form of Responses: flat, with indexes in their own content part. `own`: the upstream's. */
 export const annotationsOf = (
   text: string,
   annotate: Annotate | undefined,
   own: readonly UrlCitation[] = [],
 ): JsonObject[] => (annotate?.(text) ?? own).map((citation) => ({ type: "url_citation", ...citation }));
 
-/** Of a call that has ended: one that the output limit cut is incomplete. */
+/** Returns the status of a call that has ended: one that the output limit cut is incomplete. */
 export const callStatus = (args: string): ItemStatus => (isWholeInput(args) ? "completed" : "incomplete");
 
 export function functionCallItem(
@@ -68,11 +68,11 @@ export function functionCallItem(
   };
 }
 
-/** Whether the client asked for what lets it resend reasoning. */
+/** Whether the client asked for encrypted reasoning, which lets it send reasoning back. */
 const includesReasoning = (carry: Carry): boolean =>
   arrayOf(carry.request["include"])?.includes("reasoning.encrypted_content") === true;
 
-/** @returns the item with its content where that is wanted: by the client, or to be kept. */
+/** Makes a reasoning item, with its encrypted content where the client asked for it or the item is kept. */
 export function reasoningItem(
   id: string,
   block: ThinkingBlock | RedactedThinkingBlock,
@@ -93,7 +93,7 @@ export function reasoningItem(
   };
 }
 
-/** A finished item as the client sees it; it is kept as it is. */
+/** Keeps a finished item whole, and returns it as the client sees it. */
 export function finishedItem(item: JsonObject, carry: Carry, context: CodecContext): JsonObject {
   if (typeof item["id"] === "string") context.keepItem?.(item["id"], JSON.stringify(item));
   if (item["encrypted_content"] === undefined || includesReasoning(carry)) return item;
@@ -104,14 +104,14 @@ export function finishedItem(item: JsonObject, carry: Carry, context: CodecConte
 
 export type ToolResult = WebSearchToolResultBlock | WebFetchToolResultBlock;
 
-/** A server tool's call; what it does shows in `action`, a fetch as an opened page. */
+/** A server tool's call. `action` shows what it does, a fetch as an opened page. */
 export interface ServerCall {
   readonly id: string;
   readonly type: (typeof serverTools)[ServerToolName]["item"];
   readonly action: JsonObject;
 }
 
-/** Null for a tool that only a provider has: there is no item for what it does. */
+/** Null for a tool that only a provider has: Responses has no item for it. */
 export function serverCall(block: ServerToolUseBlock, context: CodecContext): ServerCall | null {
   if (!isServerToolName(block.name)) return null;
   const { item, itemPrefix } = serverTools[block.name];
@@ -134,7 +134,7 @@ export const startedCallItem = ({ id, type, action }: ServerCall): JsonObject =>
   action,
 });
 
-/** The item with its result; without one it was never run. */
+/** Makes the finished item; without a result the call was never run. */
 export function finishedCallItem({ id, type, action }: ServerCall, result: ToolResult | null): JsonObject {
   const found = sourcesOf(result);
   return {

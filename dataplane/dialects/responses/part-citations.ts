@@ -1,6 +1,6 @@
 /**
- * Citations of the texts of a Responses upstream's stream: they come in events of their own, or with what closes their
- * part, also behind the event that tells the text wholly. So long a text stays open.
+ * Citations of the texts in a Responses upstream's stream come in events of their own, or in the event that closes
+ * their part, also after the one with the whole text. Until then a text stays open.
  */
 import type { CodecContext } from "../codecs.ts";
 import type { BlockOrder, Piece } from "../block-order.ts";
@@ -8,7 +8,7 @@ import { CITATIONS_MAX, lengthOfCitations } from "../url-citations.ts";
 import type { JsonObject, JsonValue, UrlCitation } from "../messages/types.ts";
 import { partCitations } from "./read-response.ts";
 
-/** Events after the end of a text that may tell its citations. */
+/** Events after a whole text that may hold its citations. */
 const tellsCitations: ReadonlySet<string> = new Set([
   "response.output_text.annotation.added",
   "response.content_part.done",
@@ -17,7 +17,6 @@ const tellsCitations: ReadonlySet<string> = new Set([
   "response.incomplete",
 ]);
 
-/** Where a content part stands. */
 interface PartPlace {
   readonly output: number;
   readonly content: number;
@@ -28,9 +27,9 @@ const keyOf = ({ output, content }: PartPlace): string => `${output} ${content}`
 export class PartCitations {
   readonly #blocks: BlockOrder;
   readonly #context: Pick<CodecContext, "annotations">;
-  /** Those of parts that have no text so far, by output and content index. */
+  /** Citations of parts without a text so far, by output and content index. */
   readonly #early = new Map<string, UrlCitation[]>();
-  /** A text that is told wholly, whose citations its part may still tell. */
+  /** A text that came whole, whose part may still hold citations. */
   #said: Piece | null = null;
 
   constructor(blocks: BlockOrder, context: Pick<CodecContext, "annotations">) {
@@ -38,7 +37,7 @@ export class PartCitations {
     this.#context = context;
   }
 
-  /** An event of this type comes. */
+  /** Ends a whole text before an event that holds no citations. */
   before(type: string): void {
     if (this.#said !== null && !tellsCitations.has(type)) this.#end(this.#said);
   }
@@ -54,19 +53,18 @@ export class PartCitations {
     this.#early.set(keyOf(place), early);
   }
 
-  /** The part's text begins. */
+  /** Adds the citations that came before the part's text. */
   begun(piece: Piece, place: PartPlace): void {
     this.#blocks.cite(piece, this.#early.get(keyOf(place)) ?? []);
     this.#early.delete(keyOf(place));
   }
 
-  /** The text is told wholly. */
   said(piece: Piece): void {
     if (this.#context.annotations === true) this.#said = piece;
     else this.#blocks.end(piece);
   }
 
-  /** The part of a text is over, whose citations it tells, or none: what no event told of them is told now. */
+  /** Ends the text of a part, and adds those citations of the part that came in no event. */
   end(piece: Piece, part: JsonObject | null): void {
     this.#blocks.cite(piece, partCitations(part, this.#context).slice(piece.citations));
     this.#end(piece);

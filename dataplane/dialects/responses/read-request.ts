@@ -1,4 +1,4 @@
-/** A Responses client's request into the hub (dialects.md §B3, §D1, §F). */
+/** Reads a Responses client's request into the hub (dialects.md §B3, §D1, §F). */
 import { readArguments } from "../arguments.ts";
 import { withBreakpoint } from "../cache-breakpoints.ts";
 import type { Carry, CodecContext, Sealer } from "../codecs.ts";
@@ -102,7 +102,7 @@ function readFormat(root: Cursor): MessagesRequest["output_config"] {
   return type === "json_schema" ? readSchemaFormat(format) : undefined;
 }
 
-/** @returns whether the input ends with the wish to have it compacted. */
+/** Reads the input. @returns whether it ends with a `compaction_trigger`. */
 function readInput(root: Cursor, reading: Reading): boolean {
   const input = root.content("input") ?? root.missing("input");
   if (input.length === 0 && typeof input !== "string") root.fail("input", "at least one item is required");
@@ -152,7 +152,7 @@ function readItem(item: Cursor, reading: Reading): void {
       );
       return;
     default:
-      // Run by us in an earlier turn: the model gets the text that came of it (service.md "Conversations").
+      // A server tool's item of an earlier turn: the model gets the text that followed it (service.md "Conversations").
       if (serverToolItems.has(type)) return reading.conversation.leaveOut();
       item.fail("type", `input items of type ${type.slice(0, 40)} are not supported`, "unsupported_content");
   }
@@ -221,7 +221,10 @@ function readCall(item: Cursor, { conversation, aliases, namespaces }: Reading):
   conversation.call(item.name("call_id"), hubName, readArguments(item), item.path);
 }
 
-/** Restored when it is ours; otherwise dropped, or kept as unsigned text when it never was sealed (dialects.md §D2). */
+/**
+ * Restores reasoning that we sealed, or drops it when it does not open. A blob that never was sealed is marked as such;
+ * a summary without any is kept as unsigned text (dialects.md §D2).
+ */
 function readReasoning(item: Cursor, { conversation, sealer }: Reading): void {
   const summary = joined(item, "summary") || joined(item, "content");
   const encrypted = item.text("encrypted_content");

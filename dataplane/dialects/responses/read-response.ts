@@ -1,4 +1,4 @@
-/** A Responses upstream's whole answer in Messages form (dialects.md §C3, §D2–§D4). */
+/** Reads a Responses upstream's whole answer into Messages form (dialects.md §C3, §D2–§D4). */
 import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
@@ -20,7 +20,7 @@ import type {
   UrlCitation,
 } from "../messages/types.ts";
 
-/** Between two summary parts of one reasoning item. */
+/** Separator of two summary parts of one reasoning item. */
 export const SUMMARY_BREAK = "\n\n";
 
 /** @throws ApiError `upstream_error` when the response failed, is unfinished, or lacks its output. */
@@ -64,11 +64,11 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
   };
 }
 
-/** What the model wrote in a whole answer. */
+/** Weighs the output of a whole answer. */
 export const weighResponses = (body: JsonObject): number =>
   (arrayOf(body["output"]) ?? []).reduce<number>((sum, item) => sum + weighItem(objectOf(item) ?? {}), 0);
 
-/** Of an output item. One of an answer that was cut may not have come to its type, nor may its last part. */
+/** Weighs an output item. In an answer that was cut it may lack its type, and so may its last part. */
 export function weighItem(item: JsonObject): number {
   const type = item["type"] ?? (item["arguments"] === undefined ? "message" : "function_call");
   if (type === "function_call") return weightOfArguments(item["arguments"]);
@@ -84,11 +84,11 @@ export function weighItem(item: JsonObject): number {
 export const isResponse = (body: JsonObject): boolean =>
   body["object"] === "response" || body["output"] !== undefined;
 
-/** Whether a whole response says of itself that it failed, as an error body with status 200 does. */
+/** Whether a whole response reports its own failure, as an error body with status 200 does. */
 export const isFailedResponse = (body: JsonObject): boolean =>
   isResponse(body) && (body["status"] === "failed" || holdsError(body));
 
-/** Why a whole response is no answer (dialects.md §D3); null when it is one. */
+/** Returns the error of a whole response that is no answer (dialects.md §D3); null when it is one. */
 export function failureOfResponse(body: JsonObject): ApiError | null {
   if (holdsError(body) || body["status"] === "failed") return inBandError({ error: body["error"] || {} });
   const status = textOf(body["status"]);
@@ -119,18 +119,18 @@ function readMessageItem(item: JsonObject, content: ContentBlock[], context: Cod
   return refused;
 }
 
-/** A content part's text, whichever kind it is. */
+/** Returns a content part's text, of a text or of a refusal. */
 export function readPart(part: JsonObject | null): { text: string; isRefusal: boolean } {
   if (part?.["type"] === "refusal") return { text: stringOf(part["refusal"]) ?? "", isRefusal: true };
   const isText = part?.["type"] === "output_text" || part?.["type"] === "text";
   return { text: isText ? (stringOf(part["text"]) ?? "") : "", isRefusal: false };
 }
 
-/** Those of a content part's text, or of a piece of it, where the client is shown them. */
+/** Reads the log probabilities of a content part's text, or of a piece of it, where the client is shown them. */
 export const partLogprobs = (part: JsonObject | null, context: Pick<CodecContext, "logprobs">): Logprob[] =>
   context.logprobs === true ? readLogprobs(part?.["logprobs"]) : [];
 
-/** Those of a content part, where the client is shown them. */
+/** Reads the citations of a content part, where the client is shown them. */
 export const partCitations = (
   part: JsonObject | null,
   context: Pick<CodecContext, "annotations">,
@@ -145,13 +145,13 @@ function readCall(item: JsonObject, context: CodecContext, isCut: boolean): Cont
   return { type: "tool_use", id: callId(item, context), name, input };
 }
 
-/** The upstream's call id, or its alias, or a new one. */
+/** Returns the upstream's call id, or its alias, or a new one. */
 export function callId(item: JsonObject, context: CodecContext): string {
   const given = textOf(item["call_id"]) ?? textOf(item["id"]);
   return given === null ? context.newId("call") : aliasOfId(given);
 }
 
-/** The summary; open models that have none send their raw reasoning. `form`: which of the two is wanted. */
+/** Returns the summary texts; open models that have none send their raw reasoning. `form`: which of the two is wanted. */
 export function reasoningTexts(item: JsonObject, form?: "summary" | "raw"): string[] {
   const texts = (parts: unknown) =>
     (arrayOf(parts) ?? [])
@@ -164,7 +164,7 @@ export function reasoningTexts(item: JsonObject, form?: "summary" | "raw"): stri
   return raw === "" ? [] : [raw];
 }
 
-/** The hub signature that lets a resent conversation give the upstream its own item back. */
+/** Makes the hub signature with which a resent conversation gives the upstream its own item back. */
 export const readReasoningMark = (item: JsonObject): string =>
   markReasoning({
     from: "responses",
@@ -177,7 +177,7 @@ export const isResponsesLimit = (body: JsonObject): boolean =>
   responsesStopReason(body, false, false) === "max_tokens";
 
 /**
- * dialects.md §D3. Tool calls decide, whatever the upstream calls the end.
+ * Maps the end of an answer (dialects.md §D3). Tool calls decide, whatever the upstream's status.
  * @param toolUsed tools were called, and the last call is whole.
  */
 export function responsesStopReason(body: JsonObject, toolUsed: boolean, refused: boolean): StopReason {

@@ -31,16 +31,16 @@ import { PartCitations } from "./part-citations.ts";
 import { messageEnd, messageStart } from "../messages/events.ts";
 import type { JsonObject, JsonValue, Logprob, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
-/** Output items of one answer; a broken upstream must not fill the memory with empty ones. */
+/** Most output items of one answer; a broken upstream must not fill the memory with empty ones. */
 const MAX_ITEMS = 4_096;
 
-/** Items that hold something for the hub. */
+/** Kinds of items that the hub has blocks for. */
 const itemKinds = ["message", "function_call", "reasoning"] as const;
 type ItemKind = (typeof itemKinds)[number];
 
 const kindOf = (item: JsonObject): ItemKind | undefined => itemKinds.find((kind) => kind === item["type"]);
 
-/** A call's own id first: some servers give several items one id. */
+/** Ids of an item, its call id before its own: some servers give several items one id. */
 const idsOf = (item: JsonObject | null, named?: JsonValue): string[] =>
   [named, item?.["call_id"], item?.["id"]].flatMap((id) => textOf(id) ?? []);
 
@@ -56,26 +56,29 @@ interface Item {
 export class ResponsesStreamReader implements StreamReader {
   readonly #context: CodecContext;
   readonly #blocks: BlockOrder;
-  /** By their place in the output, and apart by kind: some servers count each kind for itself, or calls from text on. */
+  /**
+   * Items by their place in the output, separately for each kind: some servers number each kind by itself, or calls
+   * from text on.
+   */
   readonly #items: Readonly<Record<ItemKind, Map<number, Item>>> = {
     message: new Map(),
     function_call: new Map(),
     reasoning: new Map(),
   };
   #itemCount = 0;
-  /** Places by the ids of their items. */
+  /** Places by item id. */
   readonly #outputs = new Map<string, number>();
-  /** The item that was added last, until its end: an id that is not known yet is its. */
+  /** Place of the item that was added last, until it ends: an unknown id is taken for it. */
   #added: number | null = null;
-  /** Behind the last item that was named. */
+  /** The place after the last item that was named. */
   #nextOutput = 0;
   #started = false;
   #refused = false;
   #reported: MessagesUsage | null = null;
-  /** The last one that an event named. */
+  /** The last service tier that an event named. */
   #tier: string | null = null;
   #failed = false;
-  /** Of what a failure says was written by then. */
+  /** Weight of the output that a failed response holds. */
   #failedWeight = 0;
   #over = false;
   readonly #citations: PartCitations;
@@ -120,7 +123,7 @@ export class ResponsesStreamReader implements StreamReader {
     return [messageStart(this.#context.newId("msg"), this.#context.model, this.usage)];
   }
 
-  /** Passes one event on; what ends the message comes back. */
+  /** Takes one event; returns the last events of the message at its end. */
   #event(data: JsonObject, type: string): MessagesEvent[] | null {
     const response = objectOf(data["response"]);
     this.#reported = readResponsesUsage(response?.["usage"]) ?? this.#reported;
@@ -167,7 +170,7 @@ export class ResponsesStreamReader implements StreamReader {
         return null;
       }
       case "response.function_call_arguments.done":
-        // It may name the function, but never the call's id: an item that is not known yet has to wait for its own.
+        // It may name the function, but never the call's id: an unknown item has to wait for its own end.
         this.#closeCall(output, { arguments: data["arguments"] ?? "" });
         return null;
       case "response.output_item.added": {
@@ -195,14 +198,17 @@ export class ResponsesStreamReader implements StreamReader {
     }
   }
 
-  /** @param isFree it fails by its own account: it costs nothing as long as it reported and wrote nothing. */
+  /** @param isFree the response reports its own failure: it costs nothing unless it reported or wrote something. */
   #fail(response: JsonObject, isFree: boolean): never {
     this.#failed = isFree;
     this.#failedWeight = weighResponses(response);
     throw inBandError({ error: response["error"] || {} });
   }
 
-  /** The item that an event is about. Some servers name no index: its id tells then, that of the call, or it is the last one. */
+  /**
+   * Returns the place of an event's item. Some servers send no index: then its id or call id decides, else it is the
+   * last item.
+   */
   #outputOf(data: JsonObject, type: string): number {
     const given = typeof data["output_index"] === "number" ? countOf(data["output_index"]) : null;
     const item = objectOf(data["item"]);
@@ -214,7 +220,7 @@ export class ResponsesStreamReader implements StreamReader {
     const output = given ?? known ?? this.#nextOutput;
     if (isAdded) this.#added = output;
     else if (item !== null && output === this.#added) this.#added = null;
-    // One that several items share stays with the first of them.
+    // An id that several items share stays with the first of them.
     for (const id of ids) if (!this.#outputs.has(id)) this.#outputs.set(id, output);
     if (this.#outputs.size > 2 * MAX_ITEMS) throw corruptAnswer("too many output items");
     this.#nextOutput = Math.max(this.#nextOutput, output + 1);
@@ -236,7 +242,7 @@ export class ResponsesStreamReader implements StreamReader {
     return item;
   }
 
-  /** The item as a whole: everything that no delta brought, and what only the end knows. */
+  /** Ends an item with its whole form: adds what no delta brought, and what only the end has. */
   #closed(kind: ItemKind, output: number, whole: JsonObject): void {
     const item = this.#item(kind, output);
     if (item.done) return;
@@ -275,7 +281,11 @@ export class ResponsesStreamReader implements StreamReader {
     this.#blocks.append(piece, delta, undefined, logprobs);
   }
 
-  /** @param part what tells the log probabilities of all its tokens, or none. @returns undefined for an empty text. */
+  /**
+   * Adds the rest of a whole text.
+   * @param part holds the log probabilities of all its tokens; null: none.
+   * @returns undefined for an empty text.
+   */
   #restOfText(
     output: number,
     content: number,
@@ -311,7 +321,7 @@ export class ResponsesStreamReader implements StreamReader {
     return piece;
   }
 
-  /** `arguments.done` and `output_item.done` both hold the whole arguments. */
+  /** Ends a call: `arguments.done` and `output_item.done` both hold the whole arguments. */
   #closeCall(output: number, whole: JsonObject): void {
     const piece = this.#call(output, whole);
     if (piece.ended) return;
@@ -321,7 +331,7 @@ export class ResponsesStreamReader implements StreamReader {
     const parsed = parsedInput(whole["arguments"]);
     const json = parsed === null ? (stringOf(whole["arguments"]) ?? "") : JSON.stringify(parsed);
     this.#blocks.append(piece, json.slice(piece.json.length));
-    // Without a name the item's end, which may bring it, has to be waited for.
+    // Without a name the call waits for its item's end, which may have it.
     if (piece.name !== "") this.#blocks.end(piece);
   }
 
@@ -367,8 +377,8 @@ export class ResponsesStreamReader implements StreamReader {
   }
 
   /**
-   * The places of a kind's items by their indexes in the whole output. Some servers leave items out of it that they
-   * streamed, or count each kind for itself: ids tell first, then the indexes if all of them fit, else the order.
+   * Returns the places of a kind's items by their indexes in the whole output. Some servers leave streamed items out of
+   * it, or number each kind by itself: ids decide first, then the indexes if all of them fit, else the order.
    */
   #placesOf(kind: ItemKind, items: readonly JsonObject[]): ReadonlyMap<number, number> {
     const left = new Set([...this.#items[kind].keys()].toSorted((a, b) => a - b));
@@ -384,7 +394,7 @@ export class ResponsesStreamReader implements StreamReader {
     }
     const others = own.flatMap(([index]) => (places.has(index) ? [] : [index]));
     const fits = others.every((index) => left.has(index));
-    // One that was not streamed gets a place that no event can name.
+    // An item that was not streamed gets a place that no event can name.
     for (const index of others) take(index, fits ? index : (left.values().next().value ?? -1 - index));
     return places;
   }

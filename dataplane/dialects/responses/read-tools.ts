@@ -1,4 +1,4 @@
-/** A Responses client's tools and its choice among them (dialects.md §B3, §F, §H3). */
+/** Reads a Responses client's tools and its choice among them (dialects.md §B3, §F, §H3). */
 import type { Cursor } from "../cursor.ts";
 import { serverToolOf } from "../find-server-tool.ts";
 import { choiceOfMode, readAllowedTools, ToolList } from "../tool-list.ts";
@@ -7,10 +7,10 @@ import type { MessagesRequest, ToolChoice } from "../messages/types.ts";
 
 export type Namespaces = Map<string, { readonly namespace: string; readonly name: string }>;
 
-/** What Gapura runs itself; parameters are judged where tools are declared. */
+/** Whether Gapura runs such tools; parameters are checked where the loop declares them. */
 const isServerTool = (type: string): boolean => serverToolOf("responses", type) !== undefined;
 
-/** A namespaced function's flat name in the hub, remembered so that answers can restore it. */
+/** Returns a namespaced function's flat name in the hub, and remembers it so that answers can restore it. */
 export function flatName(namespace: string, name: string, aliases: Aliases, namespaces: Namespaces): string {
   const flat = aliases.name(`${namespace}__${name}`);
   namespaces.set(flat, { namespace, name });
@@ -23,7 +23,7 @@ interface Reading {
   readonly namespaces: Namespaces;
 }
 
-/** @throws ApiError `unsupported_tool` for what only a Responses upstream could run. */
+/** @throws ApiError `unsupported_tool` for a tool that only a Responses upstream could run. */
 export function readResponsesTools(
   root: Cursor,
   aliases: Aliases,
@@ -35,7 +35,7 @@ export function readResponsesTools(
   return { ...reading.list.finish(root, readChoice(root, reading), serverTools), serverTools };
 }
 
-/** `tools`, and what Codex adds to them by `additional_tools` items in the input. */
+/** Lists `tools`, and those that Codex adds by `additional_tools` items in the input. */
 function declaredTools(root: Cursor): Cursor[] {
   const tools = [root.objects("tools") ?? []];
   const input = root.content("input") ?? [];
@@ -49,7 +49,8 @@ function declaredTools(root: Cursor): Cursor[] {
 function readTool(tool: Cursor, reading: Reading): boolean {
   const type = tool.requiredText("type");
   if (isServerTool(type)) {
-    // Cache only, and we have no index: counts as not declared (dialects.md §H3). Never searched live against the client's wish.
+    // It asks for cached results alone, and we have none: counts as not declared (dialects.md §H3). Never searched live
+    // against the client's wish.
     return tool.boolean("external_web_access") !== false;
   }
   if (type === "function") {
@@ -97,7 +98,7 @@ function readChoice(root: Cursor, { list }: Reading): ToolChoice | undefined {
   if (type === "function") return list.one(nameOf(choice), choice, "name");
   if (type === "allowed_tools")
     return readAllowedTools(choice, list, (at) => ({ name: nameOf(at), at }), isFunctionReference);
-  // Forces the tool on the first iteration: the loop's, which reads it from the client's body.
+  // It forces the tool on the first iteration: the loop reads that from the client's body.
   if (isServerTool(type)) return undefined;
   return choice.fail(
     "type",

@@ -17,7 +17,10 @@ import { serverToolItems } from "../find-server-tool.ts";
 import { LOGPROBS_INCLUDE } from "../logprobs.ts";
 
 const responsesSearchParts = ["search_context_size", "filters", "user_location", "external_web_access"];
-/** Given always or when asked for, of tools that are refused, or of input items, which are never listed. */
+/**
+ * Values of `include` for what is given always or when asked for, for refused tools, or for input items, which are
+ * never listed.
+ */
 const servedIncludes = [
   "reasoning.encrypted_content",
   ...Array.from(serverToolItems, (item) => `${item}.action.sources`),

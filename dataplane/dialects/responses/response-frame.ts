@@ -1,10 +1,10 @@
-/** What stands around the output of a Responses answer, at its beginning and at its end (dialects.md §C3, §D3). */
+/** Makes the fields around the output of a Responses answer, at its beginning and at its end (dialects.md §C3, §D3). */
 import type { Carry, CodecContext } from "../codecs.ts";
 import type { JsonObject, JsonValue, MessagesUsage, StopReason } from "../messages/types.ts";
 import { openaiTier, writeResponsesUsage } from "../usage.ts";
 import { isObject } from "../../lib/json-object.ts";
 
-/** A response that has only begun: everything that is known before the model says a word. */
+/** Makes a response that has only begun: all that is known before the model writes a word. */
 export function responseHead(id: string, carry: Carry, context: CodecContext): JsonObject {
   const asked = (field: string, otherwise: JsonValue): JsonValue => carry.request[field] ?? otherwise;
   const { format, ...otherText } = asked("text", {}) as JsonObject;
@@ -49,7 +49,7 @@ export function responseHead(id: string, carry: Carry, context: CodecContext): J
   };
 }
 
-/** The client's tools, with what a function's official type always has: here `strict` is false unless it is asked for. */
+/** Returns the client's tools, with all fields of a function's official type; `strict` is false here unless asked for. */
 const echoedTools = (tools: JsonValue | undefined): JsonValue[] =>
   (Array.isArray(tools) ? tools : []).map((tool) =>
     isObject(tool) && tool["type"] === "function"
@@ -57,7 +57,7 @@ const echoedTools = (tools: JsonValue | undefined): JsonValue[] =>
       : tool,
   );
 
-/** Why an answer is incomplete, by what stopped it (dialects.md §D3). */
+/** Reasons of an incomplete answer, by its stop reason (dialects.md §D3). */
 const incompleteReasons: Partial<Record<StopReason, string>> = {
   max_tokens: "max_output_tokens",
   model_context_window_exceeded: "max_output_tokens",
@@ -65,11 +65,11 @@ const incompleteReasons: Partial<Record<StopReason, string>> = {
   refusal: "content_filter",
 };
 
-/** Whether an answer that stopped so says all that it had to say. */
+/** Whether an answer with this stop reason is complete. */
 export const isComplete = (reason: StopReason | null): boolean =>
   reason === null || incompleteReasons[reason] === undefined;
 
-/** A response that has ended. `head`: as it began. */
+/** Makes a response that has ended. `head`: as it began. */
 export function endedResponse(
   head: JsonObject,
   reason: StopReason | null,

@@ -1,4 +1,4 @@
-/** A conversation in the hub as Responses input items. */
+/** Writes a conversation in the hub as Responses input items. */
 import { writeArguments } from "../arguments.ts";
 import type { Carry, Target } from "../codecs.ts";
 import { systemTurnText } from "../instructions.ts";
@@ -59,7 +59,7 @@ function writeOutput(
   return prefix === "" ? parts : prefixed(parts, prefix);
 }
 
-/** The prefix stands in the first text, or by itself where there is none. */
+/** Puts the prefix into the first text, or into a part of its own where there is none. */
 function prefixed(parts: readonly JsonObject[], prefix: string): JsonObject[] {
   const first = parts.findIndex(({ text }) => typeof text === "string");
   const text = parts[first]?.["text"];
@@ -78,8 +78,8 @@ const partForm: PartForm = {
 };
 
 /**
- * In the order of the blocks. Neighbouring texts are one message in the easy form, whose content is a string: parts of
- * an assistant's message would need the ids and states of the answer that they came in.
+ * Writes an assistant's turn in the order of its blocks. Neighbouring texts become one message in the easy form, whose
+ * content is a string: its parts would need the ids and states of the original answer.
  */
 function writeAssistant(
   content: readonly ContentBlockParam[],
@@ -114,12 +114,12 @@ const writeCall = ({ id, name, input }: Extract<ContentBlockParam, { type: "tool
   arguments: writeArguments(input),
 });
 
-/** Only what a Responses upstream made and sealed itself goes back to it (dialects.md §D2). */
+/** Only reasoning that a Responses upstream made and sealed itself goes back to it (dialects.md §D2). */
 function writeReasoningItem({ thinking, signature }: ThinkingBlock, ownAccount: boolean): JsonObject | null {
   const encrypted = signatureFor(signature, "responses", ownAccount);
   const mark = readMark(signature);
   if (encrypted === null || mark === null || mark.from === "chat") return null;
   const summary = thinking === "" ? [] : [{ type: "summary_text", text: thinking }];
-  // Codex sends none back; an empty one is refused.
+  // Codex sends no id back; an empty one is refused.
   return { type: "reasoning", ...(mark.id !== "" && { id: mark.id }), summary, encrypted_content: encrypted };
 }

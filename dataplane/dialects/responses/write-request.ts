@@ -1,4 +1,4 @@
-/** A request in the hub, for a Responses upstream (dialects.md §D1, §D2). */
+/** Writes a request in the hub for a Responses upstream (dialects.md §D1, §D2). */
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
 import type { Carry, Target } from "../codecs.ts";
 import type { DropListener } from "../drop-listener.ts";
@@ -51,7 +51,7 @@ export function writeResponsesRequest(
 function writeConversation(request: MessagesRequest, carry: Carry, target: Target): JsonObject {
   const instructions = instructionsOf(request);
   const input = writeInput(request, carry, target);
-  // An input is mandatory: where there are only instructions, they are it.
+  // An input is mandatory: where there are only instructions, they become it.
   if (input.length === 0 && instructions !== undefined && hasOwnInstructions(request))
     return { input: instructions };
   refuseNothingSaid(request, carry, input);
@@ -82,7 +82,7 @@ function writeFormat(request: MessagesRequest, carry: Carry): JsonObject {
   return format === undefined ? {} : { text: { format } };
 }
 
-/** The upstream's reasoning comes back sealed only if it is asked for, and only thinking models can be asked. */
+/** Writes the reasoning fields, which only models with thinking take. */
 function writeReasoning(
   request: MessagesRequest,
   carry: Carry,
@@ -101,7 +101,7 @@ function writeReasoning(
   if (Object.keys(reasoning).length > 0) body["reasoning"] = reasoning;
 }
 
-/** What the answer is to hold beyond its text. */
+/** Sealed reasoning comes back only if it is asked for, and only from models with thinking. */
 function writeIncludes(carry: Carry, target: Target): JsonObject {
   const include = [
     ...(target.thinking && target.encryptedReasoning ? ["reasoning.encrypted_content"] : []),

@@ -1,4 +1,4 @@
-/** A whole answer for a Responses client (dialects.md §C3, §D2–§D4, §E; service.md "Response"). */
+/** Writes a whole answer for a Responses client (dialects.md §C3, §D2–§D4, §E; service.md "Response"). */
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { writeArguments } from "../arguments.ts";
 import { refusalText } from "../refusal.ts";

@@ -1,8 +1,8 @@
 /**
- * A stream for a Responses client (dialects.md §C3, service.md "Streams").
+ * Writes a stream for a Responses client (dialects.md §C3, service.md "Streams").
  *
- * Consecutive text blocks are the content parts of one message item, which any other visible block closes. A
- * server tool's item stays open from its call to its result, beside whatever comes between.
+ * Consecutive text blocks are the content parts of one message item, which any other visible block closes. A server
+ * tool's item stays open from its call to its result, beside whatever comes between.
  */
 import type { ApiError } from "../../lib/api-error.ts";
 import type { Annotate, Carry, CodecContext, EarlyEvent, StreamWriter } from "../codecs.ts";
@@ -38,7 +38,7 @@ import type {
   UrlCitation,
 } from "../messages/types.ts";
 
-/** The open content block. `wire` stands between an event's sequence number and its delta, the same every time. */
+/** The open content block. `wire` is the constant part between an event's sequence number and its delta. */
 type Open =
   | {
       readonly kind: "text";
@@ -78,7 +78,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   readonly #annotate: Annotate | undefined;
   readonly #head: JsonObject;
   readonly #events = new NumberedEvents();
-  /** Finished items by output index; items that are open leave a hole until they close. */
+  /** Finished items by output index; an open item leaves its index empty until it closes. */
   readonly #output: JsonObject[] = [];
   #nextOutput = 0;
   #open: Open | null = null;
@@ -130,7 +130,7 @@ export class ResponsesStreamWriter implements StreamWriter {
       case "web_fetch_tool_result":
         return this.#closeMessage("completed") + this.#serverResult(block);
       default:
-        // What this dialect has no item for ends a message all the same, as in a whole answer.
+        // A block that this dialect has no item for ends a message all the same, as in a whole answer.
         return this.#closeMessage("completed");
     }
   }
@@ -179,7 +179,7 @@ export class ResponsesStreamWriter implements StreamWriter {
 
   #text(open: Extract<Open, { kind: "text" }>, text: string, logprobs: readonly Logprob[] = []): string {
     for (const one of logprobs) open.logprobs.push(one);
-    // Nothing begins without a text.
+    // No content part begins without a text.
     if (text === "" && (logprobs.length === 0 || open.text === "")) return "";
     const before = open.text === "" ? this.#textStart(open) : "";
     open.text += text;
@@ -202,7 +202,6 @@ export class ResponsesStreamWriter implements StreamWriter {
     return bytes + this.#events.write("response.content_part.added", { ...place, part: textPart("", []) });
   }
 
-  /** Where the open content part is. */
   #place(): { item_id: string; output_index: number; content_index: number } {
     const { id, output, parts } = this.#message ?? { id: "", output: 0, parts: [] };
     return { item_id: id, output_index: output, content_index: parts.length };
@@ -327,7 +326,7 @@ export class ResponsesStreamWriter implements StreamWriter {
     );
   }
 
-  /** The steps of a search, which only `web_search_call` has. */
+  /** Only `web_search_call` has the steps of a search. */
   #searchEvent(call: ServerCall, output: number, step: "in_progress" | "searching" | "completed"): string {
     return call.type === "web_search_call"
       ? this.#events.write(`response.web_search_call.${step}`, { output_index: output, item_id: call.id })
@@ -349,7 +348,7 @@ export class ResponsesStreamWriter implements StreamWriter {
 
   // The end.
 
-  /** Closes whatever is open: calls without a result were never run, a mute refusal gets its explanation. */
+  /** Closes whatever is open: calls without a result were never run, a refusal without text gets its explanation. */
   #closeAll(end: MessageEnd): string {
     let bytes = this.#blockStop();
     if (end.stop_reason === "refusal" && !this.#saidText) {
