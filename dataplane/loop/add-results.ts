@@ -1,10 +1,10 @@
-/** Results beside the calls that they belong to. Pure. */
+/** Puts tool results behind the calls that they belong to. Pure. */
 import type { JsonObject, JsonValue, ToolResultBlock } from "../dialects/messages/types.ts";
 import { isObject } from "../lib/json-object.ts";
 
 /**
- * Adds the results of calls that were run now to the conversation: each right after the turn that made the call,
- * before anything that the client says there. One whose call is not there stands before what the client says last.
+ * Adds the results of calls that were run now to the conversation, each right after the turn that made the call, before
+ * anything that the client says there. A result without its call goes before the client's last turn.
  */
 export function addResults(messages: readonly JsonValue[], results: readonly ToolResultBlock[]): JsonValue[] {
   const callers = callersOf(messages, new Set(results.map((result) => result.tool_use_id)));
@@ -37,7 +37,7 @@ export function resultsBehind(
   return out;
 }
 
-/** By a call's id, the last message that makes it. */
+/** Finds for each call id the last message that makes the call. */
 function callersOf(messages: readonly JsonValue[], ids: ReadonlySet<string>): ReadonlyMap<string, number> {
   const callers = new Map<string, number>();
   for (const [index, message] of messages.entries()) {

@@ -3,8 +3,8 @@ import type { Micros } from "../billing/credits.ts";
 import type { ServerToolName } from "../dialects/messages/types.ts";
 
 /**
- * A call begins while credit is left beyond what the request has spent. Calls under way count with what they may cost at
- * the most: where that may be all there is, the next one waits for one of them to end.
+ * Admits a call while credit is left beyond what the request has spent. Calls under way count with the most that they
+ * may cost: where that may use up the credit, the next call waits for one of them to end.
  */
 export class CallCredit {
   /** The credit left beyond what was spent. */
@@ -19,13 +19,13 @@ export class CallCredit {
     this.#fee = fee;
   }
 
-  /** Whether a call may begin. If so, `end` is to be called when it is over and paid for. */
+  /** Whether a call may begin. If so, `end` has to be called when it is over and charged. */
   async begin(name: ServerToolName): Promise<boolean> {
     for (;;) {
       const ended = this.#ended;
       const left = await this.#left();
       if (left <= 0n) return false;
-      // What ended meanwhile may be counted nowhere: neither in what was spent then, nor among those under way.
+      // A call that ended while `left` was read is missing from both sums, so both are read again.
       if (ended !== this.#ended) continue;
       if (left > this.#underWay) {
         this.#underWay += this.#fee(name);

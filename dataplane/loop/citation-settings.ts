@@ -1,7 +1,7 @@
 /**
  * A Messages upstream takes a request only if all of its documents are to be cited or none, and all of its search
- * results or none (the vendor's pages on citations and on search results). What a client brings is as the client set
- * it; what our tools brought follows. Pure.
+ * results or none (the vendor's pages on citations and on search results). The client's own blocks stay as it set them;
+ * those of our tools follow. Pure.
  */
 import { isServerToolName } from "../dialects/find-server-tool.ts";
 import type {
@@ -27,7 +27,7 @@ export const hasCitedDocument = (messages: readonly MessageParam[]): boolean => 
   return messages.some(({ content }) => typeof content !== "string" && content.some(cites));
 };
 
-/** The conversation with pages and hits of `ours` set as the client's own documents and search results are. */
+/** Sets pages and hits of the tools in `ours` as the client set its own documents and search results. */
 export function agreeOnCitations(
   messages: readonly MessageParam[],
   ours: ReadonlySet<ServerToolName>,
@@ -42,7 +42,7 @@ export function agreeOnCitations(
       block.content.forEach(look);
   };
   for (const { content } of messages) if (typeof content !== "string") content.forEach(look);
-  // Where the client's own do not agree either, the upstream says so.
+  // Where the client's own disagree, the upstream refuses the request.
   const set = (type: Cited["type"]) => (theirs[type].size === 1 ? theirs[type].has(true) : null);
   const wanted = { document: set("document"), search_result: set("search_result") };
   if (calls.size === 0 || (wanted.document === null && wanted.search_result === null)) return [...messages];
@@ -66,7 +66,7 @@ export function agreeOnCitations(
   );
 }
 
-/** A page that nobody asked to be cited is told as plain text among documents that are. */
+/** A page that nobody asked to be cited becomes plain text among documents that are. */
 function changed(block: Cited, enabled: boolean): ContentBlockParam {
   if (enabled && block.type === "document" && block.source.type === "text")
     return { type: "text", text: [block.title ?? "", block.source.data].filter(Boolean).join("\n") };

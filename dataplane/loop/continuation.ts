@@ -42,10 +42,10 @@ export interface RestoredSearch {
   readonly hits: readonly SearchHit[];
 }
 
-/** What an older turn's call is answered with that the client gave up. */
+/** Result of an older turn's call that was never run. */
 const neverRun: ToolOutcome = { kind: "error", code: "unavailable" };
 
-/** What a conversation without server tools holds. */
+/** What is restored of a conversation without server-tool blocks. */
 export const nothingFound = { pending: [], searches: [], pages: [] } as const satisfies Omit<
   Restored,
   "messages" | "own"
@@ -62,14 +62,14 @@ const isServerToolBlock = (block: JsonObject) =>
   (typeof block["type"] === "string" && serverToolBlocks.has(block["type"])) ||
   (Array.isArray(block["citations"]) && block["citations"].some(isOwnCitation));
 
-/** Only we cite so; the index has to be there and ours. A document's citation has none. */
+/** Whether only we can have made a citation: its index has to be there and ours. A document's citation has none. */
 const isOwnCitation = (citation: JsonValue): boolean =>
   isObject(citation) &&
   (citation["type"] === "web_search_result_location" || (citation["encrypted_index"] ?? null) !== null);
 
 /**
- * @param declared the server tools of this request; blocks of any other tool are told to the model as text.
- * @param citePages this request cites pages: those of earlier answers too, for upstreams take all or none.
+ * @param declared the server tools of this request; blocks of any other tool become text.
+ * @param citePages this request cites pages: those of earlier answers too, as upstreams take all or none.
  * @throws ApiError invalid_request_error naming a block whose sealed content is changed, damaged or foreign.
  */
 export function restoreConversation(
@@ -107,7 +107,7 @@ export function restoreConversation(
       restored,
     });
     for (const { block, here } of blocks) splitter.add(block, here);
-    // Only the newest turn may still owe results; what an older one owes was given up by the client.
+    // Only calls of the newest turn may still be run; the client gave up those of older turns.
     const mayRun = index === lastAssistant && index >= messages.length - 2;
     pending = splitter.finish(mayRun);
     for (const turn of splitter.turns) out.add(turn);
@@ -115,7 +115,7 @@ export function restoreConversation(
   return { messages: out.turns, own: withoutResults(out.turns, restored), pending, searches, pages };
 }
 
-/** The conversation without the results of these calls. */
+/** Leaves out the results of these calls. */
 const withoutResults = (messages: readonly JsonValue[], calls: ReadonlySet<string>): JsonValue[] =>
   messages.map((turn) => {
     if (!isObject(turn) || turn["role"] !== "user" || !Array.isArray(turn["content"])) return turn;
@@ -124,7 +124,7 @@ const withoutResults = (messages: readonly JsonValue[], calls: ReadonlySet<strin
     return { ...turn, content: turn["content"].filter((block) => !isRestored(block)) };
   });
 
-/** Only we write these blocks, and only in an assistant's turn; nobody else's may go upstream. */
+/** Refuses server-tool blocks in other turns: only we write them, in assistant turns, and no others may go upstream. */
 function refuseServerToolBlocks(content: JsonValue | undefined, message: number): void {
   if (!Array.isArray(content)) return;
   const at = content.findIndex((block) => isObject(block) && isServerToolBlock(block));
@@ -132,10 +132,10 @@ function refuseServerToolBlocks(content: JsonValue | undefined, message: number)
     refuse(["messages", message, "content", at], "server-tool blocks stand in assistant messages only");
 }
 
-/** Two user turns in a row become one: the results that we restored stand before the client's own. */
+/** Joins a user turn to one with results before it: restored results stand before the client's own content. */
 class Turns {
   readonly turns: JsonValue[] = [];
-  /** The content of the last turn, where it was joined here: it grows, and holds results. */
+  /** Content of the last turn, if it was joined here. */
   #joined: JsonValue[] | null = null;
 
   add(turn: JsonValue): void {
@@ -150,7 +150,7 @@ class Turns {
     this.turns[this.turns.length - 1] = { ...(turn as JsonObject), content: this.#joined };
   }
 
-  /** What the last turn goes on with; null: this is a turn of its own. */
+  /** Returns the content to join to the last turn; null: the turn stands by itself. */
   #behind(turn: JsonValue): JsonValue[] | null {
     const last = this.turns.at(-1);
     if (!isObject(turn) || turn["role"] !== "user" || !isObject(last) || last["role"] !== "user") return null;
@@ -168,24 +168,24 @@ const holdsResults = (turn: JsonObject) =>
   contentOf(turn).some((block) => isObject(block) && block["type"] === "tool_result");
 
 interface MessageSplitterOptions {
-  /** Where the message's content stands. */
+  /** Path of the message's content. */
   readonly at: readonly PathStep[];
   readonly declared: ReadonlySet<ServerToolName>;
   readonly citePages: boolean;
   readonly sealer: Sealer;
-  /** What was found and opened, for the whole conversation. */
+  /** Searches and pages of the whole conversation. */
   readonly searches: RestoredSearch[];
   readonly pages: Pick<SearchHit, "url" | "text">[];
-  /** The calls whose results are written here, for the whole conversation. */
+  /** Ids of the calls whose results are restored, in the whole conversation. */
   readonly restored: Set<string>;
 }
 
 /** Splits one assistant message into the turns that the model knows. */
 class MessageSplitter {
   readonly #out: JsonObject[] = [];
-  /** By a call's id, the place in `#out` of the turn that made it. */
+  /** Place in `#out` of the turn that made a call, by the call's id. */
   readonly #turnOf = new Map<string, number>();
-  /** Results that stand behind what came after their call's turn, by its place. */
+  /** Results that the client has behind a later turn, by the place of their call's turn. */
   readonly #late = new Map<number, JsonObject[]>();
   readonly #options: MessageSplitterOptions;
   #assistant: JsonValue[] = [];
@@ -194,7 +194,7 @@ class MessageSplitter {
   readonly #open = new Map<string, ToolCall>();
   /** The last text of the turn. */
   #lastText: string | undefined;
-  /** It is told to the model in place of blocks. */
+  /** The last text stands in for server-tool blocks; the model did not write it. */
   #isTold = false;
 
   constructor(options: MessageSplitterOptions) {
@@ -206,7 +206,7 @@ class MessageSplitter {
     return resultsBehind(this.#out, this.#late);
   }
 
-  /** @param here where the client has the block. */
+  /** @param here path of the block at the client. */
   add(block: JsonValue, here: readonly PathStep[]): void {
     if (!isObject(block)) {
       this.#assistant.push(block);
@@ -222,8 +222,8 @@ class MessageSplitter {
   }
 
   /**
-   * Closes the last turn. Unanswered calls are handed over to be run, or answered as never run; one whose tool is not
-   * declared any more is left out.
+   * Closes the last turn. With `mayRun`, calls without a result are returned to be run, but for those of undeclared
+   * tools, which are dropped; without, all are answered as never run.
    */
   finish(mayRun: boolean): readonly ToolCall[] {
     const { declared } = this.#options;
@@ -279,8 +279,8 @@ class MessageSplitter {
   }
 
   /**
-   * What the model said and what it is told are no one text, and other dialects join all texts of a turn. Empty ones, which a
-   * model may have said, upstreams refuse in a conversation.
+   * Adds a text. A blank line parts the model's own texts from those that stand in for blocks, as other dialects join
+   * all texts of a turn. Empty ones, which a model may have written, upstreams refuse.
    */
   #text(block: JsonObject, text: string, isTold: boolean): void {
     if (text === "") return;
@@ -309,7 +309,7 @@ class MessageSplitter {
       this.#results.push(result);
       return;
     }
-    // It belongs right after its turn all the same.
+    // The result still belongs right after its turn.
     const late = this.#late.get(turn);
     if (late === undefined) this.#late.set(turn, [result]);
     else late.push(result);
@@ -330,11 +330,11 @@ class MessageSplitter {
     if (content["type"] === "web_fetch_result") return { kind: "page", page: pageOf(content, here) };
     const code = content["error_code"];
     if (typeof code !== "string") return refuse([...here, "error_code"], "must be a string");
-    // Codes that other services know reach the model as a plain failure.
+    // Codes of other services reach the model as a plain failure.
     return { kind: "error", code: isToolErrorCode(code) ? code : "unavailable" };
   }
 
-  /** Our own citations are checked and taken off: the model finds the sources in its tool results. */
+  /** Checks our own citations and removes all: the model finds the sources in its tool results. */
   #withoutCitations(block: JsonObject, here: readonly PathStep[]): JsonObject {
     const citations = block["citations"];
     if (block["type"] !== "text" || !Array.isArray(citations)) return block;
@@ -369,7 +369,7 @@ function pageOf(content: JsonObject, here: readonly PathStep[]) {
   };
 }
 
-/** A call and its result for a model that is not given the tool in this request. */
+/** Writes a call and its result as text, for a model without the tool. */
 function asText(call: ToolCall, outcome: ToolOutcome): string {
   const what = `[${call.name} ${JSON.stringify(call.input ?? {})}]`;
   switch (outcome.kind) {

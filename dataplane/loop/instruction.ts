@@ -1,4 +1,4 @@
-/** What the loop adds to a system prompt (service.md "Citations in Responses and Chat"). Pure. */
+/** The instruction that the loop adds to a system prompt (service.md "Citations in Responses and Chat"). Pure. */
 import { INSTRUCTION_MARK } from "../dialects/instructions.ts";
 import type { MessagesRequest } from "../dialects/messages/types.ts";
 

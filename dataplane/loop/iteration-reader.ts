@@ -1,9 +1,9 @@
 /**
- * Reads one iteration's events: passes on what the client may see at once, keeps what has to wait for the end
- * of the iteration (tool calls), and what goes back to the model. Pure, no I/O.
+ * Reads one iteration's events: passes on what the client may see at once, keeps what has to wait for the end of the
+ * iteration (tool calls), and what goes back to the model. Pure, no I/O.
  *
- * Calls wait because what they mean is known only at the end: a cut or final answer drops them, and a client's
- * call stands after the results of server tools that were called beside it (service.md "How the loop ends").
+ * Calls wait because what they mean is known only at the end: a cut or final answer drops them, and a client's call
+ * stands after the results of server tools called in the same turn (service.md "How the loop ends").
  */
 import { parseArguments } from "../dialects/arguments.ts";
 import { takeCompaction } from "../dialects/messages/accumulate.ts";
@@ -21,7 +21,7 @@ import type {
 } from "../dialects/messages/types.ts";
 import type { ToolCall } from "./loop.ts";
 
-/** How citations reach the client of this dialect from a model of that one. */
+/** Makes the client's citations from those, or from the text, of the upstream's dialect. */
 export interface Citer {
   /** The model's own citation as the client may see it; null drops it. */
   native(citation: Citation): Citation | null;
@@ -31,11 +31,11 @@ export interface Citer {
 
 export interface IterationOptions {
   readonly serverTools: ReadonlySet<string>;
-  /** The final call: tool calls in its answer are dropped. */
+  /** Whether this is the final call: tool calls in its answer are dropped. */
   readonly final: boolean;
   /** Index of the next content block of the client's message. */
   readonly nextIndex: number;
-  /** The client's message has begun already. */
+  /** Whether the client's message has begun. */
   readonly started: boolean;
   readonly newId: NewId;
   readonly citer: Citer;
@@ -110,7 +110,7 @@ export class IterationReader {
       case "input_json_delta":
         open.text += delta.partial_json;
         return [];
-      // Those of a loop's answers are derived from its tools' results.
+      // Annotations of a loop's answer are derived from its tools' results.
       case "annotations_delta":
         return [];
       case "citations_delta": {

@@ -16,7 +16,7 @@ const sum = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
   ...summed("imageOutput", a, b),
 });
 
-/** Of tokens that most calls have none of. */
+/** Sums tokens of a class that most calls have none of. */
 const summed = (name: "audioInput" | "audioOutput" | "imageOutput", a: TokenUsage, b: TokenUsage) => {
   const tokens = (a[name] ?? 0) + (b[name] ?? 0);
   return tokens === 0 ? {} : { [name]: tokens };
@@ -27,7 +27,7 @@ export class LoopUsage {
   /** Tokens of each iteration that is over. */
   readonly #calls: TokenUsage[] = [];
   #current = noTokens;
-  /** What the last iteration reports of its tier, for the answer; the standard one goes without saying. */
+  /** The tier that the last iteration reports, for the answer; absent for the standard one. */
   #served: Pick<MessagesUsage, "service_tier" | "inference_geo" | "speed"> = {};
   #estimated = false;
   #currentEstimated = false;
@@ -35,7 +35,7 @@ export class LoopUsage {
   #currentImplausible = false;
   #tools: ToolUsage = noTools;
 
-  /** What the iteration under way has used so far; replaces what was said of it before. */
+  /** Sets what the iteration under way has used so far. */
   observe(usage: MessagesUsage): void {
     this.#current = tokensOf(usage);
     const { service_tier, inference_geo, speed } = usage;
@@ -44,7 +44,7 @@ export class LoopUsage {
     this.#currentImplausible = usage.implausible === true;
   }
 
-  /** The iteration under way is over: its tokens stay. */
+  /** Ends the iteration under way: its tokens stay. */
   commit(): void {
     this.#finished = sum(this.#finished, this.#current);
     this.#calls.push(this.#current);
@@ -53,14 +53,14 @@ export class LoopUsage {
     this.discard();
   }
 
-  /** The iteration under way was refused: it costs nothing. */
+  /** Resets the iteration under way: one that was refused costs nothing. */
   discard(): void {
     this.#current = noTokens;
     this.#currentEstimated = false;
     this.#currentImplausible = false;
   }
 
-  /** Only what a tool brought is counted: a call that failed is free (service.md "Prices and billing rules" 3). */
+  /** Counts a call of a tool; one that failed is free (service.md "Prices and billing rules" 3). */
   tool(name: ServerToolName, outcome: ToolOutcome): void {
     if (outcome.kind === "error") return;
     const tools = this.#tools;

@@ -27,7 +27,7 @@ export interface LoopRules {
   readonly maxUses: Readonly<Record<ServerToolName, number | null>>;
   /** Responses `max_tool_calls` over all tools; null: no limit. */
   readonly maxToolCalls: number | null;
-  /** The request brings function tools of its own. */
+  /** Whether the request declares function tools of its own. */
   readonly clientFunctions: boolean;
   /** Total over all iterations. */
   readonly maxOutputTokens: number;
@@ -41,7 +41,7 @@ export interface LoopState {
   /** Calls run so far, of each tool. */
   readonly uses: Readonly<Record<ServerToolName, number>>;
   readonly outputTokens: number;
-  /** The call under way is the final one. */
+  /** Whether the call under way is the final one. */
   readonly final: boolean;
 }
 
@@ -61,7 +61,7 @@ export interface ToolCall {
   readonly input: JsonObject | null;
 }
 
-/** What one iteration brought. */
+/** Result of one iteration. */
 export interface IterationResult {
   readonly stopReason: StopReason | null;
   readonly calls: readonly ToolCall[];
@@ -118,7 +118,7 @@ export function judgeIteration(rules: LoopRules, before: LoopState, answer: Iter
     outputTokens: before.outputTokens + answer.outputTokens,
   };
   if (before.final) return stop(asked, answer.stopReason === "tool_use" ? "end_turn" : ended(answer));
-  // Cut short or refused: whatever calls it holds are not meant to be run.
+  // An answer that was cut or refused: its calls are not run.
   if (answer.calls.length === 0 || !runsCalls(answer.stopReason)) return stop(asked, ended(answer));
 
   const { state, calls } = admitCalls(rules, asked, answer.calls);

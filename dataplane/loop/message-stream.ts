@@ -1,6 +1,6 @@
 /**
- * The client's side of a loop: one message over all iterations, with block indexes that run on. Results that are
- * there before any model was asked wait for the message to begin.
+ * The client's side of a loop: one message over all iterations, with block indexes that run on. Results of calls that
+ * ran before a model was asked wait for the message to begin.
  */
 import { messageStart, wholeBlock } from "../dialects/messages/events.ts";
 import type { MessagesEvent } from "../dialects/messages/types.ts";
@@ -9,7 +9,7 @@ import type { NewId } from "../lib/ids.ts";
 export interface MessageStreamOptions {
   /** Hands events to the client; resolves when there is room for more. */
   readonly emit: (events: readonly MessagesEvent[]) => Promise<void>;
-  /** The answer is streamed. */
+  /** Whether the answer is streamed. */
   readonly streamed: boolean;
   readonly model: string;
   readonly newId: NewId;
@@ -20,7 +20,7 @@ export class MessageStream {
   #waiting: MessagesEvent[] = [];
   /** Index of the next content block. */
   nextIndex = 0;
-  /** The message has begun. */
+  /** Whether the message has begun. */
   started = false;
 
   constructor(options: MessageStreamOptions) {
@@ -40,21 +40,21 @@ export class MessageStream {
     await this.#options.emit([...events.slice(start, start + 1), ...waiting, ...events.slice(start + 1)]);
   }
 
-  /** Says a block that is known whole. */
+  /** Emits a whole block. */
   async block(block: Parameters<typeof wholeBlock>[0]): Promise<void> {
     const events = wholeBlock(block, this.nextIndex);
     this.nextIndex += 1;
     await this.say(events);
   }
 
-  /** Begins the message of an answer that no model has begun, with the results that wait for it. */
+  /** Begins the message, with the results that wait for it, where no model has begun one. */
   async begin(): Promise<void> {
     if (this.started) return;
     const { newId, model } = this.#options;
     await this.say([messageStart(newId("msg"), model, { input_tokens: 0, output_tokens: 0 })]);
   }
 
-  /** Resent calls run before any model was asked: a stream that has to wait for them begins by itself. */
+  /** Sends a ping. Resent calls run before a model is asked: a stream that waits for them begins here. */
   async ping(): Promise<void> {
     if (this.#options.streamed) await this.begin();
     await this.say([{ type: "ping" }]);

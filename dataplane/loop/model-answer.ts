@@ -10,19 +10,19 @@ export interface ModelAnswer {
   readonly dialect: Dialect;
   /** Ends after `message_stop`. @throws BrokenAnswer when the upstream fails or its answer is corrupt. */
   readonly events: AsyncIterable<readonly MessagesEvent[]>;
-  /** What it has used so far (`countedUsage`). */
+  /** Usage of the answer so far (`countedUsage`). */
   readonly usage: MessagesUsage;
 }
 
-/** An upstream answered, but nothing can be made of it. */
+/** An upstream's answer that broke off or cannot be read. */
 export class BrokenAnswer extends Error {
-  /** What the client is told. */
+  /** The error for the client. */
   readonly error: ApiError;
   /** Name of the upstream. */
   readonly upstream: string;
-  /** What it cost. */
+  /** What the answer used. */
   readonly usage: MessagesUsage;
-  /** It came to its end and makes no sense; else it broke off. */
+  /** Whether the answer came to its end and makes no sense; else it broke off. */
   readonly corrupt: boolean;
 
   constructor(

@@ -1,4 +1,4 @@
-/** What the next call of a loop adds to the request that it began with. Pure. */
+/** Makes the request of a loop's next call from the one that the loop began with. Pure. */
 import type { Dialect } from "../dialects/dialect.ts";
 import type {
   JsonValue,
@@ -11,18 +11,18 @@ import { addResults } from "./add-results.ts";
 import { withInstruction } from "./instruction.ts";
 import type { IterationReader } from "./iteration-reader.ts";
 
-/** A turn of the model, empty where its call stands in the conversation already, and the results it gets for it. */
+/** A turn of the model and the results of its calls; the turn is empty where the calls are in the conversation already. */
 export interface AddedTurn {
   readonly turn: IterationReader["blocks"];
   readonly results: readonly ToolResultBlock[];
 }
 
-/** Plain data: the request itself may be in another thread. */
+/** What the next call adds. Plain data: the request itself may be in another thread. */
 export interface NextCall {
   readonly added: readonly AddedTurn[];
   readonly maxTokens: number;
   readonly toolChoice: ToolChoice | undefined;
-  /** The model is told to cite by links. */
+  /** Whether the model is instructed to cite by links. */
   readonly instructed: boolean;
 }
 
@@ -30,7 +30,7 @@ export interface NextCall {
 export const isInstructed = (client: Dialect, target: Dialect | undefined): boolean =>
   client !== "messages" || (target !== undefined && target !== "messages");
 
-/** The conversation so far, as the next call sends it. */
+/** Writes the request with the conversation so far. */
 export function nextRequest(first: MessagesRequest, next: NextCall): MessagesRequest {
   const { tool_choice: _choice, ...rest } = first;
   const { added, maxTokens, toolChoice, instructed } = next;

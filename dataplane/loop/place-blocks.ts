@@ -1,6 +1,6 @@
 /**
- * The blocks of a resent conversation, each where it belongs: an answer that ran calls which an earlier one left pending
- * begins with their results (rule 3.6), and a result is told to the model behind its call. Pure.
+ * Puts late results of a resent conversation behind their calls: an answer that ran calls which an earlier one left
+ * pending begins with their results (rule 3.6). Pure.
  */
 import { serverToolBlocks } from "../dialects/find-server-tool.ts";
 import type { JsonValue } from "../dialects/messages/types.ts";
@@ -9,14 +9,14 @@ import { isObject } from "../lib/json-object.ts";
 
 export interface PlacedBlock {
   readonly block: JsonValue;
-  /** Where the client has it. */
+  /** Path of the block at the client. */
   readonly here: readonly PathStep[];
 }
 
-/** Of each message that is an assistant's list of blocks, by its index, its own and the late results of its calls. */
+/** Returns, by index, the blocks of each assistant message that is a list, with late results of its calls. */
 export function placeBlocks(messages: readonly JsonValue[]): ReadonlyMap<number, readonly PlacedBlock[]> {
   const placed = new Map<number, PlacedBlock[]>();
-  /** By a call's id, the blocks that it stands among; until it has its result. */
+  /** The blocks around each call without a result, by the call's id. */
   const homes = new Map<string, PlacedBlock[]>();
   for (const [index, message] of messages.entries()) {
     if (!isObject(message) || message["role"] !== "assistant" || !Array.isArray(message["content"])) continue;

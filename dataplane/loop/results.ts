@@ -1,7 +1,7 @@
 /**
- * What a server tool brought, in the two forms that are needed: for the model, as the content of a tool result,
- * and for a Messages client, as a result block whose contents are sealed (service.md
- * "Conversations"). Reads the second form back when a conversation is resent. Pure.
+ * Writes a server tool's outcome in two forms: for the model, as the content of a tool result, and for a Messages
+ * client, as a result block whose contents are sealed (service.md "Conversations"). Reads the second form back when a
+ * conversation is resent. Pure.
  */
 import type { Sealer } from "../dialects/codecs.ts";
 import type {
@@ -19,7 +19,7 @@ import type { CitedSources } from "../tools/links.ts";
 import type { FetchedPage, SearchHit, SearchOutcome } from "../tools/outcomes.ts";
 import type { ToolCall } from "./loop.ts";
 
-/** What a call of a server tool brought. */
+/** Outcome of a server tool's call. */
 export type ToolOutcome =
   | Extract<SearchOutcome, { kind: "hits" }>
   | { readonly kind: "page"; readonly page: FetchedPage }
@@ -46,13 +46,13 @@ const SEARCH_CODES: ReadonlySet<string> = new Set<WebSearchErrorCode>([
   "query_too_long",
   "unavailable",
 ]);
-/** Whether a code is one of those that models and Messages clients are told. */
+/** Whether a code is one of those that models and Messages clients get. */
 export const isToolErrorCode = (code: string): code is WebFetchErrorCode => Object.hasOwn(advice, code);
 
 /** `cited_text` is at most this many characters (service.md "Limits"). */
 const MAX_CITED = 150;
 
-/** The `tool_result` that the model reads. Search results carry citations; a page's are on when `citePages`. */
+/** Makes the `tool_result` that the model reads. Search results carry citations; a page's are on when `citePages`. */
 export function resultForModel(callId: string, outcome: ToolOutcome, citePages: boolean): ToolResultBlock {
   switch (outcome.kind) {
     case "error":
@@ -81,7 +81,7 @@ const hitForModel = (hit: SearchHit): ContentBlockParam => ({
   citations: { enabled: true },
 });
 
-/** An empty text block is refused by Messages upstreams. */
+/** Messages upstreams refuse an empty text block. */
 const modelText = (hit: SearchHit) => {
   const text = hit.text === "" ? (hit.title ?? hit.url) : hit.text;
   return hit.age === null ? text : `${text}\n(${hit.age})`;
@@ -99,7 +99,7 @@ function pageDocument(page: FetchedPage, citations: boolean): DocumentBlock {
   return { type: "document", source, title: page.title ?? page.url, citations: { enabled: citations } };
 }
 
-/** The result block of the conversation. `sealer` is null where no client will see it (Chat, Responses). */
+/** Makes the conversation's result block. `sealer` is null where no client will see it (Chat, Responses). */
 export function resultForClient(
   call: ToolCall,
   outcome: ToolOutcome,
@@ -143,7 +143,7 @@ const isSearchCode = (code: string): code is WebSearchErrorCode => SEARCH_CODES.
 /** `k` tells a result from a citation, so that one cannot stand in for the other. */
 const sealedHit = (hit: SearchHit) => ({ k: "hit", u: hit.url, t: hit.title, c: hit.text, a: hit.age });
 
-/** What `encrypted_content` holds; null when it is damaged, foreign or something else. */
+/** Opens an `encrypted_content`; null when it is damaged, foreign or something else. */
 export function openHit(sealed: string, sealer: Sealer): SearchHit | null {
   const value = opened(sealed, sealer, "hit");
   if (value === null || typeof value["u"] !== "string" || typeof value["c"] !== "string") return null;
@@ -157,7 +157,7 @@ export function openHit(sealed: string, sealer: Sealer): SearchHit | null {
   };
 }
 
-/** Is this an `encrypted_index` that we gave to this organization? */
+/** Whether this is an `encrypted_index` that we gave to this organization. */
 export const isOwnIndex = (sealed: string, sealer: Sealer): boolean =>
   opened(sealed, sealer, "cite") !== null;
 
@@ -173,7 +173,7 @@ function opened(sealed: string, sealer: Sealer, kind: string): Record<string, un
   }
 }
 
-/** A citation of a search result in a Messages client's form. */
+/** Makes a citation of a search result in a Messages client's form. */
 export function searchCitation(url: string, title: string | null, cited: string, sealer: Sealer): Citation {
   return {
     type: "web_search_result_location",
@@ -189,24 +189,24 @@ const shortCited = (cited: string): string =>
     .slice(0, MAX_CITED)
     .join("");
 
-/** Into a document; the official types always have the file that it came from. */
+/** Citations into a document; their official types always have the `file_id` of its file. */
 const documentCitations: ReadonlySet<string> = new Set<Citation["type"]>([
   "char_location",
   "page_location",
   "content_block_location",
 ]);
 
-/** What a model may cite. */
+/** Sources that a model may cite. */
 export interface Citable {
-  /** What was found. */
+  /** Pages and hits of tools. */
   readonly sources: CitedSources;
-  /** Documents are to be cited. */
+  /** Whether documents may be cited. */
   readonly documents: boolean;
 }
 
 /**
- * A model's own citation as a Messages client may see it; null: of nothing that it may cite. An upstream may have left out
- * its text, its title or its file.
+ * Writes a model's own citation for a Messages client; null: it cites nothing that it may. An upstream may have left
+ * out its text, its title or its file.
  */
 export function citationForClient(
   citation: Citation,
@@ -220,7 +220,7 @@ export function citationForClient(
       : null;
   const url = addressOf(citation);
   const source = url === null ? undefined : sources.find(url);
-  // The client's own search results are cited as the model does it; an index of others could not be resent.
+  // Citations of the client's own search results stay as they are; an index of another service could not be resent.
   if (url === null || source === undefined)
     return citation.type === "web_search_result_location" ? null : shortCitation(citation);
   const { title, cited_text: text } = citation as { title?: unknown; cited_text?: unknown };

@@ -11,11 +11,11 @@ export interface CallsJob {
   readonly message: MessageStream;
   readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
   readonly credit: CallCredit;
-  /** Told at once what a call brought, to charge it; resolves when that is durable. */
+  /** Called at once with a call's outcome, to charge it; resolves when the charge is durable. */
   readonly finished: (call: ToolCall, outcome: ToolOutcome) => Promise<void>;
-  /** Told what a call brought, in call order, before the client sees it, who waits until that has been looked at. */
+  /** Called with each outcome, in call order, before the client sees it; the client waits until it resolves. */
   readonly brought: (call: ToolCall, outcome: ToolOutcome) => Promise<void>;
-  /** At most this many calls run at once. */
+  /** Most calls that run at once. */
   readonly parallelCalls: number;
   /** Milliseconds between pings. */
   readonly pingMs: number;
@@ -28,7 +28,7 @@ export interface CallsJob {
 
 /**
  * @param resent the calls stand in the client's conversation already and are not shown again.
- * @returns what the model is told, in call order.
+ * @returns the results for the model, in call order.
  * @throws the reason of `signal`.
  */
 export async function runCalls(
@@ -45,7 +45,7 @@ export async function runCalls(
   }
   const outcomes = atMost(job.parallelCalls, calls, (judged) => runCall(job, judged));
   const ping = setInterval(() => {
-    // A client that has left is found out by whatever is said next.
+    // The next event finds out that a client has left.
     message.ping().catch(() => undefined);
   }, job.pingMs);
   try {
@@ -72,7 +72,7 @@ async function runCall(job: CallsJob, { call, verdict }: JudgedCall): Promise<To
   try {
     signal.throwIfAborted();
     const outcome = await runTool(call, signal);
-    // What a disconnect cancels is free (rule 3.17), whatever the tool makes of it.
+    // A call that a disconnect cancels is free (rule 3.17), whatever its outcome.
     signal.throwIfAborted();
     await finished(call, outcome);
     return outcome;

@@ -1,7 +1,7 @@
 /**
- * Runs a server-tool loop: asks the model, runs the calls it makes, tells it the results, until the round
- * machine (`loop.ts`) says stop. One runner for the three dialects, live and in batches; what it says is
- * Messages events, which the dialect's writer renders.
+ * Runs a server-tool loop: asks the model, runs its calls, gives it the results, until the loop machine (`loop.ts`)
+ * stops. One runner for the three dialects, live and in batches; it emits Messages events, which the dialect's writer
+ * renders.
  *
  * Money (design.md §5, service.md "Prices and billing rules"): the caller opened the bill for the first iteration;
  * every further one is admitted by `advance`, and the end of the answer leaves only after `settle`.
@@ -52,18 +52,18 @@ export interface LoopInput {
   readonly rules: LoopRules;
   /** Public model id. */
   readonly model: string;
-  /** Those of the route, for traces. */
+  /** Upstreams of the route, for traces. */
   readonly upstreams?: readonly { readonly dialect: Dialect }[];
   /** Calls of a resent conversation that were never run. */
   readonly pending: readonly ToolCall[];
   readonly serverTools: ReadonlySet<ServerToolName>;
-  /** At most this many calls run at once (service.md "Limits"). */
+  /** Most calls that run at once (service.md "Limits"). */
   readonly parallelCalls: number;
-  /** Page citations were asked for and the model makes them. */
+  /** Whether page citations were asked for and the model makes them. */
   readonly citePages: boolean;
-  /** The model may cite documents: pages, or some that the client brought. */
+  /** Whether the model may cite documents: pages, or the client's own. */
   readonly citeDocuments: boolean;
-  /** The answer is streamed: after its first byte a failure is an in-band error, never a pause. */
+  /** Whether the answer is streamed: after its first byte a failure is an in-band error, never a pause. */
   readonly streamed: boolean;
   /** Everything that tool results named so far; grows as the loop runs. The writers' annotations use it too. */
   readonly sources: CitedSources;
@@ -71,18 +71,18 @@ export interface LoopInput {
 
 export interface LoopDeps {
   /**
-   * Asks an upstream. `next` says what is to be added to the request for whatever dialect the chosen upstream speaks.
+   * Asks an upstream. `next` makes the call for the dialect of the chosen upstream.
    * @throws ApiError when no upstream took the call, BrokenAnswer when one did and its answer is corrupt.
    */
   ask(next: (target: Dialect) => NextCall, span: Span | null): Promise<ModelAnswer>;
   readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
-  /** Told what each call brought, in call order, also one that a limit kept from being run. */
+  /** Called with each call's outcome, in call order, also of a call that a limit kept from running. */
   readonly brought: (call: ToolCall, outcome: ToolOutcome) => Promise<void>;
   /** Hands events to the client's side; resolves when there is room for more. */
   readonly emit: (events: readonly MessagesEvent[]) => Promise<void>;
-  /** What an iteration may cost at the most, in micro-credits. */
+  /** Returns the most that an iteration may cost, in micro-credits. */
   estimate(next: NextCall): Micros;
-  /** What a call of this tool may cost at the most, in micro-credits. */
+  /** Returns the most that a call of this tool may cost, in micro-credits. */
   readonly fee: (name: ServerToolName) => Micros;
   readonly bill: Bill;
   readonly sealer: Sealer;
@@ -91,7 +91,7 @@ export interface LoopDeps {
   readonly signal: AbortSignal;
   /** Milliseconds between pings while a tool runs (service.md "Limits"). */
   readonly pingMs: number;
-  /** The request's; null when nothing is traced. */
+  /** The request's span; null when nothing is traced. */
   readonly span: Span | null;
 }
 
@@ -109,18 +109,18 @@ class Loop {
   readonly #tally = new LoopUsage();
   readonly #credit: CallCredit;
   #state: LoopState = initialState;
-  /** What came to the conversation so far. */
+  /** Turns that the loop added so far. */
   readonly #added: AddedTurn[] = [];
   readonly #message: MessageStream;
   #upstream: string | null = null;
-  /** Upstream calls that were taken, the final one included. */
+  /** Calls that an upstream took, the final one included. */
   #asked = 0;
   /** How the model ended its last iteration. */
   #stop: { sequence: string | null; details: IterationReader["stopDetails"] } = {
     sequence: null,
     details: undefined,
   };
-  /** A later iteration failed, and the answer pauses instead. */
+  /** Whether a later iteration failed. */
   #failed = false;
 
   constructor(input: LoopInput, deps: LoopDeps) {
@@ -138,13 +138,13 @@ class Loop {
         const { state, calls } = admitCalls(this.#input.rules, this.#state, this.#input.pending);
         this.#state = state;
         const results = await this.#runCalls(calls);
-        // The conversation knows the calls by the ids that every dialect takes (rule 2.8).
+        // The conversation has the aliases of the ids, which every dialect takes (rule 2.8).
         const hubResults = results.map((result) => ({
           ...result,
           tool_use_id: aliasOfId(result.tool_use_id),
         }));
         this.#added.push({ turn: [], results: hubResults });
-        // They were paid before the model is asked, who is asked only if anything is left for it.
+        // The calls are charged before the model is asked, which happens only if credit is left for it.
         const next = this.#deps.estimate(this.#next());
         if ((await this.#deps.bill.spend(this.#tally.observed, next)) <= 0n)
           return await this.#finish("pause_turn");
@@ -166,7 +166,7 @@ class Loop {
     const next = this.#next();
     if (this.#asked > 0 && !(await this.#deps.bill.advance(this.#tally.observed, this.#deps.estimate(next))))
       return "pause_turn";
-    // What resent calls brought is paid for, and is the client's whatever becomes of the first iteration.
+    // Results of resent calls are charged, and the client gets them whatever becomes of the first iteration.
     const first = this.#asked === 0 && isNothing(this.#tally.observed);
     const asked = await this.#ask(first);
     if (asked === null) return "pause_turn";
@@ -236,7 +236,7 @@ class Loop {
         this.#asked += 1;
         this.#upstream = broken.upstream;
       }
-      // What streamed before it was cut, or came as garbage, is paid for; what was refused outright is not.
+      // An answer that was cut, or is garbage, is charged for what came; a refused call is not.
       const usage = broken?.usage ?? answer?.usage ?? null;
       if (usage === null) this.#tally.discard();
       else this.#commit(usage);
@@ -247,10 +247,11 @@ class Loop {
       });
       if (first || this.#deps.signal.aborted) throw told;
       this.#failed = true;
-      // A failure pauses the answer (rule 3.8), a corrupt one fails it (service.md "What becomes of an item").
+      // A failed upstream pauses the answer (rule 3.8), a corrupt answer fails it (service.md "What becomes of an
+      // item").
       const pauses = this.#input.rules.dialect === "messages" && !this.#input.streamed;
       if (pauses && broken?.corrupt !== true) return null;
-      // A stream brings what resent calls found before it fails (rule 3.8).
+      // A stream shows the results of resent calls before it fails (rule 3.8).
       if (this.#input.streamed) await this.#message.begin();
       // The client's SDK must not repeat what has been billed, and must not see the provider's words.
       const isOurs = told instanceof ApiError && told.code === "unavailable" && !isOfUpstream(told);
@@ -261,7 +262,7 @@ class Loop {
     }
   }
 
-  /** An iteration is over: what it used stays. */
+  /** Ends an iteration: what it used stays. */
   #commit(usage: MessagesUsage): void {
     if (usage.implausible === true) countImplausible(this.#input.model, this.#upstream ?? "");
     this.#tally.observe(usage);
@@ -323,7 +324,7 @@ class Loop {
       const { url, title, source } = outcome.page;
       const page = { url, title, text: source.type === "text" ? source.text : "" };
       sources.add(page);
-      // Of a page behind a redirect the model has the address that it asked for.
+      // The model knows a page behind a redirect by the address that it asked for.
       if (typeof input?.["url"] === "string") sources.add(page, input["url"]);
     }
   }
@@ -343,7 +344,7 @@ class Loop {
     };
   }
 
-  /** Charges everything and only then lets the end of the answer go. */
+  /** Charges everything, and only then emits the end of the answer. */
   async #finish(reason: StopReason): Promise<void> {
     const usage = this.#tally.usage;
     await this.#deps.bill.settle({
@@ -362,7 +363,7 @@ class Loop {
     await this.#message.say(messageEnd(end, usage));
   }
 
-  /** An answer that will not be finished: what was used is charged, a request that brought nothing is free. */
+  /** Ends an answer that will not be finished: what was used is charged, a request that used nothing is free. */
   async #abandon(): Promise<void> {
     const observed = this.#tally.observed;
     if (isNothing(observed)) return this.#deps.bill.release();
@@ -375,7 +376,6 @@ class Loop {
   }
 }
 
-/** What one iteration brought, and what it used. */
 interface Asked {
   readonly read: IterationReader;
   readonly usage: MessagesUsage;

@@ -1,7 +1,7 @@
 /** The server tools as functions that models are given. */
 import type { ServerToolName } from "../dialects/messages/types.ts";
 
-/** What each tool takes, as the function that the model is given. */
+/** Each server tool as the function that the model is given. */
 export const toolFunctions: Record<
   ServerToolName,
   {
