@@ -1,4 +1,4 @@
-/** The part of a look that reads content blocks of Messages form. */
+/** Inspects content blocks of Messages form. */
 import { isServerToolName } from "../../dialects/find-server-tool.ts";
 import type { JsonReader } from "../../lib/json-reader.ts";
 import { countBlock, countDocument, countImage, skipped, type ContentFacts, type Path } from "./content.ts";
@@ -17,8 +17,8 @@ import {
 } from "./walk.ts";
 
 /**
- * The value of a `content`: a list of blocks, or text, which has none.
- * @returns whether it is an object, which some blocks of tools have in its place; it was walked then.
+ * Reads the value of a `content`: a list of blocks, or text, which has none.
+ * @returns whether it is an object, as in some tool blocks; it was walked then.
  */
 function readContentValue(reader: JsonReader, facts: ContentFacts, path: Path): boolean {
   const kind = reader.kind();
@@ -30,13 +30,13 @@ function readContentValue(reader: JsonReader, facts: ContentFacts, path: Path): 
   return false;
 }
 
-/** A message's content in Messages form. @throws ApiError 400 when it is an object. */
+/** Reads a message's content in Messages form. @throws ApiError 400 when it is an object. */
 export function readMessageContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
   facts.blocks = 0;
   if (readContentValue(reader, facts, path)) refuseNoList(facts, path);
 }
 
-/** Content blocks of Messages form, also those within tool results and documents. */
+/** Reads content blocks of Messages form, also those within tool results and documents. */
 function readMessagesContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
   reader.array((index) => {
     countBlock(facts, path);
@@ -46,7 +46,7 @@ function readMessagesContent(reader: JsonReader, facts: ContentFacts, path: Path
   });
 }
 
-/** Steps to a block that stands in a message itself: only there a server tool's blocks are restored. */
+/** Path length of a block that stands in a message itself: only there server-tool blocks are restored. */
 const OWN_DEPTH = 4;
 
 function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
@@ -69,11 +69,11 @@ function readBlock(reader: JsonReader, facts: ContentFacts, path: Path): void {
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
     else if (key === "tool" && (reader.kind() === "object" || reader.kind() === "array"))
       inspectToolChange(reader, facts, [...path, key]);
-    // What a compaction replaced changed the tools, too.
+    // Tool changes of the turns that a compaction replaced.
     else if (key === "tool_changes") {
       if (readContentValue(reader, facts, [...path, key])) refuseNoList(facts, [...path, key]);
     }
-    // Inside of a block that is restored the blob is opened and judged when it is restored.
+    // A blob inside of a restored block is opened and verified when the block is restored.
     else if (key === "encrypted_content" && path.length === OWN_DEPTH + 2)
       facts.serverToolHistory ||= isOurs(reader);
     else if (isBlobKey(key) && reader.kind() === "string") {
@@ -108,13 +108,13 @@ function readSource(reader: JsonReader, facts: ContentFacts, path: Path): string
       if (readContentValue(reader, facts, [...path, key])) refuseNoList(facts, [...path, key]);
     } else walkMember(reader, facts, key, path);
   });
-  // A document's plain text is text.
+  // The data of a plain-text source is text.
   if (type === "base64") facts.mediaBytes += dataBytes;
   return type;
 }
 
 /**
- * A sealed index has to be verified, and must not go upstream (rule 3.4).
+ * Finds sealed indexes, which have to be verified and must not go upstream (rule 3.4).
  * @param restored the block is one whose blobs are verified when it is restored.
  */
 function readCitations(reader: JsonReader, facts: ContentFacts, path: Path, restored: boolean): void {

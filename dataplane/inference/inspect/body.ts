@@ -1,7 +1,7 @@
 /**
- * One look at a request's body: what routing, refusing, editing and the hold estimate need to know, with the
- * positions of what may be edited. Nothing is decoded that is not needed (design.md §4.1); shapes that are
- * nobody's business but the upstream's are not judged.
+ * Inspects a request's body in one pass: the facts for routing, refusing, editing and the hold estimate, with the
+ * positions of what may be edited. Nothing is decoded that is not needed (design.md §4.1); shapes that concern the
+ * upstream alone are not checked.
  */
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { TierFields } from "../../dialects/tiers.ts";
@@ -20,7 +20,7 @@ import { readChatContent, readResponsesInput } from "./parts.ts";
 import { readToolChoice, inspectTools, type InspectedChoice } from "./tools.ts";
 import { addReference, bodyFieldError, walk, walkMember } from "./walk.ts";
 
-/** What routing, refusing and holding need to know of a request: plain data. */
+/** Facts of a request for routing, refusing and holding: plain data. */
 export interface Facts {
   readonly dialect: Dialect;
   /** Bytes of the body. */
@@ -29,7 +29,7 @@ export interface Facts {
   readonly containers: number;
   /** Top-level fields; of a large body only those that `judgedFields` names. */
   readonly fields: ReadonlyMap<string, Member>;
-  /** As the client wrote it. */
+  /** Model name, as the client wrote it. */
   readonly model: string;
   readonly stream: boolean;
   /** Every output limit given; Chat knows two. */
@@ -41,7 +41,7 @@ export interface Facts {
   readonly content: ContentFacts;
   /** `prompt_cache_key`. */
   readonly cacheKey: string | null;
-  /** Who the client says is asking: a user's, or in Claude Code a session's, id. */
+  /** Id of the user, or in Claude Code of the session, that the client names. */
   readonly userKey: string | null;
   /** `metadata.tags`, as the client wrote it. */
   readonly tags: string | null;
@@ -50,7 +50,7 @@ export interface Facts {
   readonly background: boolean | undefined;
   readonly maxToolCalls: number | undefined;
   readonly tierFields: TierFields;
-  /** `modalities` ask for audio or images as Chat has them, or for anything else than these and text. */
+  /** Whether `modalities` ask for audio or images as Chat has them, or for anything else than these and text. */
   readonly speaks: boolean;
   readonly draws: boolean;
   readonly otherOutputs: boolean;
@@ -64,23 +64,23 @@ export interface Inspection extends Facts {
   readonly remote: null;
 }
 
-/** What the edits of a relayed body need beside what every look tells (request/edits.ts). */
+/** Positions that the edits of a relayed body need beside `Facts` (request/edits.ts). */
 export type EditPlaces = Pick<Inspection, "top" | "objects" | "fields" | "tools">;
 
-/** A look that another thread took (large/jobs.ts): small plain data, however large the body is. */
+/** An inspection made in another thread (large/jobs.ts): small plain data, however large the body is. */
 export interface RemoteInspection extends Facts {
   readonly body: null;
   readonly remote: {
-    /** What tells its conversation from others (request/conversation-key.ts). */
+    /** Hash that tells its conversation from others (request/conversation-key.ts). */
     readonly beginning: string;
-    /** null: there are many, or the body is large: then a worker looks at it again and edits it. */
+    /** null: there are many, or the body is large; a worker inspects the body again to edit it. */
     readonly places: EditPlaces | null;
   };
 }
 
 export type AnyInspection = Inspection | RemoteInspection;
 
-/** @throws ApiError 400 when the body is not a JSON object of the dialect's basic shape (rules 1.4, 1.17). */
+/** Inspects a body. @throws ApiError 400 when it is not a JSON object of the dialect's basic shape (rules 1.4, 1.17). */
 export function inspectBody(dialect: Dialect, body: Buffer): Inspection {
   const bytes = withoutMark(body);
   if (isBlank(bytes)) throw emptyBody();
@@ -93,11 +93,10 @@ export function inspectBody(dialect: Dialect, body: Buffer): Inspection {
 }
 
 const noPath: readonly PathStep[] = [];
-/** Of a request that names no tier. */
+/** Tier fields of a request that names no tier. */
 export const noTierFields: TierFields = {};
 const noObjects: ReadonlyMap<string, ObjectSpan> = new Map();
 
-/** The state of one look. */
 class BodyInspector {
   readonly #dialect: Dialect;
   readonly #reader: JsonReader;
@@ -110,7 +109,7 @@ class BodyInspector {
   #objects: Map<string, ObjectSpan> | null = null;
   #model: string | undefined;
   #stream: boolean | undefined;
-  /** In the order of the dialect's names for them. */
+  /** Output limits, in the order of `fieldNames`. */
   readonly #limits: (number | undefined)[] = [];
   #choices: number | undefined;
   #toolChoice: InspectedChoice | null = null;
@@ -232,7 +231,7 @@ class BodyInspector {
         if (reader.kind() === "array")
           reader.array(() => {
             const output = reader.string();
-            // Only Chat tells what it made of these.
+            // Only Chat reports the tokens of these.
             const isPriced = this.#dialect === "chat";
             if (isPriced && output === "audio") this.#speaks = true;
             else if (isPriced && output === "image") this.#draws = true;
@@ -263,7 +262,7 @@ class BodyInspector {
     }
   }
 
-  /** Null is absent (rule 1.17). */
+  /** Reads a tier field; null counts as absent (rule 1.17). */
   #readTier(name: keyof TierFields): void {
     const isNull = this.#reader.kind() === "null";
     const value = this.#reader.string();
@@ -279,7 +278,7 @@ class BodyInspector {
     this.#tags = tags;
   }
 
-  /** null: it holds no name for anything. */
+  /** Reads a key; null when it is empty or no string. */
   #readKey(): string | null {
     const value = this.#reader.string();
     return value === undefined || value === "" ? null : value;

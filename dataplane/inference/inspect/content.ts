@@ -1,6 +1,6 @@
 /**
- * What a look notes of the conversation: media (which is not text), references to objects of the upstream account (which
- * no upstream may see, rule 2.10), what only a server tool can have written, tools and reasoning.
+ * Facts of the conversation: media (which is not text), references to objects of the upstream account (which no
+ * upstream may see, rule 2.10), content that only a server tool can have written, tools and reasoning.
  */
 import type { Dialect } from "../../dialects/dialect.ts";
 import { dialectErrorFamily } from "../../dialects/errors.ts";
@@ -11,30 +11,30 @@ import type { JsonReader, Span } from "../../lib/json-reader.ts";
 
 export type Path = readonly PathStep[];
 
-/** An entry of `tools`, as far as judging it needs. */
+/** A declared tool, as far as refusals and edits need it. */
 export interface ToolEntry extends Span {
   readonly path: readonly PathStep[];
   readonly type: string | null;
   readonly name: string | null;
   /** `external_web_access: false`: counts as not declared (dialects.md §H3). */
   readonly offline: boolean;
-  /** A shell in a container of the upstream's. */
+  /** Whether it is a shell in a container of the upstream. */
   readonly container: boolean;
   /** `execution: "client"`: the client runs what is otherwise run by the provider. */
   readonly clientRun: boolean;
-  /** A turn of a Messages conversation brings it (`tool_addition`), where no tool loop looks for declarations. */
+  /** Whether a turn of a Messages conversation declares it (`tool_addition`), where no tool loop looks for declarations. */
   readonly inTurn: boolean;
-  /** Everything that stands in the same array, and which of it this is; for cutting it out. */
+  /** All entries of its array, and its index among them; for cutting it out. */
   readonly siblings: readonly Span[];
   readonly index: number;
 }
 
-/** What a provider handed out to be sent back, in a body: the span of its string, quotes included. */
+/** A provider's blob (a signature, redacted or encrypted content) in a body: the span of its string, quotes included. */
 export interface ReasoningBlob extends Span {
   readonly field: BlobPlace["field"];
-  /** Where the content block or input item begins that goes with it when it does not open. */
+  /** Start of the content block or input item that is left out with it when it does not open. */
   readonly entryStart: number;
-  /** Where it stands in a Messages body, if it is a compaction's: that is not left out. */
+  /** Path in a Messages body, if it is a compaction's, which is not left out. */
   readonly compaction?: Path;
 }
 
@@ -44,19 +44,19 @@ export interface Reference extends Span {
   readonly kind: "file" | "container" | "item" | "audio";
   /** Empty when it is not a string. */
   readonly id: string;
-  /** Where the object begins that holds it; -1: it stands where no file can take its place. */
+  /** Start of the object that holds it; -1: no file can take its place. */
   readonly objectStart: number;
 }
 
-/** A reasoning item that holds nothing anybody could read: its content stayed with whoever made it. */
+/** A reasoning item that holds nothing readable: its content stayed with the upstream that made it. */
 interface BareReasoning extends Span {
   readonly id: string;
 }
 
-/** Facts about the conversation, gathered while its content is read. */
+/** Facts of the conversation, gathered while its content is read. */
 export interface ContentFacts {
   readonly dialect: Dialect;
-  /** Content blocks of the message at hand. */
+  /** Content blocks of the current message so far. */
   blocks: number;
   /** Tools so far, wherever they are declared. */
   tools: number;
@@ -66,17 +66,17 @@ export interface ContentFacts {
   audioBytes: number;
   images: number;
   documents: number;
-  /** Where the first image and the first PDF stand; a document of text is neither. */
+  /** Paths of the first image, PDF and audio; a document of text is none of them. */
   firstImage: Path | null;
   firstPdf: Path | null;
   firstAudio: Path | null;
   readonly references: Reference[];
   /**
-   * Blocks or items that only a server tool of ours can have made, or a summary that we sealed; they are restored,
-   * never relayed (rule 3.4).
+   * Whether there are blocks or items that only a server tool of ours can have made, or a summary that we sealed; they
+   * are restored, never relayed (rule 3.4).
    */
   serverToolHistory: boolean;
-  /** Where the input item begins that is being read; -1: none is. */
+  /** Start of the input item that is being read; -1: none is. */
   itemStart: number;
   /** Search calls standing in a Responses input, the first of each type. */
   readonly searchCalls: { type: string; path: readonly PathStep[] }[];
@@ -87,7 +87,7 @@ export interface ContentFacts {
   /** The items of a Responses input, and those of them that are reasoning without content. */
   readonly inputItems: Span[];
   readonly bareReasoning: BareReasoning[];
-  /** What a provider handed out to be sent back, in the order of the text. */
+  /** Providers' blobs, in the order of the text. */
   readonly reasoningBlobs: ReasoningBlob[];
   /** Bytes that tell conversations apart: the first user message. */
   firstUser: Span | null;
@@ -116,7 +116,7 @@ export const noFacts = (dialect: Dialect): ContentFacts => ({
   firstUser: null,
 });
 
-/** Counts a block of the message at hand. @throws ApiError 400 beyond the limit. */
+/** Counts a block of the current message. @throws ApiError 400 beyond the limit. */
 export function countBlock(facts: ContentFacts, path: Path): void {
   facts.blocks += 1;
   if (facts.blocks > bodyLimits.blocks)
@@ -133,7 +133,7 @@ export function countDocument(facts: ContentFacts, path: Path, isPdf: boolean): 
   if (isPdf) facts.firstPdf ??= path;
 }
 
-/** Length of the value that is skipped. */
+/** Skips a value and returns its length. */
 export function skipped(reader: JsonReader): number {
   reader.kind();
   const start = reader.position;
@@ -141,7 +141,7 @@ export function skipped(reader: JsonReader): number {
   return reader.position - start;
 }
 
-/** The same when the value holds media itself; an address (`https:…`) is as good as text. */
+/** The same for a value that may be media. With `onlyDataUrl`, an address (`https:…`) counts as text: 0. */
 export function skippedMedia(reader: JsonReader, onlyDataUrl: boolean): number {
   reader.kind();
   const at = reader.position + 1;

@@ -1,11 +1,11 @@
-/** What the fields that every request has must be (rules 1.4, 1.17): judged once the whole body was looked at. */
+/** Checks the fields that every request has (rules 1.4, 1.17), once the whole body was read. */
 import type { Dialect } from "../../dialects/dialect.ts";
 import { OUTPUT_TOKENS_MIN } from "../../dialects/responses/write-request.ts";
 import type { ApiError, ErrorCode } from "../../lib/api-error.ts";
 import type { Member, ObjectSpan } from "../../lib/json-reader.ts";
 import { bodyFieldError } from "./walk.ts";
 
-/** No model's name is so long. One of 30 MiB need not be carried from the thread that found it to be told that it is unknown. */
+/** Most characters that are kept of a model's name; none is so long. One of 30 MiB is not sent between threads to be refused. */
 const MAX_MODEL = 1_000;
 
 /** A field that limits the output. */
@@ -23,18 +23,18 @@ export const fieldNames = {
 } as const satisfies Record<Dialect, { content: string; limits: readonly string[] }>;
 
 /**
- * Least output limits. Messages allows 0: it warms the prompt cache without an answer (dialects.md §B1). Responses
- * asks for as many as its vendor does (dialects.md §B3).
+ * Least output limits. Messages allows 0: it warms the prompt cache without an answer (dialects.md §B1). Responses has
+ * its vendor's minimum (dialects.md §B3).
  */
 const leastOutput: Readonly<Record<Dialect, number>> = { messages: 0, chat: 1, responses: OUTPUT_TOKENS_MIN };
 
-/** A field that is there and not null (rule 1.17). */
+/** Returns a field unless it is absent or null (rule 1.17). */
 export function present(fields: ReadonlyMap<string, Member>, name: string): Member | undefined {
   const member = fields.get(name);
   return member === undefined || member.kind === "null" ? undefined : member;
 }
 
-/** Each check takes what was read of its field; undefined: nothing of its type. @throws ApiError 400 naming the field. */
+/** Each check takes the value of its field; undefined: it is of another type. @throws ApiError 400 naming the field. */
 export class FieldChecks {
   readonly #dialect: Dialect;
   readonly #fields: ReadonlyMap<string, Member>;
@@ -48,7 +48,7 @@ export class FieldChecks {
     return bodyFieldError(code, this.#dialect, [field], problem);
   }
 
-  /** @param items of the conversation; null: it is none. */
+  /** @param items length of the conversation; null: it is of another type. */
   content(items: number | null): void {
     const name = fieldNames[this.#dialect].content;
     const member = present(this.#fields, name);
@@ -62,7 +62,7 @@ export class FieldChecks {
     if (items === 0) throw this.#error("invalid_value", name, "must not be empty");
   }
 
-  /** Judged because the relay injects `include_usage` into it. @param options where it is an object. */
+  /** Checks `stream_options`, to which the relay adds `include_usage`. @param options undefined: no object. */
   streamOptions(options: ObjectSpan | undefined): void {
     if (this.#dialect === "messages" || present(this.#fields, "stream_options") === undefined) return;
     if (options === undefined) throw this.#error("invalid_type", "stream_options", "must be an object");

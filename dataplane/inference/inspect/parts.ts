@@ -1,4 +1,4 @@
-/** The part of a look that reads the content parts of Chat, and the items and parts of Responses. */
+/** Inspects the content parts of Chat, and the items and parts of Responses. */
 import { bodyLimits, limitExceeded } from "../../lib/body-limits.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
 import {
@@ -24,7 +24,7 @@ import {
   walkMember,
 } from "./walk.ts";
 
-/** A Chat message's content. @throws ApiError 400 when it is an object. */
+/** Reads a Chat message's content. @throws ApiError 400 when it is an object. */
 export function readChatContent(reader: JsonReader, facts: ContentFacts, path: Path): void {
   facts.blocks = 0;
   const kind = reader.kind();
@@ -47,7 +47,7 @@ export function readChatContent(reader: JsonReader, facts: ContentFacts, path: P
   });
 }
 
-/** A part's media: an address, or an object around it. @returns what the file in it holds. */
+/** Reads a part's media: an address, or an object around it. @returns the kind of the file in it. */
 function readMedia(reader: JsonReader, facts: ContentFacts, path: Path): FileKind {
   const kind = reader.kind();
   let file: FileKind = "other";
@@ -75,7 +75,7 @@ function countMedia(facts: ContentFacts, type: string | undefined, path: Path, f
     countImage(facts, path);
   else if (type === "file" || type === "input_file") countFile(facts, path, file);
   else if (type === "input_audio") facts.firstAudio ??= path;
-  // Nobody but a server tool makes these, and no dialect of these parts knows them.
+  // Only server tools make these, and neither Chat nor Responses has them as parts.
   else if (
     ownToolBlocks.has(type) ||
     hostedBlocks.test(type) ||
@@ -85,18 +85,18 @@ function countMedia(facts: ContentFacts, type: string | undefined, path: Path, f
     addHosted(facts, type, path);
 }
 
-/** A file is what its data is, whatever the part that holds it is called. */
+/** Counts a file by its data, whatever the type of its part. */
 function countFile(facts: ContentFacts, path: Path, file: FileKind): void {
   if (file === "image") return countImage(facts, path);
   if (file === "audio") facts.firstAudio ??= path;
   else countDocument(facts, path, file === "pdf");
 }
 
-/** What a file holds that fewer and fewer models can read; audio has a price of its own. */
+/** Kinds of files: each is read by fewer models than the one before; audio has a price of its own. */
 const fileKinds = ["other", "pdf", "image", "audio"] as const;
 type FileKind = (typeof fileKinds)[number];
 
-/** A part that holds several is judged by the one that fewer models can read, whichever comes first. */
+/** Returns the kind that fewer models can read, by which a part with several files is judged. */
 const graver = (one: FileKind, other: FileKind): FileKind =>
   fileKinds.indexOf(one) < fileKinds.indexOf(other) ? other : one;
 
@@ -105,27 +105,27 @@ const dataUrls: readonly (readonly [beginning: string, kind: FileKind])[] = [
   ["data:image/", "image"],
   ["data:audio/", "audio"],
 ];
-/** The longest of them, each of its characters escaped. */
+/** Bytes of the longest one, with each of its characters escaped. */
 const BEGINNING_BYTES = 6 * "data:application/pdf".length;
 
-/** By the data URL ahead, or the bare base64 of a PDF (`%PDF`). */
+/** Returns the kind of the file ahead, by its data URL or the bare base64 of a PDF (`%PDF`). */
 function fileKind(reader: JsonReader): FileKind {
   reader.kind();
   const at = reader.position + 1;
   const beginning = unescaped(reader.bytes.toString("latin1", at, at + BEGINNING_BYTES));
   if (beginning.startsWith("JVBERi")) return "pdf";
-  // Media types are of either case.
+  // Media types ignore letter case.
   const url = beginning.toLowerCase();
   return dataUrls.find(([start]) => url.startsWith(start))?.[1] ?? "other";
 }
 
-/** The beginning of a JSON string, with what it escapes of the characters of a data URL. */
+/** Decodes the escapes in the beginning of a JSON string, as far as a data URL may have them. */
 const unescaped = (json: string): string =>
   json.replaceAll(/\\(?:u([\da-f]{4})|\/)/gi, (_, unit?: string) =>
     unit === undefined ? "/" : String.fromCharCode(Number.parseInt(unit, 16)),
   );
 
-/** The items of a Responses `input`. @returns their number. */
+/** Reads the items of a Responses `input`. @returns their number. */
 export function readResponsesInput(reader: JsonReader, facts: ContentFacts): number {
   return reader.array((index) => {
     if (index === bodyLimits.messages) throw limitExceeded("messages", "openai", ["input"]);
@@ -167,11 +167,11 @@ function readItem(reader: JsonReader, facts: ContentFacts, index: number): void 
     else walkMember(reader, facts, key, path);
   });
   facts.itemStart = -1;
-  // A screenshot of a hosted computer is one; its item is refused for what it is.
+  // A hosted computer's screenshot is an object; its item is refused for its type.
   if (outputIsObject && !(type !== undefined && hostedItems.test(type)))
     refuseNoList(facts, [...path, "output"]);
   const span: Span = { start, end: reader.position };
-  // The type of a reference may be left out; an item with neither role nor content is nothing else.
+  // An item reference may lack its type: then it is the item with neither role nor content.
   if (type === "item_reference" || (type === undefined && role === undefined && !content))
     addReference(facts, { ...span, path, kind: "item", id, objectStart: start });
   if (role === "user") facts.firstUser ??= span;
@@ -184,7 +184,7 @@ function readItem(reader: JsonReader, facts: ContentFacts, index: number): void 
     addHosted(facts, type, path);
 }
 
-/** An array of parts. @returns how many. @throws ApiError 400 for an object. */
+/** Reads an array of parts. @returns how many. @throws ApiError 400 for an object. */
 function readParts(reader: JsonReader, facts: ContentFacts, path: Path): number {
   const kind = reader.kind();
   if (kind === "object") refuseNoList(facts, path);
@@ -207,7 +207,7 @@ function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
     else if (key === "file_id") readReference(reader, facts, "file", [...path, key], start);
     else if (key === "image_url" && reader.kind() === "string")
       facts.mediaBytes += skippedMedia(reader, true);
-    // What stands at an address is taken for a PDF, as in Messages' `url` sources.
+    // A file at an address counts as a PDF, as in Messages' `url` sources.
     else if (key === "file_url") {
       if (reader.kind() !== "null") file = graver(file, "pdf");
     } else if (key === "file_data") {

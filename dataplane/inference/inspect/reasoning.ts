@@ -1,20 +1,20 @@
 /**
- * The part of a look that finds what a provider handed out to be sent back: signatures of thinking, redacted
- * thinking, encrypted content (rule 7.12). Whose they are is judged by request/sealed-reasoning.ts.
+ * Finds providers' blobs that clients send back: signatures of thinking, redacted thinking, encrypted content (rule
+ * 7.12). request/sealed-reasoning.ts decides whose they are.
  */
 import type { BlobPlace } from "../../dialects/reasoning.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
 import type { ContentFacts, Path, ReasoningBlob } from "./content.ts";
 import { blobAhead, isOurReasoning, refuseStray } from "./walk.ts";
 
-/** The fields of Messages blocks that hold one, by the block's type. */
+/** Fields of Messages blocks that hold a blob, by the block's type. */
 const blobFields: Readonly<Record<string, Readonly<Record<string, BlobPlace["field"]>>>> = {
   thinking: { signature: "signature" },
   redacted_thinking: { data: "data" },
   compaction: { signature: "signature", encrypted_content: "encrypted" },
 };
 
-/** Keys that may hold a blob, whatever the type of their block turns out to be. */
+/** Whether a key may hold a blob, whatever the type of its block. */
 export const isBlobKey = (key: string): boolean =>
   key === "signature" || key === "data" || key === "encrypted_content";
 
@@ -22,12 +22,12 @@ export const isBlobKey = (key: string): boolean =>
 export interface BlockBlob {
   readonly key: string;
   readonly span: Span;
-  /** We sealed it, so it is one whatever its block is. */
+  /** Whether we sealed it: then it is a blob in a block of any type. */
   readonly ours: boolean;
 }
 
 /**
- * The string ahead under such a key; an empty one is left alone.
+ * Reads the string ahead under such a key; null for an empty one.
  * @throws ApiError 400 for the sealed result of a server tool, which has no place here.
  */
 export function readBlockBlob(
@@ -56,7 +56,7 @@ export function keepBlockBlobs(
     const field = Object.hasOwn(fields, key) ? fields[key] : undefined;
     const compaction = type === "compaction" ? { compaction: [...path, key] } : {};
     if (field !== undefined) blobs.push({ ...span, field, entryStart, ...compaction });
-    // Sealed by us: opened for the account that made it, or left out together with its block.
+    // Sealed by us: opened for the account that made it, or left out with its block.
     else if (ours) blobs.push({ ...span, field: "signature", entryStart });
   }
 }

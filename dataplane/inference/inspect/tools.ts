@@ -1,4 +1,4 @@
-/** The part of a look that reads `tools` and `tool_choice`. */
+/** Inspects `tools` and `tool_choice`. */
 import { bodyLimits, limitExceeded } from "../../lib/body-limits.ts";
 import type { PathStep } from "../../lib/field-path.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
@@ -6,7 +6,7 @@ import type { ContentFacts, ToolEntry } from "./content.ts";
 import { bodyFieldError, refuseNoList, walkMember } from "./walk.ts";
 import { dialectErrorFamily } from "../../dialects/errors.ts";
 
-/** A `tool_choice` that is there. */
+/** A request's `tool_choice`. */
 export interface InspectedChoice {
   /** The word, or the object's `type`. */
   readonly type: string;
@@ -38,11 +38,11 @@ export function inspectTools(
   });
 }
 
-/** What a block that changes the tools has in a tool's place: the name of one, or the definition beside it. */
+/** Types in the place of a tool, in a block that changes the tools: the name of one, or the holder of a definition. */
 const changes = /^(?:\w+_reference|tool_definition)$/;
 
 /**
- * Reads the tool that a turn of a Messages conversation adds or takes away: named, defined, or written as in `tools`.
+ * Reads the tool that a turn of a Messages conversation adds or removes: named, defined, or written as in `tools`.
  * @throws ApiError 400 for a definition that is no object, and for more tools than there may be.
  */
 export function inspectToolChange(reader: JsonReader, facts: ContentFacts, path: readonly PathStep[]): void {
@@ -53,7 +53,7 @@ export function inspectToolChange(reader: JsonReader, facts: ContentFacts, path:
   });
 }
 
-/** @param read takes the members that only stand in a change; true: it did. */
+/** @param read takes the members that only a change has; true: it took one. */
 function inspectTool(
   reader: JsonReader,
   facts: ContentFacts,
@@ -67,7 +67,7 @@ function inspectTool(
   for (const tool of tools) facts.additionalTools.push({ ...tool, inTurn: true });
 }
 
-/** The tool ahead, and those in it. */
+/** Reads the tool ahead, and those in it. */
 function readTool(
   reader: JsonReader,
   facts: ContentFacts,
@@ -114,7 +114,7 @@ function isContainer(reader: JsonReader): boolean {
   return type !== "local";
 }
 
-/** @throws ApiError 400 for a list, and for tools in it that are none. */
+/** @throws ApiError 400 for a list, and for `tools` in it that are no list or too many. */
 export function readToolChoice(reader: JsonReader, { dialect }: ContentFacts): InspectedChoice | null {
   const readAllowed = (path: readonly PathStep[]) => {
     const kind = reader.kind();

@@ -1,7 +1,6 @@
 /**
- * The part of a look that goes into values whose shape nobody expects. A file id, a hosted tool's block or a sealed
- * blob is found wherever it stands (rule 7.13): an upstream may be kinder to an odd shape than the reference is. Left
- * alone is only what is the client's own affair.
+ * Searches values of unexpected shape. A file id, a hosted tool's block or a sealed blob is found wherever it stands
+ * (rule 7.13), as an upstream may take odder shapes than the reference does. Only the client's own data is left alone.
  */
 import type { Dialect } from "../../dialects/dialect.ts";
 import { serverToolBlocks, serverToolItems } from "../../dialects/find-server-tool.ts";
@@ -37,21 +36,21 @@ const clientsOwn = new Set([
   "env",
 ]);
 
-/** A field of the wrong kind or value, named in the dialect's own way. */
+/** Makes the error for a field of the wrong kind or value. */
 export function bodyFieldError(code: ErrorCode, dialect: Dialect, path: Path, problem: string): ApiError {
   const param = fieldPath(dialectErrorFamily[dialect], path);
   return new ApiError(code, `${param}: ${problem}`, { param });
 }
 
-/** @throws ApiError 400: something else stands where a list belongs; what is inside of it nobody looked for. */
+/** Refuses another value in the place of a list, as it was not searched. @throws ApiError 400 */
 export function refuseNoList({ dialect }: ContentFacts, path: Path): never {
   throw bodyFieldError("invalid_type", dialect, path, "must be an array");
 }
 
-/** A path keeps so much of a key that nobody expected: it may be as long as the body. Characters. */
+/** Characters that a path keeps of an unexpected key, which may be as long as the body. */
 const MAX_STEP = 60;
 
-/** Goes into the value of a member that no dialect's reader knows. The cursor stays where there is nothing in it. */
+/** Searches the value of a member that no dialect's reader knows. The cursor stays before a value with nothing to search. */
 export function walkMember(reader: JsonReader, facts: ContentFacts, key: string, path: Path): void {
   const kind = reader.kind();
   if (kind === "object" || kind === "array") {
@@ -59,16 +58,16 @@ export function walkMember(reader: JsonReader, facts: ContentFacts, key: string,
   } else if (isTelling(key)) judgeScalar(reader, facts, key, [...path, key]);
 }
 
-/** Goes into an object or array whose shape nobody knows. */
+/** Searches an object or array of unknown shape. */
 export function walk(reader: JsonReader, facts: ContentFacts, path: Path): void {
   new Walk(reader, facts, path).value();
 }
 
-/** Names of members whose values are looked at wherever they stand. */
+/** Whether a value under this key is checked wherever it stands. */
 const isTelling = (key: string): boolean =>
   key.startsWith("file_id") || key === "container_id" || key.startsWith("encrypted_");
 
-/** What a member may hold anywhere that is neither an object nor an array. */
+/** Checks the value of a member that is neither an object nor an array. */
 function judgeScalar(reader: JsonReader, facts: ContentFacts, key: string, path: Path): void {
   if (key === "file_id" || key === "file_ids") readReference(reader, facts, "file", path);
   else if (key === "container_id") readReference(reader, facts, "container", path);
@@ -79,7 +78,7 @@ function judgeScalar(reader: JsonReader, facts: ContentFacts, key: string, path:
 class Walk {
   readonly #reader: JsonReader;
   readonly #facts: ContentFacts;
-  /** Of the value at hand; copied where it is kept. */
+  /** Path of the current value; copied where it is kept. */
   readonly #path: PathStep[];
 
   constructor(reader: JsonReader, facts: ContentFacts, path: Path) {
@@ -111,7 +110,7 @@ class Walk {
     });
   }
 
-  /** The object or array that is a member's value. */
+  /** Searches a member's object or array. */
   member(key: string): void {
     // An id is never a list or an object; what an upstream would make of one is unknown, so it is refused.
     if (key === "file_id" || key === "container_id")
@@ -125,7 +124,7 @@ class Walk {
     if (isTelling(key)) judgeScalar(this.#reader, this.#facts, key, [...this.#path]);
   }
 
-  /** What only a provider's tools or ours can have made has no business here. */
+  /** Notes a type that only a provider's tools or ours can have made: it is refused here. */
   #type(type: string | undefined): void {
     if (type === undefined) return;
     const known = ownToolBlocks.has(type) || searchCalls.has(type) || type === "item_reference";
@@ -134,15 +133,15 @@ class Walk {
   }
 }
 
-/** The first one is refused: of what is a fault the others are not counted. */
+/** Notes the first hosted block, which is enough to refuse the request. */
 export function addHosted(facts: ContentFacts, type: string, path: Path): void {
   if (facts.hosted.length === 0) facts.hosted.push({ type, path });
 }
 
 /**
- * Takes note of the id ahead.
- * @param objectStart where the object begins that holds it; -1: it stands where no file can take its place.
- * @throws ApiError 400 for a file's that is a number or a boolean.
+ * Notes the id ahead.
+ * @param objectStart start of the object that holds it; -1: no file can take its place.
+ * @throws ApiError 400 for a file id that is a number or a boolean.
  */
 export function readReference(
   reader: JsonReader,
@@ -166,7 +165,7 @@ export function addReference(facts: ContentFacts, reference: Reference): void {
   facts.references.push(reference);
 }
 
-/** A sealed blob of ours where nobody opens it: it must not go upstream, and what it means is not known. */
+/** Refuses a sealed blob of ours in a place where nothing opens it: it must not go upstream. */
 export function refuseStray(reader: JsonReader, facts: ContentFacts, path: Path): void {
   if (!isOurs(reader)) return;
   throw bodyFieldError(
@@ -178,8 +177,8 @@ export function refuseStray(reader: JsonReader, facts: ContentFacts, path: Path)
 }
 
 /**
- * Keeps the value ahead, the encrypted content of a part of an input item or of the whole of it, where it is a string.
- * @returns whether there is any.
+ * Notes the encrypted content ahead, of an input item or of a part of one.
+ * @returns whether it is a non-empty string.
  */
 export function readEncrypted(reader: JsonReader, facts: ContentFacts, path: Path): boolean {
   if (!isOurReasoning(reader)) refuseStray(reader, facts, path);
@@ -192,7 +191,7 @@ export function readEncrypted(reader: JsonReader, facts: ContentFacts, path: Pat
   return span !== null;
 }
 
-/** The span of the string ahead, quotes included; null for an empty one, and for what is no string. */
+/** Skips the value ahead. Returns the span of its string, quotes included; null for an empty one, and for other values. */
 export function blobAhead(reader: JsonReader): Span | null {
   const isString = reader.kind() === "string";
   const start = reader.position;
@@ -200,7 +199,7 @@ export function blobAhead(reader: JsonReader): Span | null {
   return isString && reader.position - start > 2 ? { start, end: reader.position } : null;
 }
 
-/** Characters of a blob that tell whose it is; a key id has at most 64 bytes. */
+/** Characters of a blob that show whether it is ours; a key id has at most 64 bytes. */
 const TELLING = 96;
 /** A character may be written as `\uXXXX`. */
 const TELLING_BYTES = TELLING * 6;
@@ -211,10 +210,10 @@ export function isOurs(reader: JsonReader): boolean {
   return text.startsWith(SEALED_PREFIX) || isEnvelope(text);
 }
 
-/** The same for reasoning, which names itself. */
+/** The same for reasoning, which has a prefix of its own. */
 export const isOurReasoning = (reader: JsonReader): boolean => beginning(reader).startsWith(SEALED_PREFIX);
 
-/** The first characters of the string ahead, decoded; empty for other values. The cursor stays. */
+/** Returns the first characters of the string ahead, decoded; empty for other values. The cursor stays. */
 function beginning(reader: JsonReader): string {
   if (reader.kind() !== "string") return "";
   const { bytes, position } = reader;
