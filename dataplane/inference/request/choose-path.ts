@@ -10,7 +10,7 @@ import { declaredServerTools } from "./refuse.ts";
  */
 export type ServingPath = "relay" | "convert" | "tools";
 
-/** What of a request decides, found once for all of its candidates. */
+/** Facts of a request that decide its path, found once for all of its candidates. */
 export interface PathNeeds {
   readonly dialect: Dialect;
   readonly serverTools: boolean;
@@ -24,7 +24,7 @@ export const pathNeeds = (inspection: AnyInspection): PathNeeds => ({
   restoring: inspection.content.serverToolHistory,
 });
 
-/** Asked once for each candidate, so that a fail-over may cross dialects. */
+/** Chooses the path for one candidate: a failover may cross dialects. */
 export function choosePath(needs: PathNeeds, upstream: Dialect): ServingPath {
   if (needs.serverTools) return "tools";
   return needs.dialect === upstream && !needs.restoring ? "relay" : "convert";

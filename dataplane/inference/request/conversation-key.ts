@@ -2,7 +2,7 @@ import type { Route } from "../../config/schema.ts";
 import { hash } from "../../upstream/affinity.ts";
 import type { Inspection, AnyInspection } from "../inspect/body.ts";
 
-/** What a request's upstreams are ranked by; null: by chance. */
+/** Returns the key by which a request's upstreams are ranked; null: by chance. */
 export function conversationOf(
   { affinity, upstreams }: Route,
   inspection: AnyInspection,
@@ -13,12 +13,12 @@ export function conversationOf(
   return conversationKey(inspection, organizationId, sessionId);
 }
 
-/** Of long texts the beginning is enough to tell conversations apart; it does not change from turn to turn. */
+/** Most bytes that are hashed of a text: its beginning tells conversations apart, and does not change from turn to turn. */
 const MAX_HASHED_BYTES = 4 * 1024;
 
 /**
- * What keeps a conversation on the upstream that has its prompt cached (design.md §4.6): the organization and the
- * prompt cache key, else the session's or user's id, else the instructions and the first user message.
+ * Makes the key that keeps a conversation on the upstream that has its prompt cached (design.md §4.6): the organization
+ * and the prompt cache key, else the session's or user's id, else the instructions and the first user message.
  */
 export function conversationKey(
   inspection: AnyInspection,
@@ -29,7 +29,7 @@ export function conversationKey(
   return `${organizationId}\n${named ?? (inspection.remote === null ? beginning(inspection) : inspection.remote.beginning)}`;
 }
 
-/** What tells the conversation from others where nothing names it. */
+/** Hashes the beginning of a conversation that nothing names. */
 export function beginning({ body, fields, content }: Inspection): string {
   const text = (start: number, end: number) =>
     body.toString("latin1", start, Math.min(end, start + MAX_HASHED_BYTES));

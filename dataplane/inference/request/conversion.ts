@@ -43,7 +43,7 @@ export interface Written {
   readonly places: ToldPlaces;
 }
 
-/** What of a request and its route a conversion needs beside the body: plain data. */
+/** Facts of a request and its route that a conversion needs beside the body: plain data. */
 export interface ConversionFacts {
   readonly dialect: Dialect;
   readonly requestId: string;
@@ -55,7 +55,7 @@ export interface ConversionFacts {
   readonly outputLimit: number | undefined;
   /** Chat's `n`; 1 elsewhere. */
   readonly choices: number;
-  /** A drop is refused (rule 2.2). */
+  /** Whether a drop is refused (rule 2.2). */
   readonly strict: boolean;
   readonly tiers: TierPlan;
 }
@@ -80,7 +80,7 @@ export function conversionFacts(
   };
 }
 
-/** What the tool loop has to do with a conversion. */
+/** The part of a codec's context that the tool loop sets. */
 export type LoopContext = Pick<CodecContext, "owed" | "serverTools">;
 
 export const nowInSeconds = (): number => Math.floor(systemClock.now() / 1000);
@@ -102,7 +102,7 @@ export const contextOf = (
   ...(keepItem !== undefined && { keepItem }),
 });
 
-/** What one upstream's answer is read with; `limit`: the call's output limit, else the request's. */
+/** Returns the context to read one upstream's answer with; `limit`: the call's output limit, else the request's. */
 export const readingOf = (
   { dialect: client, route, outputLimit, choices, tiers }: ConversionFacts,
   carry: Carry,
@@ -121,36 +121,39 @@ export const readingOf = (
 export interface Reading {
   readonly carry: Carry;
   readonly context: CodecContext;
-  /** What this upstream's answer is read with: it is believed no more than this call can use. `limit`: its output limit. */
+  /**
+   * Returns the context to read this upstream's answer with: its usage is believed up to what this call can use.
+   * `limit`: its output limit.
+   */
   reading(upstream: Upstream, limit?: number): CodecContext;
 }
 
-/** A request on its way, wherever the work is done. */
+/** A request being converted, in this or another thread. */
 export interface Converting extends Reading {
   /**
-   * The request as this upstream gets it.
+   * Writes the request for this upstream.
    * @param encryptedReasoning whether a Responses upstream is asked for the content of its reasoning.
    * @throws ApiError when the upstream's dialect cannot hold it, or under strict would lose a field.
    */
   write(upstream: Upstream, encryptedReasoning: boolean): Written | Promise<Written>;
-  /** Puts system turns among the leading instructions. @returns whether there were any. */
+  /** Moves system turns to the leading instructions. @returns whether there were any. */
   hoistSystemTurns(): boolean;
 }
 
 export class Conversion implements Converting {
-  /** As it was read, or as it was asked again. */
+  /** The request as it was read, or as it is asked again. */
   request: MessagesRequest;
   readonly carry: Carry;
   readonly context: CodecContext;
   readonly #facts: ConversionFacts;
   readonly #client: JsonObject;
-  /** Fields of the client's that it lost as it was asked again. */
+  /** Fields of the client that were lost when it was asked again. */
   readonly #lost: string[] = [];
 
   /**
    * @param body the client's, without blocks that only our server tools make.
-   * @param own of `body`, what is the client's and named when it is lost.
-   * @param client the client's as it came: where turns of it became others, errors name its places or none.
+   * @param own the client's own part of `body`, whose fields are named when they are lost.
+   * @param client the client's as it came: where its turns were rewritten, errors name its places or none.
    * @throws ApiError naming the field that cannot be read.
    */
   constructor(facts: ConversionFacts, context: CodecContext, body: JsonObject, own = body, client = body) {
@@ -223,12 +226,12 @@ function readRequest(
   } catch (error) {
     if (client === null || !(error instanceof ApiError)) throw error;
     codec.readRequest(client, context);
-    // It is of what turns became.
+    // The fault is in rewritten turns.
     throw error.param?.startsWith(IN_TURNS) === true ? withoutPlace(error, error.param) : error;
   }
 }
 
-/** Of turns that became others the places are none of the client's. */
+/** Leaves out places in rewritten turns, which are not the client's. */
 const outsideOfTurns = (places: Carry["places"]): Carry["places"] => ({
   get: (node) => {
     const place = places.get(node);
@@ -239,7 +242,7 @@ const outsideOfTurns = (places: Carry["places"]): Carry["places"] => ({
 const withoutPlace = (error: ApiError, place: string): ApiError =>
   new ApiError(error.code, error.message.replace(`${place}: `, ""), { cause: error });
 
-/** The client's body. */
+/** Parses the client's body. */
 export function parsedBody({ body: bytes, dialect }: Pick<Inspection, "body" | "dialect">): JsonObject {
   // `inspectBody` has found it to be a JSON object without duplicate keys.
   const body = JSON.parse(bytes.toString("utf8")) as JsonObject;
@@ -247,14 +250,14 @@ export function parsedBody({ body: bytes, dialect }: Pick<Inspection, "body" | "
   return body;
 }
 
-/** The same, to be written for an upstream: its schemas keep the digits of large numbers. */
+/** Parses it to be written for an upstream: its schemas keep the digits of large numbers. */
 export function exactBody(seen: Pick<Inspection, "body" | "dialect">): JsonObject {
   const body = parsedBody(seen);
   keepSchemas(body, seen.body);
   return body;
 }
 
-/** A conversion without server tools: what they wrote in earlier turns is told as text, for no upstream sees their blocks (rule 3.4). */
+/** Makes a conversion without server tools: their blocks of earlier turns become text, as no upstream may see them (rule 3.4). */
 export function plainConversion(
   facts: ConversionFacts,
   context: CodecContext,

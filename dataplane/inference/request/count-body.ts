@@ -1,4 +1,4 @@
-/** A count's body as an upstream gets it. */
+/** Writes a token count's body for an upstream. */
 import type { Upstream } from "../../config/schema.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import { removeEntries, replaceValue, splice, type Edit } from "../../lib/json-splice.ts";
@@ -6,7 +6,7 @@ import { priceEffects } from "../../dialects/price-effects.ts";
 import type { Inspection } from "../inspect/body.ts";
 import { openRequestReasoning, reasoningEdits, withoutBlocks } from "./sealed-reasoning.ts";
 
-/** What an inference says of its answer alone; a count that has it is refused (dialects.md §B1). */
+/** Fields of an inference that concern its answer alone; a count that has them is refused (dialects.md §B1). */
 const ofTheAnswer = new Set([
   "max_tokens",
   "stream",

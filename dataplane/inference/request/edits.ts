@@ -31,9 +31,9 @@ const samplingFields = ["temperature", "top_p", "top_k"];
 
 export interface RelayBody {
   readonly body: Buffer;
-  /** The usage chunk of this stream was asked for by us, not by the client. */
+  /** Whether we, not the client, asked for this stream's usage chunk. */
   readonly usageInjected: boolean;
-  /** The content of reasoning was asked for by us, not by the client. */
+  /** Whether we, not the client, asked for the content of reasoning. */
   readonly reasoningAsked: boolean;
   /** Client field names that this route has no place for (rule 2.2). */
   readonly dropped: readonly string[];
@@ -41,22 +41,22 @@ export interface RelayBody {
   readonly own: readonly OwnField[];
 }
 
-/** What of a route decides what its upstreams get. */
+/** The part of a route that the edits depend on. */
 type RelayRoute = Pick<Route, "capabilities" | "limits">;
 
 /** How a body is to be written. */
 export interface RelayWishes {
-  /** A drop is refused (rule 2.2). */
+  /** Whether a drop is refused (rule 2.2). */
   readonly strict: boolean;
-  /** A Responses answer's reasoning is to be kept whole. */
+  /** Whether a Responses answer's reasoning is to be kept whole. */
   readonly encryptedReasoning: boolean;
   readonly tiers: TierPlan;
 }
 
 /**
- * The body for one upstream of a route.
- * @throws ApiError 400 when a field would be dropped and `strict` forbids it, or nothing of the conversation may go; 413 when its
- * sealed reasoning is too large.
+ * Writes the body for one upstream of a route.
+ * @throws ApiError 400 when a field would be dropped and `strict` forbids it, or nothing of the conversation may go;
+ *   413 when its sealed reasoning is too large.
  */
 export function relayBody(
   inspection: Inspection,
@@ -83,7 +83,7 @@ export function relayBody(
 
 class RelayEdits {
   readonly #look: Inspection;
-  /** Where the content blocks or input items begin whose reasoning is not for this upstream. */
+  /** Starts of the content blocks or input items whose reasoning is not for this upstream. */
   readonly #gone: ReadonlySet<number>;
   readonly #edits: Edit[];
   readonly #inserted: [string, string][] = [];
@@ -130,7 +130,7 @@ class RelayEdits {
     if (dialect === "messages" && limits.length === 0) this.#set("max_tokens", String(most));
   }
 
-  /** Takes fields out and says so. */
+  /** Removes fields and names them as dropped. */
   drop(names: readonly string[]): void {
     for (const name of names) {
       if (!this.#look.fields.has(name)) continue;
@@ -139,7 +139,7 @@ class RelayEdits {
     }
   }
 
-  /** What has no price stays here, and the account does not choose a dearer tier by itself (rules 10.1, 10.2). */
+  /** Removes tiers without a price, and keeps the account from choosing a dearer one by itself (rules 10.1, 10.2). */
   tiers({ dropped, standard }: TierPlan): void {
     const { dialect, tierFields } = this.#look;
     for (const name of dropped) {
@@ -155,7 +155,7 @@ class RelayEdits {
     } else if (isDropped) this.#removed.add("service_tier");
   }
 
-  /** Takes a member of a top-level object out and says so. */
+  /** Removes a member of a top-level object and names it as dropped. */
   dropMember(field: string, key: string): void {
     const object = this.#object(field);
     this.#removeMembers(object, key);
@@ -197,7 +197,7 @@ class RelayEdits {
     this.#cutReasoning();
   }
 
-  /** An upstream that stores nothing gives reasoning its content only when it is asked to. */
+  /** Asks for the content of reasoning, which an upstream that stores nothing gives only then. */
   #includeReasoning(): void {
     const given = present(this.#look.fields, "include");
     const include = given === undefined ? [] : this.#value(given);
@@ -207,8 +207,9 @@ class RelayEdits {
   }
 
   /**
-   * No upstream finds an item again that it did not store: it would refuse the request (rule 2.17). What was made
-   * in another account goes as well. @throws ApiError 400 where that is a compaction.
+   * Removes reasoning items without content, which an upstream that did not store them refuses (rule 2.17), and those
+   * that were made in another account.
+   * @throws ApiError 400 where that is a compaction.
    */
   #cutReasoning(): void {
     const { inputItems, bareReasoning } = this.#look.content;
@@ -243,7 +244,7 @@ class RelayEdits {
     else if (effort.kind === "null") this.#edits.push(replaceValue(effort, '"medium"'));
   }
 
-  /** For a model that does not think: thinking and effort go, and only what was asked for is named. */
+  /** Removes thinking and effort, for a model without thinking; only what was asked for is named. */
   #dropThinking(): void {
     const thinking = this.#object("thinking");
     const type = thinking?.members.find(({ key }) => key === "type");
@@ -256,7 +257,7 @@ class RelayEdits {
     else this.#removeMembers(config, "effort");
   }
 
-  /** `reasoning.mode` is named with the tiers, and where there are no thoughts there is no summary of them. */
+  /** Removes `reasoning`. Its mode is named with the tiers, and without thinking the lack of a summary is no loss. */
   #dropReasoning(): void {
     const isNoLoss = (member: Member) =>
       member.kind === "null" ||
@@ -265,14 +266,14 @@ class RelayEdits {
     this.#dropThought("reasoning", this.#object("reasoning")?.members.every(isNoLoss) ?? false);
   }
 
-  /** @param isNoLoss it asks for nothing, or for no thoughts, as such a model answers anyway. */
+  /** @param isNoLoss the field asks for nothing, or for no thinking, as such a model answers anyway. */
   #dropThought(name: string, isNoLoss: boolean): void {
     if (isNoLoss) this.#removed.add(name);
     else this.drop([name]);
   }
 
   /**
-   * Without it a Chat stream reports no usage, and would have to be billed from an estimate.
+   * Asks a Chat stream for its usage, which would have to be billed from an estimate otherwise.
    * @param isUnknown the upstream refuses the field; what a client wants of it stays.
    */
   #includeUsage(isUnknown: boolean): void {
@@ -290,7 +291,7 @@ class RelayEdits {
     else this.#edits.push(...insertMembers(options, [["include_usage", "true"]]));
   }
 
-  /** Codex declares a search that may not go online: no upstream may run it as its own (dialects.md §H3). */
+  /** Removes a search of Codex that may not go online: no upstream may run it as its own (dialects.md §H3). */
   #cutOfflineSearch(): void {
     const lists = new Map<ToolList, Set<number>>();
     for (const tool of this.#look.tools) {

@@ -1,7 +1,7 @@
 /**
- * `file_id` in images and documents: the organization's own files take the place of their ids before anything
- * else looks at the request, on every path (rules 2.10, 4.17). Our ids never go upstream; an id that is unknown or
- * another organization's stays and is refused with its path. Sizes are judged before a byte is read.
+ * `file_id` in images and documents: the organization's own files take the place of their ids before anything else
+ * looks at the request, on every path (rules 2.10, 4.17). Our ids never go upstream; an id that is unknown or another
+ * organization's stays and is refused with its path. Sizes are checked before a byte is read.
  */
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { StoredFile } from "../../files/catalog.ts";
@@ -17,7 +17,7 @@ import { bodyFieldError } from "../inspect/walk.ts";
 import { filesTooLarge, inlineBytes, type InlineFile, noSuchFile, paramOf } from "./put-files.ts";
 import { openBody, type RequestBody, type ServeOpened } from "./request-body.ts";
 
-/** Different files of one request: all are looked up at once and read one by one. */
+/** Most different files of one request: all are looked up at once and read one by one. */
 const MAX_FILES = 2_000;
 
 /**
@@ -32,7 +32,7 @@ export const withFileReferences =
       ? inlinedFirst(call, serve, files, pool)
       : serve(call);
 
-/** `file_id` as it is or partly escaped. Other escapes are common, those of letters are not: then it is looked at. */
+/** Whether the body may hold `file_id`, plain or partly escaped. Escapes of letters are rare: a body with any is inspected. */
 const mayNameFiles = (body: Buffer): boolean =>
   body.includes('"file_id"') ||
   (body.includes("\\u00") && (body.includes("\\u005") || body.includes("\\u006")));
@@ -51,10 +51,10 @@ async function inlinedFirst(
 }
 
 /**
- * The body with the organization's files in place of their ids; ids of no file of its are left, for `refuse`.
- * @param admit judges how many bytes the files add, about, before the first is read.
- * @throws ApiError 404 for a file that expired or was just deleted; 400 for one of a type that cannot stand where it is named; 413; what
- * `admit` throws.
+ * Puts the organization's files in place of their ids; other ids are left, for `refuse`.
+ * @param admit takes the bytes that the files add, about, before the first is read.
+ * @throws ApiError 404 for a file that expired or was just deleted; 400 for one of a type that cannot stand where it is
+ *   named; 413; what `admit` throws.
  */
 export async function inlineFiles(
   requestBody: RequestBody,
@@ -66,7 +66,7 @@ export async function inlineFiles(
   const references = content.references.filter(({ kind }) => kind === "file");
   // Ids in a hosted tool's blocks (also `container_upload`) are refused whether or not the file exists.
   if (references.length === 0 || content.hosted.length > 0) return requestBody;
-  // Those that are not among them are refused later, with the field's path.
+  // Ids without a file are refused later, with the field's path.
   const found = await files.find(organizationId, differentIds(dialect, references));
   const held = new Map<string, StoredFile>();
   let size = bodyBytes;

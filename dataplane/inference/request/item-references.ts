@@ -17,18 +17,18 @@ import type { Facts } from "../inspect/body.ts";
 import { type AnswerSeal, sealedItem } from "../answer/seal-answer.ts";
 
 const KEPT_MS = HOUR_MS;
-/** A client may be back before its items have arrived in Redis. */
+/** Wait before a second look: a client may be back before its items have arrived in Redis. */
 const SECOND_LOOK_MS = 100;
 const REFERENCES_MAX = 1000;
-/** Items, of up to 1 MiB each (`MAX_ENTRY_BYTES`), that are read before they are counted. */
+/** Items, of up to 1 MiB each (`MAX_ENTRY_BYTES`), that are read at once, before their size is counted. */
 const READ_AT_ONCE = 16;
-/** A store that answers nothing is not asked for portion after portion. */
+/** Time after which no further portion is read: the store may not answer. */
 const READ_MS = 2_000;
 const ID_LENGTH_MAX = 128;
 
 const sleep = (ms: number) => new Promise<void>((resolve) => setTimeout(resolve, ms));
 
-/** `serve`, for calls that know their organization's output items. */
+/** Wraps `serve`: Responses calls know their organization's output items. */
 export const withItemReferences =
   (serve: Serve, cache: ToolCache): Serve =>
   (call) =>
@@ -63,7 +63,7 @@ class OrganizationItems implements OutputItems {
     await this.#read(missing, found);
   }
 
-  /** @returns those that are not there. */
+  /** @returns the ids that have no item. */
   async #read(
     ids: readonly string[],
     found: (id: string, item: Buffer) => Promise<void> | void,
@@ -96,7 +96,7 @@ export const refersToItems = ({ content }: Facts): boolean =>
   content.bareReasoning.length > 0 || content.references.some(({ kind }) => kind === "item");
 
 /**
- * What puts every known item in its place.
+ * Returns the edits that put every known item in its place.
  * @throws ApiError 413 when the request would become too large; 429 or 503 without room for so many bytes more.
  */
 export async function knownItems(
@@ -130,7 +130,7 @@ export async function knownItems(
   });
 }
 
-/** What is told the output items of this call's answer; undefined when none are to be kept. */
+/** Returns the function that keeps the output items of this call's answer; undefined when none are to be kept. */
 export function keepItemOf({ items, batchId }: InferenceCall, { store }: Facts): KeepItem | undefined {
   if (items === undefined || batchId !== null || store === false) return undefined;
   return (id, json) => items.keep(id, json);

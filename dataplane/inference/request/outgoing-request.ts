@@ -1,4 +1,4 @@
-/** A request as a route's candidates get it: relayed or converted, and what is left out of it when they refuse that. */
+/** Writes a request for a route's candidates, relayed or converted, and leaves out of it what they refuse. */
 import type { Route, Upstream } from "../../config/schema.ts";
 import type { KeepItem, Sealer } from "../../dialects/codecs.ts";
 import type { Deadline } from "../../lib/deadline.ts";
@@ -18,10 +18,10 @@ import { tierPlan } from "./tier-plan.ts";
 import { betasToward, leaveOutBetas, refusedBetas, sentBetas } from "../upstream-refusals/refused-betas.ts";
 import { planToward, refusedOwn, proofLost, tellWithout } from "../upstream-refusals/unknown-fields.ts";
 
-/** What a Messages client without a version is taken to speak (service.md "Headers"). */
+/** Version of a Messages client that names none (service.md "Headers"). */
 const DEFAULT_VERSION = "2023-06-01";
 
-/** The version that an upstream is told: the client's, if it names one. */
+/** Returns the version that an upstream is sent: the client's, if it names one. */
 export const toldVersion = (given: unknown): string =>
   typeof given === "string" && given.trim() !== "" ? given : DEFAULT_VERSION;
 
@@ -32,15 +32,15 @@ export interface Sent {
   readonly places: ToldPlaces;
   /** The value of `x-gapura-dropped`. */
   readonly dropped: string | null;
-  /** Usage was asked for by us, not by the client (relay). */
+  /** Whether we, not the client, asked for usage (relay). */
   readonly usageInjected: boolean;
-  /** The content of reasoning was asked for by us, not by the client. */
+  /** Whether we, not the client, asked for the content of reasoning. */
   readonly reasoningAsked: boolean;
   /** Fields of own-fields.ts that it has: an upstream may be asked again without them. */
   readonly own: readonly OwnField[];
 }
 
-/** @param conversation what keeps it on its upstream (design.md §4.6); null: any. */
+/** @param conversation the key that keeps it on its upstream (design.md §4.6); null: any. */
 export const upstreamRequest = (
   { batchId, sink, summary, snapshot }: InferenceCall,
   route: Route,
@@ -92,7 +92,7 @@ export class OutgoingRequest {
     this.tiers = tierPlan(call, requestBody.inspected, route);
   }
 
-  /** What no candidate can read is refused before anything is held for it. @throws ApiError */
+  /** Refuses what no candidate can read, before anything is held for it. @throws ApiError */
   checkReadable(): undefined | Converting | Promise<Converting> {
     checkMedia(this.requestBody.inspected, this.#route);
     if (this.#route.upstreams.every(({ dialect }) => choosePath(this.needs, dialect) === "convert"))
@@ -100,7 +100,7 @@ export class OutgoingRequest {
     return undefined;
   }
 
-  /** The request as this candidate gets it. @throws ApiError when it cannot serve the request at all. */
+  /** Writes the request for this candidate. @throws ApiError when it cannot serve the request at all. */
   write(upstream: Upstream): Outgoing | Promise<Outgoing> {
     const path = choosePath(this.needs, upstream.dialect);
     this.#call.summary.servingPath = path;
@@ -153,7 +153,7 @@ export class OutgoingRequest {
     return read instanceof Promise ? read.then(keep) : keep(read);
   }
 
-  /** Leaves out, or puts in another way, what the candidate refused. false: nothing that the request can do without. */
+  /** Leaves out, or rewrites, what the candidate refused. false: nothing that the request can do without. */
   async leaveOut(refusal: unknown): Promise<boolean> {
     const { asked: upstream, tiers } = this;
     if (upstream === null) return false;
@@ -182,7 +182,7 @@ export class OutgoingRequest {
     }
   }
 
-  /** The reasoning of earlier turns was made in another account: the request goes on without. */
+  /** Leaves out the reasoning of earlier turns, which was made in another account. */
   async #forgetReasoning(): Promise<boolean> {
     const requestBody = await this.requestBody.withoutReasoning();
     if (requestBody === null) return false;

@@ -14,12 +14,12 @@ import type { Inspection } from "../inspect/body.ts";
 import type { Reference } from "../inspect/content.ts";
 import { bodyFieldError } from "../inspect/walk.ts";
 
-/** An object that names a file holds little else; a larger one would be decoded for it. */
+/** Most bytes of an object that names a file: it is decoded, and holds little else. */
 const MAX_OBJECT_BYTES = 8 * 1024;
-/** Characters of a client's id that an error repeats: more has none of ours. */
+/** Most characters of an id that an error repeats; ours are shorter. */
 const MOST_SHOWN_ID = 200;
 
-/** A file whole, as plain data. */
+/** A whole file, as plain data. */
 export interface InlineFile {
   readonly id: string;
   readonly mimeType: string;
@@ -28,7 +28,7 @@ export interface InlineFile {
 }
 
 /**
- * The body with files in the place of their ids.
+ * Puts files in the place of their ids.
  * @throws ApiError 400 for a file of a type that cannot stand where it is named; 413.
  */
 export function putFiles({ dialect, body, content }: Inspection, files: readonly InlineFile[]): Buffer {
@@ -40,7 +40,7 @@ export function putFiles({ dialect, body, content }: Inspection, files: readonly
     const file = held.get(reference.id);
     // Ids in places where no file can stand are left, and refused later.
     if (file === undefined || reference.objectStart < 0) continue;
-    // Of two objects one of which holds the other only one can be rewritten.
+    // Of two objects, one inside of the other, only one can be rewritten.
     if (reference.objectStart < (edits.at(-1)?.end ?? 0)) throw tooMuchElse();
     edits.push(editOf(dialect, body, root, reference, file));
   }
@@ -49,7 +49,7 @@ export function putFiles({ dialect, body, content }: Inspection, files: readonly
   return whole;
 }
 
-/** What a file adds to a body, at least. Judged before it is read; `putFiles` judges the whole. */
+/** Returns the least that a file adds to a body. Checked before the file is read; `putFiles` checks the whole. */
 export function inlineBytes(
   dialect: Dialect,
   { mimeType, sizeBytes }: { readonly mimeType: string; readonly sizeBytes: number },
@@ -58,7 +58,7 @@ export function inlineBytes(
   return isText ? sizeBytes : Math.ceil((sizeBytes * 4) / 3);
 }
 
-/** The object that names the file, written anew with the file itself. */
+/** Rewrites the object that names the file, with the file itself. */
 function editOf(
   dialect: Dialect,
   body: Buffer,
@@ -73,8 +73,8 @@ function editOf(
 }
 
 /**
- * What follows the source of a Messages document: its file's name as its title, where the client gives it none. The
- * other dialects have the name beside the content.
+ * Returns the title to add behind the source of a Messages document: its file's name, where the client gives it none.
+ * The other dialects have the name beside the content.
  */
 function titleOf(dialect: Dialect, root: JsonObject, reference: Reference, { filename }: InlineFile): string {
   const block = dialect === "messages" ? at(root, reference.path.slice(0, -2)) : undefined;
@@ -117,7 +117,7 @@ function contentOf(
   return { filename: holder["filename"] ?? filename, file_data: dataUrl() };
 }
 
-/** The object that begins at `start`, decoded. */
+/** Decodes the object that begins at `start`. */
 function objectAt(body: Buffer, start: number) {
   const reader = new JsonReader(body);
   reader.position = start;
@@ -127,7 +127,7 @@ function objectAt(body: Buffer, start: number) {
   return { start, end, value: JSON.parse(body.toString("utf8", start, end)) as JsonObject };
 }
 
-/** What stands at a path of a parsed body. */
+/** Returns the value at a path of a parsed body. */
 function at(root: JsonValue, path: readonly PathStep[]): JsonValue | undefined {
   let value: JsonValue | undefined = root;
   for (const step of path) {

@@ -1,7 +1,7 @@
 /**
- * What no upstream may see, refused on every path before anything is spent (design.md §4.1): hosted tools,
- * fields that would read or write state of the shared upstream account, planned features, foreign ids.
- * Sources: service.md "Errors", rules 2.10, 2.11, 2.16, 3.1–3.3, dialects.md §B1, §B3, §F.
+ * Refuses what no upstream may see, on every path and before anything is spent (design.md §4.1): hosted tools, fields
+ * that would read or write state of the shared upstream account, planned features, foreign ids. Sources: service.md
+ * "Errors", rules 2.10, 2.11, 2.16, 3.1–3.3, dialects.md §B1, §B3, §F.
  */
 import type { Policy, Prices, Route } from "../../config/schema.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
@@ -18,7 +18,7 @@ import type { InspectedChoice } from "../inspect/tools.ts";
 import { bodyFieldError } from "../inspect/walk.ts";
 import { noSuchFile } from "./put-files.ts";
 
-/** What an entry of `tools` is: run by the client, run by this service, or not to be had here. */
+/** What an entry of `tools` is: run by the client, run by this service, or not supported. */
 type ToolClass = "client" | "unsupported" | ServerToolName;
 
 /** Typed tools that the client itself runs (dialects.md §D1). */
@@ -26,7 +26,7 @@ const messagesClientTools =
   /^(?:custom|(?:bash|text_editor|memory|computer|browser|computer_toolset|browser_toolset)_\d{8})$/;
 
 const responsesClientTools = /^(?:function|custom|namespace|local_shell|shell|apply_patch)$/;
-/** Run by the provider unless they say `execution: "client"`, as Codex' own do. */
+/** Tools that the provider runs unless they say `execution: "client"`, as Codex' own do. */
 const eitherSideTools = new Set(["tool_search"]);
 const chatClientTools = /^(?:function|custom)$/;
 
@@ -62,7 +62,7 @@ const refusedFields: Readonly<Record<Dialect, Readonly<Record<string, string>>>>
   },
 };
 
-/** The fields that are judged by their being there. */
+/** Fields that are checked by their presence. */
 export const judgedFields: ReadonlySet<string> = new Set([
   ...Object.values(refusedFields).flatMap((fields) => Object.keys(fields)),
   "thread",
@@ -103,7 +103,7 @@ function refuseFields(look: Facts): void {
     );
 }
 
-/** Judged also without a server tool (service.md "Errors"), so that the error is in our words and not an upstream's. */
+/** Checks `max_tool_calls`, also without a server tool (service.md "Errors"), so that the error is ours and not an upstream's. */
 function refuseCallCap({ fields, maxToolCalls: value }: Facts): void {
   if (present(fields, "max_tool_calls") === undefined) return;
   if (value === undefined || !Number.isSafeInteger(value) || value < 1)
@@ -117,13 +117,13 @@ function refuseCallCap({ fields, maxToolCalls: value }: Facts): void {
 
 function refuseTool(look: Facts, tool: ToolEntry): void {
   if (classOf(look.dialect, tool) !== "unsupported") return;
-  // A shell is refused for where it runs; what is never taken is refused for what it is.
+  // A shell is refused for its container, any other tool for its type.
   const isTaken = classOf(look.dialect, { ...tool, container: false }) !== "unsupported";
   const what = isTaken ? "hosted containers are not available" : `"${tool.type}" is not supported here`;
   throw bodyFieldError("unsupported_tool", look.dialect, [...tool.path, "type"], what);
 }
 
-/** A turn's tool may not have the name of a declared server tool; those of `tools` are judged where they are read. */
+/** Refuses a turn's tool with the name of a declared server tool; those of `tools` are checked where they are read. */
 function refuseNamesInTurns(look: Facts): void {
   const clash = look.tools.filter(({ inTurn, name }) => inTurn && isServerToolName(name));
   if (clash.length === 0) return;
@@ -150,13 +150,13 @@ function classOf(dialect: Dialect, { type, container, clientRun, inTurn }: ToolE
   return ownSide || client.test(type) ? "client" : "unsupported";
 }
 
-/** Of a Chat request, those of its fields that declare a server tool. */
+/** Returns the fields of a Chat request that declare a server tool. */
 const declaringFields = (look: Facts) =>
   look.dialect === "chat"
     ? chatDeclarations.filter(({ field }) => present(look.fields, field) !== undefined)
     : [];
 
-/** The server tools that a request declares, each with the path that names it. */
+/** Returns the server tools that a request declares, each with the path that names it. */
 export function declaredServerTools(look: Facts): ReadonlyMap<ServerToolName, string> {
   const byField = declaringFields(look);
   if (look.tools.length === 0 && byField.length === 0) return noServerTools;
@@ -173,7 +173,7 @@ export function declaredServerTools(look: Facts): ReadonlyMap<ServerToolName, st
 
 const noServerTools: ReadonlyMap<ServerToolName, string> = new Map();
 
-/** A search tool that may only read an index that nobody here has: as if it had not been sent (dialects.md §H3). */
+/** Whether a search tool may only read an index, which we do not have: it counts as not sent (dialects.md §H3). */
 export const isOffline = (look: Facts, tool: ToolEntry): boolean =>
   look.dialect === "responses" && tool.offline && classOf(look.dialect, tool) === "web_search";
 
@@ -209,7 +209,7 @@ export function checkMedia(look: Facts, { capabilities }: Route): void {
   if (firstPdf !== null && !capabilities.pdfInput) throw noMedia(look, firstPdf, "PDF documents");
 }
 
-/** @throws ApiError for what the model hears, says or shows without a price for it (rule 10.5). */
+/** @throws ApiError for audio, or for outputs beside text, that the model has no price for (rule 10.5). */
 export function checkPricedMedia(look: Facts, prices: Prices): void {
   const { firstAudio } = look.content;
   if (firstAudio !== null && prices.audioInput === undefined)
@@ -222,7 +222,10 @@ export function checkPricedMedia(look: Facts, prices: Prices): void {
     throw noOutput(look);
 }
 
-/** Audio, and images made, belong to upstreams of the client's dialect alone, and to no tool loop. @throws ApiError */
+/**
+ * Refuses audio and generated images, which only upstreams of the client's dialect serve, without a tool loop.
+ * @throws ApiError
+ */
 export function checkTextOnly(look: Facts): void {
   const { firstAudio } = look.content;
   if (firstAudio !== null) throw noMedia(look, [...firstAudio, "type"], "audio");
@@ -240,7 +243,7 @@ const noOutput = (look: Facts) =>
 const noMedia = ({ dialect }: Facts, path: readonly PathStep[], what: string) =>
   bodyFieldError("unsupported_content", dialect, path, `the model does not support ${what} as content`);
 
-/** A server tool that is chosen has to be among the tools (rule 3.2). What else is chosen is for the upstream to judge. */
+/** Refuses the choice of a server tool that is not among the tools (rule 3.2). Any other choice is for the upstream to judge. */
 function refuseToolChoice(look: Facts): void {
   const choice = look.toolChoice;
   if (choice === null) return;
@@ -270,7 +273,7 @@ function refuseResponsesChoice(look: Facts, type: string): void {
   if (!plainChoices.test(type)) refuseUndeclared(look, type, serverToolOf("responses", type));
 }
 
-/** @param wanted what `chosen` stands for; undefined for a tool that is not to be had here. */
+/** @param wanted the server tool that `chosen` names; undefined for a tool that is not ours. */
 function refuseUndeclared(look: Facts, chosen: string, wanted: ServerToolName | undefined): void {
   const declared = declaredServerTools(look);
   if (wanted !== undefined && declared.has(wanted)) return;
@@ -278,7 +281,7 @@ function refuseUndeclared(look: Facts, chosen: string, wanted: ServerToolName | 
   throw bodyFieldError(code, look.dialect, ["tool_choice"], `"${chosen}" is not among the tools`);
 }
 
-/** Searches that ran before, of a tool that is not among the tools now; one that may not go online is. */
+/** Refuses searches of earlier turns whose tool is not declared now; one that may not go online counts as declared. */
 function refuseSearchCalls(look: Facts): void {
   const declared = new Set<string>();
   for (const name of declaredServerTools(look).keys()) declared.add(serverTools[name].item);

@@ -1,6 +1,6 @@
 /**
- * A request's body and what is done with it: here where it is small, in another thread where that would hold up
- * everybody else (rule 7.3). What is small is done at once: waiting for nothing costs each request a microsecond.
+ * A request's body and the work on it: in this thread where it is small, in another where it would block all other
+ * requests (rule 7.3). Small work is done synchronously: waiting for nothing costs each request a microsecond.
  */
 import type { Upstream } from "../../config/schema.ts";
 import type { CodecContext, KeepItem, Sealer } from "../../dialects/codecs.ts";
@@ -64,28 +64,28 @@ export interface RequestBody {
     keepItem: KeepItem | undefined,
   ): Converting | Promise<Converting>;
   openLoop(facts: LoopFacts, sealer: Sealer, keepItem: KeepItem | undefined): LoopWork | Promise<LoopWork>;
-  /** The same without the reasoning of earlier turns; null when there is none. */
+  /** Removes the reasoning of earlier turns; null when there is none. */
   withoutReasoning(): RequestBody | null | Promise<RequestBody | null>;
-  /** The same with another body. */
+  /** Replaces the body. */
   with(body: Buffer): RequestBody | Promise<RequestBody>;
   /**
-   * The same with files in the place of their ids.
+   * Puts files in the place of their ids.
    * @param bytes of the body with the files in it, about.
    */
   withFiles(files: readonly InlineFile[], bytes: number): RequestBody | Promise<RequestBody>;
-  /** A count's body as an upstream gets it. */
+  /** Writes a token count's body for an upstream. */
   forCount(upstream: Upstream, sealer: Sealer): Buffer | Promise<Buffer>;
-  /** Its tokens, counted by our own tokenizer. */
+  /** Counts its tokens with our own tokenizer. */
   countTokens(): Promise<number>;
 }
 
-/** A call whose body somebody may have opened; then `body` may be empty. */
+/** A call whose body may be opened already; then `body` may be empty. */
 export interface OpenedCall extends InferenceCall {
   readonly requestBody?: RequestBody;
 }
 export type ServeOpened = (call: OpenedCall) => Promise<void>;
 
-/** Whose body it is, and where large ones are worked on; without a pool, here. */
+/** The organization of a body, and the pool for large ones; null: this thread does all. */
 export interface BodyPlace {
   readonly pool: WorkerPool | null;
   readonly organizationId: string;
@@ -105,7 +105,7 @@ export function openBody(
   return openRemote(dialect, new LargeBody(pool, organizationId, closed, body), place);
 }
 
-/** The body with some of it replaced. */
+/** Replaces parts of the body. */
 export const edited = (
   requestBody: RequestBody,
   edits: readonly Edit[],
@@ -180,7 +180,7 @@ class LocalBody implements RequestBody {
       : countRemote(remote, this.inspected, this.#place);
   }
 
-  /** Where a body of so many bytes is parsed; null: here. (Looking at it has a higher threshold of its own.) */
+  /** Returns where a body of so many bytes is parsed; null: here. (Inspecting it has a higher threshold of its own.) */
   #remoteFor(bytes: number): LargeBody | null {
     const { pool, organizationId, closed } = this.#place;
     return pool === null || bytes <= CONVERT_HERE_BYTES
@@ -251,19 +251,19 @@ class RemoteBody implements RequestBody {
 
 const lean = ({ model, capabilities, limits }: RelayRoute): RelayRoute => ({ model, capabilities, limits });
 
-/** What is parsed takes memory for each object and array. @throws ApiError 400 */
+/** Parsing takes memory for each object and array. @throws ApiError 400 for too many. */
 function checkParsable({ containers, dialect }: Facts): void {
   if (containers > bodyLimits.containers) throw limitExceeded("containers", dialectErrorFamily[dialect], []);
 }
 
-/** The texts are gathered where the body is; counting them has a thread of its own. */
+/** Gathers the texts where the body is; counting them has a thread of its own. */
 async function countRemote(large: LargeBody, inspected: AnyInspection, place: BodyPlace): Promise<number> {
   checkParsable(inspected);
   const texts = await large.do("texts", null);
   return countSample(texts, place.organizationId, place.closed.signal);
 }
 
-/** Smaller buffers may be a part of Node's pool. */
+/** Files up to this size are copied: a smaller buffer may be part of Node's pool. */
 const POOLED_BYTES = 64 * 1024;
 
 async function withFilesRemote(
@@ -281,7 +281,7 @@ async function withFilesRemote(
   return requestBody.with(body);
 }
 
-/** A conversion in another thread, which reads the body again for each upstream: there are few. */
+/** Converts in another thread, which reads the body again for each upstream: there are few. */
 async function readRemote(
   large: LargeBody,
   inspected: AnyInspection,
@@ -334,12 +334,12 @@ async function openLoopRemote(
   };
 }
 
-/** What is written here at the most when no other thread has time: it takes some ten milliseconds. */
+/** Most bytes that are written here when no other thread has time: it takes some ten milliseconds. */
 const WRITE_HERE_BYTES = 2 * 1024 * 1024;
 
 /**
- * A small request's loop: its calls are written in another thread once pages have made them long. It has run and cost by then,
- * so that it does not fail for want of a thread where it may be written here.
+ * Writes the calls of a small request's loop, in another thread once pages have made them long. By then the loop has
+ * cost credit, so a call that may be written here does not fail for want of a thread.
  */
 const longWrittenRemote = (loop: OpenLoop, facts: LoopFacts, large: LargeBody): LoopWork => ({
   beginning: loop.beginning,
@@ -361,7 +361,7 @@ const longWrittenRemote = (loop: OpenLoop, facts: LoopFacts, large: LargeBody): 
   },
 });
 
-/** What upstreams do not know is remembered in this thread only, so the facts are adapted here. */
+/** Adapts the facts to an upstream: only this thread remembers which fields it does not know. */
 const toward = <Told extends ConversionFacts>(facts: Told, upstream: Upstream): Told => ({
   ...facts,
   tiers: planToward(facts.tiers, upstream),

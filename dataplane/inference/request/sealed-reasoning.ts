@@ -1,8 +1,9 @@
 /**
- * What clients send back of a provider's reasoning on the way to an upstream of their own dialect (rule 7.12): opened
- * where we sealed it for this very organization, else left out with its content block or input item, which says
- * nothing to anybody else. Nobody is told 400 for it (rule 2.17): a turn goes on without its reasoning, also before a
- * tool's call, which upstreams accept of adaptive thinking and of items that nobody stored. A compaction alone is 400.
+ * Opens a provider's reasoning that clients send back to an upstream of their own dialect (rule 7.12). What does not
+ * open for this very organization is left out with its content block or input item, which nobody else can read; what
+ * never was sealed goes to its own account alone. That is no 400 (rule 2.17): a turn stays without its reasoning, also
+ * before a tool's call, which upstreams accept of adaptive thinking and of items that nobody stored. A compaction alone
+ * is 400.
  */
 import type { Sealer } from "../../dialects/codecs.ts";
 import { openBlob, unreadCompaction } from "../../dialects/reasoning.ts";
@@ -14,19 +15,19 @@ import { type Edit, removeEntries, replaceValue } from "../../lib/json-splice.ts
 import type { Inspection } from "../inspect/body.ts";
 import type { ReasoningBlob } from "../inspect/content.ts";
 
-/** What the blobs of one body may unpack to: a body has that limit too, and a small blob may be sent many times. */
+/** Most bytes that the blobs of one body may open to: the limit of a body, as a small blob may be sent many times. */
 export const MAX_OPENED_BYTES = bodyLimits.bytes;
 
 /** A blob of a request, opened. */
 export interface OpenedReasoning extends ReasoningBlob {
-  /** It was never sealed: only an account of the organization's own may get it. */
+  /** Whether it was never sealed: only an account of the organization's own may get it. */
   readonly raw: boolean;
   /** The provider's own; null: it does not open, or another dialect's upstream made it. */
   readonly blob: string | null;
 }
 
 /**
- * A sealer for one request, which opens no more than MAX_OPENED_BYTES in all.
+ * Makes a sealer for one request, which opens no more than MAX_OPENED_BYTES in all.
  * @throws ApiError 413 from `open` beyond that.
  */
 export function boundedSealer(sealer: Sealer): Sealer {
@@ -57,10 +58,10 @@ export function openRequestReasoning(
   });
 }
 
-/** What one upstream gets of a request's reasoning. */
+/** Edits of a request's reasoning for one upstream. */
 export interface ReasoningEdits {
   readonly edits: readonly Edit[];
-  /** Where the content blocks or input items begin that have to go. */
+  /** Starts of the content blocks or input items that have to go. */
   readonly gone: ReadonlySet<number>;
 }
 
@@ -68,7 +69,7 @@ const noEdits: ReasoningEdits = { edits: [], gone: new Set() };
 
 /**
  * @param ownAccount the upstream serves this organization alone: what was never sealed may go there.
- * @throws ApiError 400 for a compaction of Messages that may not.
+ * @throws ApiError 400 for a compaction of Messages that may not go there.
  */
 export function reasoningEdits(opened: readonly OpenedReasoning[], ownAccount: boolean): ReasoningEdits {
   // Most requests.
@@ -85,7 +86,7 @@ export function reasoningEdits(opened: readonly OpenedReasoning[], ownAccount: b
   return { edits, gone };
 }
 
-/** Takes content blocks out of a Messages body, by where they begin. Turns that would be left empty go whole. */
+/** Removes content blocks from a Messages body, by their starts. Turns that would be left empty are removed whole. */
 export function withoutBlocks(body: Buffer, gone: ReadonlySet<number>): Edit[] {
   const edits: Edit[] = [];
   if (gone.size === 0) return edits;
@@ -117,7 +118,7 @@ function turnEdits(reader: JsonReader, gone: ReadonlySet<number>, edits: Edit[])
   );
 }
 
-/** Within the value ahead, at any depth. @returns whether it is an array that is left without entries. */
+/** Removes blocks within the value ahead, at any depth. @returns whether it is an array that is left without entries. */
 function nestedEdits(reader: JsonReader, gone: ReadonlySet<number>, edits: Edit[]): boolean {
   const kind = reader.kind();
   if (kind === "object")
@@ -143,7 +144,7 @@ function nestedEdits(reader: JsonReader, gone: ReadonlySet<number>, edits: Edit[
   return out.size > 0 && out.size === entries.length;
 }
 
-/** A call with so many arguments as a body may have edits would not fit the stack. */
+/** Adds edits one by one: as arguments of one call they might not fit the stack. */
 const append = (edits: Edit[], more: readonly Edit[]): void => {
   for (const edit of more) edits.push(edit);
 };

@@ -1,4 +1,4 @@
-/** Which tiers a request asks for, and what of that its route has prices for (dialects/tiers.ts). */
+/** Plans which tiers a request asks for, and which of them its route has prices for (dialects/tiers.ts). */
 import { pricesAt } from "../../billing/prices/price.ts";
 import type { Prices, Route } from "../../config/schema.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
@@ -11,10 +11,13 @@ interface UsualPlans {
   readonly prices: Prices;
   readonly plans: Partial<Record<Dialect, TierPlan>>;
 }
-/** Forgotten with their snapshot. */
+/** By route; forgotten with its snapshot. */
 const usual = new WeakMap<Route, UsualPlans>();
 
-/** @returns a plan of this request's own: what its upstreams refuse is remembered by it (inference/upstream-refusals/unknown-fields.ts). */
+/**
+ * @returns a plan object of this request alone: the refusals of its upstreams are remembered by it
+ *   (inference/upstream-refusals/unknown-fields.ts).
+ */
 export function tierPlan(
   { acceptedAt, dialect, headers }: Pick<InferenceCall, "acceptedAt" | "dialect" | "headers">,
   { tierFields }: Pick<Facts, "tierFields">,
