@@ -1,4 +1,4 @@
-/** What an upstream refuses of a request that can do without it: it is left out, or put in another way, and asked for again. */
+/** Asks an upstream again without what it refused, or with that rewritten, where the request can do without. */
 import type { OwnField } from "../../dialects/own-fields.ts";
 import { refusedBetas, type SentBetas } from "./refused-betas.ts";
 import { cannotSealReasoning, rejectsReasoning } from "./rejected-reasoning.ts";
@@ -7,9 +7,9 @@ import { refusedOwn } from "./unknown-fields.ts";
 
 /** The request as the refusing upstream got it. */
 export interface RefusedRequest {
-  /** System turns of its conversation may stand among the leading instructions. */
+  /** Whether its system turns may move to the leading instructions. */
   readonly mayHoist: boolean;
-  /** The content of reasoning was asked for by us, not by the client. */
+  /** Whether we, not the client, asked for the content of reasoning. */
   readonly reasoningAsked: boolean;
   /** Fields of own-fields.ts that it has: an upstream may be asked again without them. */
   readonly own: readonly OwnField[];
@@ -19,7 +19,7 @@ export interface RefusedRequest {
 /** `reasoning`: of earlier turns, which another account made (rule 2.17). */
 type RefusedPart = "betas" | "system turns" | "own fields" | "reasoning's content" | "reasoning";
 
-/** null: the refusal is about something else, which the client has to know. */
+/** Returns the part that was refused; null: something else, which the client has to know. */
 export function refusedPart(error: unknown, refused: RefusedRequest): RefusedPart | null {
   const { mayHoist, reasoningAsked, own, betas } = refused;
   // First, because a beta's name may hold the others' words.
@@ -31,11 +31,11 @@ export function refusedPart(error: unknown, refused: RefusedRequest): RefusedPar
   return rejectsReasoning(error) ? "reasoning" : null;
 }
 
-/** So many parts are left out of one request at the most. */
+/** Most times that one request is asked again. */
 const MAX_AGAIN = 5;
 
 /**
- * Asks again as long as that which was refused could be left out.
+ * Asks again as long as the refused part could be left out.
  * @param leaveOut false: there was nothing to leave out.
  * @throws the last refusal, and what `ask` throws.
  */

@@ -9,25 +9,25 @@ import { refusalOf } from "../../dialects/upstream-error.ts";
 /** How upstreams name the header or its values: Anthropic and Vertex AI, then Bedrock. */
 const rejection = /anthropic[-_]beta|\bbeta (?:flag|header|value)/i;
 
-/** What requests, known by their plans, leave out toward which upstreams. */
+/** Betas that a request, known by its plan, leaves out toward each upstream. */
 const leftOut = new WeakMap<TierPlan, Map<Upstream, ReadonlySet<string>>>();
 
 /** The betas that an upstream was sent. */
 export interface SentBetas {
   readonly names: readonly string[];
-  /** Those that stay in the request, whatever the upstream says. */
+  /** Betas that stay in the request, whatever the upstream refuses. */
   readonly needed: readonly string[];
 }
 
-/** Under strict nothing is left out; and the beta of a tier that is asked for is not, as the tier would be charged. */
+/** Under strict all betas are needed; else that of a tier that is asked for, as the tier would be charged. */
 export function sentBetas(plan: TierPlan, upstream: Upstream, strict: boolean): SentBetas {
   const names = betaNames(betasToward(plan, upstream));
   return { names, needed: strict ? names : names.filter((name) => isBetaOfTier(name, plan.asked)) };
 }
 
 /**
- * Of the betas that an upstream was sent those that it refuses, and the request can do without: the ones that it names, or
- * all. null: the refusal is about something else.
+ * Returns the sent betas that an upstream refuses and the request can do without: those that it names, or all. null:
+ * the refusal is about something else.
  */
 export function refusedBetas(error: unknown, { names, needed }: SentBetas): readonly string[] | null {
   const refusal = refusalOf(error);
@@ -37,13 +37,13 @@ export function refusedBetas(error: unknown, { names, needed }: SentBetas): read
   return (named.length > 0 ? named : names).filter((name) => !needed.includes(name));
 }
 
-/** From now on the request goes to this upstream without these betas. */
+/** Leaves these betas out toward this upstream from now on. */
 export function leaveOutBetas(plan: TierPlan, upstream: Upstream, names: readonly string[]): void {
   const byUpstream = leftOut.get(plan) ?? new Map<Upstream, ReadonlySet<string>>();
   leftOut.set(plan, byUpstream.set(upstream, new Set([...(byUpstream.get(upstream) ?? []), ...names])));
 }
 
-/** The plan as this upstream takes it: what stays here is named like any other beta that does. */
+/** Adapts the plan to what this upstream takes: its refused betas are named as dropped. */
 export function withoutRefusedBetas(plan: TierPlan, upstream: Upstream): TierPlan {
   const refused = leftOut.get(plan)?.get(upstream);
   if (refused === undefined) return plan;
@@ -55,6 +55,6 @@ export function withoutRefusedBetas(plan: TierPlan, upstream: Upstream): TierPla
   };
 }
 
-/** The header's value for this upstream; null: none. */
+/** Returns the header's value for this upstream; null: none. */
 export const betasToward = (plan: TierPlan, upstream: Upstream): string | null =>
   upstream.dialect === "messages" ? withoutRefusedBetas(plan, upstream).betas : null;

@@ -1,7 +1,7 @@
 /**
- * Reasoning that an upstream refuses because another account made it (rule 2.17, dialects.md §D2): after a
- * failover, or when a conversation comes back to another upstream of its route. It says nothing to anybody else, so
- * it is left out and the request is sent once more.
+ * Reasoning that an upstream refuses because another account made it (rule 2.17, dialects.md §D2): after a failover, or
+ * when a conversation comes back to another upstream of its route. No other account can read it, so it is left out and
+ * the request is sent once more.
  */
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { MessageParam } from "../../dialects/messages/types.ts";
@@ -9,14 +9,17 @@ import { ApiError } from "../../lib/api-error.ts";
 import { JsonReader, type Span } from "../../lib/json-reader.ts";
 import { type Edit, removeEntries, splice } from "../../lib/json-splice.ts";
 
-/** How upstreams say that a signature or an encrypted item is not theirs, or that what came of an item is not there any more. */
+/** How upstreams say that a signature or an encrypted item is not theirs, or that the item after a reasoning item is missing. */
 const rejection = /signature|thinking|encrypted[ _]content|of type 'reasoning' was provided without/i;
 
 /** Whether an upstream's refusal is about reasoning of earlier turns. */
 export const rejectsReasoning = (error: unknown): boolean =>
   error instanceof ApiError && error.code === "invalid_request" && rejection.test(error.message);
 
-/** Models that have no encrypted reasoning, and servers that do not know the value or the field that asks for it. */
+/**
+ * How upstreams refuse to seal reasoning: models that have none, and servers that do not know the value or the field
+ * that asks for it.
+ */
 const unknownInclude =
   /encrypted[ _]content is not supported|reasoning\.encrypted_content|\binclude(?:\[\d+\]|\.\d+|['"`])/i;
 
@@ -27,7 +30,7 @@ export const cannotSealReasoning = (error: unknown): boolean =>
 const isReasoning = (type: string | undefined): boolean =>
   type === "thinking" || type === "redacted_thinking" || type === "reasoning";
 
-/** A conversation in Messages form without its reasoning; null when it holds none. */
+/** Removes the reasoning from a conversation in Messages form; null when it holds none. */
 export function withoutReasoning(messages: readonly MessageParam[]): MessageParam[] | null {
   let found = false;
   const kept = messages.flatMap((message) => {
@@ -41,8 +44,8 @@ export function withoutReasoning(messages: readonly MessageParam[]): MessagePara
 }
 
 /**
- * A client's body without the reasoning of its conversation, every other byte as it was; null when it holds none.
- * Chat has no reasoning that anybody verifies.
+ * Removes the reasoning from a client's conversation, every other byte stays; null when it holds none. Chat has no
+ * reasoning that anybody verifies.
  * @param body one that `inspectBody` has read.
  */
 export function bodyWithoutReasoning(dialect: Dialect, body: Buffer): Buffer | null {
@@ -61,7 +64,7 @@ function reasoningEdits(reader: JsonReader, dialect: Dialect): Edit[] {
   return edits;
 }
 
-/** Turns that would be left empty go whole. */
+/** Turns that would be left empty are removed whole. */
 function messagesEdits(reader: JsonReader): Edit[] {
   const turns: Span[] = [];
   const emptied = new Set<number>();
@@ -84,7 +87,7 @@ function messagesEdits(reader: JsonReader): Edit[] {
   return [...edits, ...removeEntries(turns, (index) => emptied.has(index))];
 }
 
-/** What takes the reasoning out of an array of blocks or items, and how many entries stay. */
+/** Returns the edits that take the reasoning out of an array of blocks or items, and how many entries stay. */
 function entryEdits(reader: JsonReader): { readonly edits: Edit[]; readonly left: number } {
   const entries: Span[] = [];
   const gone = new Set<number>();

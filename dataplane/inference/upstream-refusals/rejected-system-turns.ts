@@ -1,4 +1,4 @@
-/** Upstreams that take instructions only in front of a conversation. */
+/** Recognizes upstreams that take instructions only before a conversation. */
 import { ApiError } from "../../lib/api-error.ts";
 
 /** Anthropic's older API, validators that list the roles, and chat templates of open models. */

@@ -1,6 +1,6 @@
 /**
- * Upstreams that do not know a field which they get by our own doing (dialects/own-fields.ts): they refuse it, are asked
- * again without, and for a while get it no more.
+ * Own fields (dialects/own-fields.ts) that upstreams do not know: such an upstream refuses the field, is asked again
+ * without it, and for a while is not sent it.
  */
 import type { Upstream } from "../../config/schema.ts";
 import { type OwnField, refusedFields } from "../../dialects/own-fields.ts";
@@ -9,13 +9,13 @@ import { refusalOf } from "../../dialects/upstream-error.ts";
 import { steadyClock } from "../../lib/clock.ts";
 import { withoutRefusedBetas } from "./refused-betas.ts";
 
-/** So long what one organization's request taught counts for all: an upstream may have been wrong, or learn the field. */
+/** How long a refusal of one organization's request counts for all: an upstream may have been wrong, or learn the field. */
 const REFUSING_MS = 600_000;
-/** Until when by `steadyClock`. Forgotten with their snapshot, so that a changed route is tried again. */
+/** Refused fields, each with its end by `steadyClock`. Forgotten with their snapshot, so that a changed route is tried again. */
 const refusing = new WeakMap<Upstream, Map<OwnField, number>>();
 /**
- * What a request, known by its plan, leaves out toward which upstreams: they refused it when they got it.
- * true: that such an upstream then serves proves that it was this.
+ * Fields that a request, known by its plan, leaves out toward each upstream that refused them.
+ * true: if the upstream then serves the request, that proves that it refused this field.
  */
 const leftOut = new WeakMap<TierPlan, Map<Upstream, Map<OwnField, boolean>>>();
 
@@ -25,7 +25,7 @@ function unknownTo(plan: TierPlan, upstream: Upstream, now: number): ReadonlySet
 }
 
 /**
- * The plan as this upstream takes it. One without tiers cannot serve at a dearer one.
+ * Adapts the plan to what this upstream takes. Without `service_tier` it cannot serve at a dearer tier.
  * @param now milliseconds of `steadyClock`.
  */
 export function planToward(plan: TierPlan, upstream: Upstream, now = steadyClock.now()): TierPlan {
@@ -37,13 +37,13 @@ export function planToward(plan: TierPlan, upstream: Upstream, now = steadyClock
   return { ...taken, unknown: [...unknown], standard: unknown.has("service_tier") ? [] : plan.standard };
 }
 
-/** Of these fields those that an upstream may have refused. */
+/** Returns those of these fields that an upstream may have refused. */
 export function refusedOwn(error: unknown, held: readonly OwnField[]): readonly OwnField[] {
   const refusal = refusalOf(error);
   return refusal === null ? [] : refusedFields(refusal, held);
 }
 
-/** From now on the request goes to this upstream without these fields. */
+/** Leaves these fields out toward this upstream from now on. */
 export function tellWithout(plan: TierPlan, upstream: Upstream, fields: readonly OwnField[]): void {
   const byUpstream = leftOut.get(plan) ?? new Map<Upstream, Map<OwnField, boolean>>();
   const left = byUpstream.get(upstream) ?? new Map<OwnField, boolean>();
@@ -51,15 +51,15 @@ export function tellWithout(plan: TierPlan, upstream: Upstream, fields: readonly
   leftOut.set(plan, byUpstream.set(upstream, left));
 }
 
-/** Something else is left out since: that it serves then proves nothing about these fields, which stay out of the request. */
+/** Notes that something else was left out since: success then proves nothing about these fields, which stay left out. */
 export function proofLost(plan: TierPlan, upstream: Upstream): void {
   const left = leftOut.get(plan)?.get(upstream);
   for (const field of left?.keys() ?? []) left?.set(field, false);
 }
 
 /**
- * This upstream serves the request. What it did not before a field was left out, no request has for a while: an error's
- * words alone prove nothing, as they may be the client's.
+ * Notes that this upstream serves the request: fields whose removal made it do so are left out of all requests for a
+ * while. An error's words alone prove nothing, as they may be the client's.
  * @param now milliseconds of `steadyClock`.
  */
 export function servedWithout(plan: TierPlan, upstream: Upstream, now = steadyClock.now()): void {
