@@ -9,6 +9,10 @@ operations.free = function(organization, group, per_minute, size, requests, byte
   bytes_limit, bytes = tonumber(bytes_limit), tonumber(bytes)
   local key = tag .. ':f:' .. group .. ':' .. organization
   local stored = call('HMGET', key, 'requests', 'bytes', 'at', 'perMinute', 'size', 'bytesLimit')
+  if requests == 0 and stored[4] then
+    -- What is not asked for stays as it is, under the limit that it is of.
+    per_minute, size = tonumber(stored[4]), tonumber(stored[5])
+  end
   local requests_level = filled(stored[1], stored[3], per_minute, stored[4], size, stored[5])
   local bytes_level = filled(stored[2], stored[3], bytes_limit, stored[6])
   if requests > 0 and requests_level < requests then
@@ -26,17 +30,20 @@ operations.free = function(organization, group, per_minute, size, requests, byte
 end
 
 -- pace(scopes)
--- A request that costs nothing counts in the requests a minute of its key and project (rule 9.5); their tokens it leaves alone.
+-- A request that costs nothing counts in the requests a minute of its key and project (rule 9.5); their tokens it leaves alone,
+-- under the limit that they are of.
 -- Replies: taken | limited, kind, ms to wait, limit.
 operations.pace = function(scopes)
   local buckets = {}
   for _, scope in ipairs(scopes_of(scopes)) do
     if scope.requests > 0 then
-      local refused, wait, requests_level, tokens_level = read_buckets(scope.name, scope.requests, scope.tokens, 0)
+      local _, _, _, _, tokens_now = stored_bucket(scope.name)
+      local tokens_limit = tonumber(tokens_now or scope.tokens)
+      local refused, wait, requests_level, tokens_level = read_buckets(scope.name, scope.requests, tokens_limit, 0)
       if refused == 'requests' then
         return { 'limited', scope.kind, text(math.ceil(wait)), text(scope.requests) }
       end
-      buckets[#buckets + 1] = { scope.name, requests_level - 1, tokens_level, scope.requests, scope.tokens }
+      buckets[#buckets + 1] = { scope.name, requests_level - 1, tokens_level, scope.requests, tokens_limit }
     end
   end
   for _, bucket in ipairs(buckets) do

@@ -104,6 +104,26 @@ describe("a limit a minute that is changed", () => {
     ]);
   });
 
+  test("gives nothing of what a request does not ask for, where another data plane has the other limit", async () => {
+    const name = `apikey_${organization}`;
+    const scope = (tokens: number) => `k ${name} - 0 0 100 ${tokens}`;
+    const amounts = ["", "", "0", "0", "0", "40000", scope(50_000)];
+    const free = (perMinute: number, size: number, requests: number) =>
+      operation("free", organization, "inference", ...[perMinute, size, requests, 1_000, 0, 0].map(String));
+    await Promise.all([
+      run(operation("hold", organization, `req_${count}`, "1", ...amounts)),
+      run(operation("pace", scope(1_000))),
+      run(operation("pace", scope(0))),
+      run(operation("pace", scope(50_000))),
+      run(free(60_000, 10_000, 5_000)),
+      run(free(6_000, 1_000, 0)),
+      run(free(60_000, 10_000, 0)),
+    ]);
+    const levels = await plane.redis.get(`${shard.tag}:l:/${name}`);
+    expect(levels?.split(" ").slice(0, 2)).toEqual(["96", "10000"]);
+    expect(await plane.redis.hget(`${shard.tag}:f:inference:${organization}`, "requests")).toBe("5000");
+  });
+
   test("gives it of what is free as well", async () => {
     const take = (perMinute: number, size: number, requests = 1) =>
       operation(
