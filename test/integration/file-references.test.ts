@@ -70,6 +70,7 @@ beforeAll(async () => {
   ids["jpg"] = await store("org_a", Buffer.from("JPG!"), "p.jpg", "image/jpg");
   ids["foreign"] = await store("org_b", Buffer.from("PNG!"), "p.png", "image/png");
   ids["long"] = await store("org_a", Buffer.alloc(25 * 1024 * 1024, "long "), "l.txt", "text/plain");
+  ids["lines"] = await store("org_a", Buffer.alloc(17 * 1024 * 1024, "\n"), "n.txt", "text/plain");
   ids["big"] = await store("org_a", Buffer.alloc(25 * 1024 * 1024), "b.png", "image/png");
 });
 beforeEach(() => fake.reset());
@@ -338,6 +339,11 @@ describe("refused before anything is held or sent", () => {
     expect(sent.length).toBeGreaterThan(25 * 1024 * 1024);
     const twice = await ask("messages", "messages", bodies.messages(long, long));
     expect(twice.error).toMatchObject({ code: "too_large", param: "messages.0.content.1.source.file_id" });
+    // As it is escaped: each of its line ends takes two bytes.
+    const lines = resolved(block("document", "lines"));
+    const short = resolved(block("document", "json"));
+    const escaped = await ask("messages", "messages", bodies.messages(short, lines));
+    expect(escaped.error).toMatchObject({ code: "too_large", param: "messages.0.content.1.source.file_id" });
   });
 
   test.each([

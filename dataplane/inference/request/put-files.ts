@@ -36,17 +36,20 @@ export function putFiles({ dialect, body, content }: Inspection, files: readonly
   const held = new Map(files.map((file) => [file.id, file]));
   const references = content.references.filter(({ kind }) => kind === "file");
   const edits: Edit[] = [];
+  let size = body.length;
   for (const reference of references) {
     const file = held.get(reference.id);
     // Ids in places where no file can stand are left, and refused later.
     if (file === undefined || reference.objectStart < 0) continue;
     // Of two objects, one inside of the other, only one can be rewritten.
     if (reference.objectStart < (edits.at(-1)?.end ?? 0)) throw tooMuchElse();
-    edits.push(editOf(dialect, body, root, reference, file));
+    const edit = editOf(dialect, body, root, reference, file);
+    // A text takes more than its file has, as its line ends and quotes are escaped.
+    size += Buffer.byteLength(edit.text) - (edit.end - edit.start);
+    if (size > bodyLimits.bytes) throw filesTooLarge(dialect, reference.path);
+    edits.push(edit);
   }
-  const whole = splice(body, edits);
-  if (whole.length > bodyLimits.bytes) throw filesTooLarge(dialect, references[0]?.path ?? []);
-  return whole;
+  return splice(body, edits);
 }
 
 /** Returns the least that a file adds to a body. Checked before the file is read; `putFiles` checks the whole. */
