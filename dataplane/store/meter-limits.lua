@@ -21,7 +21,9 @@ local function filled(level, at, limit, limit_before, size, size_before)
     return size
   end
   size_before = tonumber(size_before or limit_before)
-  local before = math.min(size_before, tonumber(level) + math.max(0, now - at) * limit_before / 60000)
+  -- Who is refused writes nothing, so a level may have been of the limit before for long: it fills by the higher of the two.
+  local gained = math.max(0, now - at) * math.max(limit_before, limit) / 60000
+  local before = math.min(size_before, tonumber(level) + gained)
   return math.max(before + size - size_before, math.min(before, 0))
 end
 

@@ -99,6 +99,20 @@ test("forward by an hour: no limit is freed, and going back again changes nothin
   expect(await redis.pttl(`${tag}:l:org`)).toBeGreaterThan(24 * HOUR);
 });
 
+test("a raised limit is waited for as long as it takes to fill, whoever was refused meanwhile", async () => {
+  const ask = (id: string, limit: number) =>
+    call(operation("hold", "org", `req_${id}`, "1", "", "0", "0", "0", String(limit), "10", ""));
+  await ask("long", 600);
+  // It used twenty minutes' worth.
+  await call(operation("release", "org", "req_long", "0", "600", "12000", "0", "", "1"));
+  await pass(30_000);
+  expect((await ask("before", 600)).slice(0, 4)).toEqual(["limited", "o", "tokens", "1112000"]);
+  const [, , , wait] = await ask("raised", 6_000);
+  await pass(Number(wait));
+  expect((await ask("raised", 6_000))[0]).toBe("held");
+  expect((await redis.get(`${tag}:l:org`))?.split(" ")[1]).toBe("0");
+});
+
 /** What costs nothing: six times a minute, too. */
 const free = () => call(operation("free", "org", "counts", "6", "6", "1", "600", "1", "1"));
 
