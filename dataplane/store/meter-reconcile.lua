@@ -4,8 +4,8 @@
 -- {{organization, base, version, undrained, held, live, sum of its entries, sum of its holds, its live holds,
 -- short, what its holds lack}, ...},
 -- then {milliseconds since the oldest heartbeat, its hold, milliseconds since the oldest entry, number of holds,
--- number of charges in the stream, heartbeats without a hold, number of charges that are said to be there}. Amounts
--- are sums below 2^53, so doubles hold them exactly.
+-- number of charges in the stream, heartbeats without a hold, number of charges that are said to be there}. What is held is
+-- within the credit, so that doubles hold its sums exactly; a charge is what its request cost, however much that is.
 local held, live, undrained, short = {}, {}, {}, {}
 local holds = call('ZRANGE', BEATS, 0, -1, 'WITHSCORES')
 local running, hollow = 0, 0
@@ -34,6 +34,18 @@ for at = 1, #holds, 2 do
     end
   end
 end
+-- Sums of texts of amounts, in two parts: what stands before their last 11 digits, and these.
+local PART = 100000000000
+local function add_text(sums, name, amount)
+  local sum = sums[name] or { 0, 0 }
+  sums[name] = sum
+  sum[1] = sum[1] + (tonumber(string.sub(amount, 1, -12)) or 0)
+  sum[2] = sum[2] + tonumber(string.sub(amount, -11))
+end
+local function sum_text(sum)
+  local high, low = sum[1] + math.floor(sum[2] / PART), sum[2] % PART
+  return high == 0 and text(low) or string.format('%.0f%011.0f', high, low)
+end
 local entries = call('XRANGE', USAGE, '-', '+')
 local charged = 0
 for _, entry in ipairs(entries) do
@@ -42,9 +54,9 @@ for _, entry in ipairs(entries) do
     local organization, cost = string.match(charge, '^([^\31]*)\31(%d+)\31')
     -- An entry that none of our scripts wrote is part of no balance.
     if cost then
-      undrained[organization] = (undrained[organization] or 0) + tonumber(cost)
+      add_text(undrained, organization, cost)
       for name in string.gmatch(string.match(charge, '\31[^\31]*\31[^\31]*\31(.*)$') or '', '%S+') do
-        undrained[name] = (undrained[name] or 0) + tonumber(cost)
+        add_text(undrained, name, cost)
       end
     end
   end
@@ -59,7 +71,7 @@ for _, organization in ipairs(ARGV) do
   end
   told[#told + 1] = {
     organization, values[1] or '', values[2] or '', values[3] or '0', sums[2] or '0', sums[3] or '0',
-    text(undrained[organization] or 0), text(held[organization] or 0), text(live[organization] or 0),
+    sum_text(undrained[organization] or { 0, 0 }), text(held[organization] or 0), text(live[organization] or 0),
     sums[4] or '0', text(short[organization] or 0),
   }
 end

@@ -2,6 +2,7 @@
 import { beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { accountOperation } from "../../dataplane/billing/holds/account-loader.ts";
 import { readAccounts } from "../../dataplane/billing/ledger/accounts.ts";
+import { checkMeter } from "../../dataplane/billing/reconcile/reconcile-meter.ts";
 import { reconcileLedger } from "../../dataplane/billing/reconcile/reconcile-ledger.ts";
 import { chargeRows } from "../../dataplane/billing/ledger/charge.ts";
 import { MAX_MICROS } from "../../dataplane/billing/credits.ts";
@@ -170,6 +171,8 @@ describe("the operations of one call", () => {
     );
     const scoped = () => plane.redis.hget(`${shard.tag}:s:/apikey_${organization}.t0`, "undrained");
     expect([await book("undrained"), await scoped()]).toEqual([String(cost), String(cost)]);
+    const { broken } = await checkMeter(plane.pool, plane.redis);
+    expect(broken.filter((line) => line.includes("in the stream sum to"))).toEqual([]);
     const [[entry] = [""]] = await plane.redis.xrange(`${shard.tag}:usage`, "-", "+");
     const sums = [organization, String(cost), `/apikey_${organization}.t0`, String(cost)];
     const told = operation("drained", "", entry, entry, "1", "1", "0", "0", ...sums);
