@@ -13,15 +13,15 @@ operations.free = function(organization, group, per_minute, size, requests, byte
     -- What is not asked for stays as it is, under the limit that it is of.
     per_minute, size = tonumber(stored[4]), tonumber(stored[5])
   end
-  local requests_level = filled(stored[1], stored[3], per_minute, stored[4], size, stored[5])
-  local bytes_level = filled(stored[2], stored[3], bytes_limit, stored[6])
+  local requests_level, left, rate = filled(stored[1], stored[3], per_minute, stored[4], size, stored[5])
+  local bytes_level, bytes_left, bytes_rate = filled(stored[2], stored[3], bytes_limit, stored[6])
   if requests > 0 and requests_level < requests then
-    return { 'limited', 'requests', text(math.ceil((requests - requests_level) * 60000 / per_minute)) }
+    return { 'limited', 'requests', text(math.ceil(ms_until(requests, left, rate))) }
   end
   -- More than the bucket holds may go when it is full.
   local needed = math.min(bytes, bytes_limit)
   if needed > 0 and bytes_level < needed then
-    return { 'limited', 'text', text(math.ceil((needed - bytes_level) * 60000 / bytes_limit)) }
+    return { 'limited', 'text', text(math.ceil(ms_until(needed, bytes_left, bytes_rate))) }
   end
   volatile('HSET', key, 'requests', requests_level - requests, 'bytes', bytes_level - tonumber(bytes_taken), 'at', now,
     'perMinute', per_minute, 'size', size, 'bytesLimit', bytes_limit)

@@ -9,22 +9,29 @@ local FORGOTTEN_MS = 7 * 86400000
 local UNLIMITED = 1e15
 
 -- The bucket's level now. It holds a minute's worth, or `size`. limit_before, size_before: those that the stored level is of. A
--- raised limit gives the difference at once, and a lowered one takes it, as far as it is there.
+-- raised limit gives the difference at once, and a lowered one takes it, as far as it is there. Then what the whole difference
+-- would leave, and what comes to it a minute: there is something again when that is above zero (`ms_until`).
 local function filled(level, at, limit, limit_before, size, size_before)
   -- Without a limit it stays full: requests must not count against one that is set later.
   if limit <= 0 then
-    return UNLIMITED
+    return UNLIMITED, UNLIMITED, 0
   end
   size, limit_before = size or limit, tonumber(limit_before or 0)
   -- A restarted server forgets the shard's clock; what it kept may be of a later time.
   if not level or limit_before <= 0 or at - now > MOST_PASSED then
-    return size
+    return size, size, limit
   end
   size_before = tonumber(size_before or limit_before)
   -- Who is refused writes nothing, so a level may have been of the limit before for long: it fills by the higher of the two.
-  local gained = math.max(0, now - at) * math.max(limit_before, limit) / 60000
-  local before = math.min(size_before, tonumber(level) + gained)
-  return math.max(before + size - size_before, math.min(before, 0))
+  local rate = math.max(limit_before, limit)
+  local before = math.min(size_before, tonumber(level) + math.max(0, now - at) * rate / 60000)
+  local left = before + size - size_before
+  return math.max(left, math.min(before, 0)), left, rate
+end
+
+-- Milliseconds until there is so much.
+local function ms_until(amount, left, rate)
+  return (amount - left) * 60000 / rate
 end
 
 -- By name: what is stored of a bucket, {level of requests, of tokens, when they were right, and the limits that they are of}, and
@@ -41,25 +48,21 @@ local function stored_bucket(name)
   return unpack(bucket, 1, 5)
 end
 
--- What is left of requests and of tokens under these limits.
-local function levels_of(name, requests_limit, tokens_limit)
-  local requests_stored, tokens_stored, at, requests_before, tokens_before = stored_bucket(name)
-  return filled(requests_stored, at, requests_limit, requests_before), filled(tokens_stored, at, tokens_limit, tokens_before)
-end
-
--- Both limits at once; a limit of 0 is none. Returns whether it is admitted, and what the headers tell:
--- {kind of the refusing limit or '', milliseconds to wait, requests left, ms to full, tokens left, ms to full}
+-- Both limits at once; a limit of 0 is none. Returns the kind of the refusing limit or '', the milliseconds to wait, and the
+-- levels of requests and of tokens.
 local function read_buckets(organization, requests_limit, tokens_limit, tokens)
-  local requests_level, tokens_level = levels_of(organization, requests_limit, tokens_limit)
+  local requests_stored, tokens_stored, at, requests_before, tokens_before = stored_bucket(organization)
+  local requests_level, requests_left, requests_rate = filled(requests_stored, at, requests_limit, requests_before)
+  local tokens_level, tokens_left, tokens_rate = filled(tokens_stored, at, tokens_limit, tokens_before)
   -- A request larger than the whole bucket may run when the bucket is full.
   local needed = math.min(tokens, tokens_limit)
   local refused, wait = '', 0
   if requests_limit > 0 and requests_level < 1 then
-    refused, wait = 'requests', (1 - requests_level) * 60000 / requests_limit
+    refused, wait = 'requests', ms_until(1, requests_left, requests_rate)
   elseif tokens_limit > 0 and tokens_level < needed then
-    refused, wait = 'tokens', (needed - tokens_level) * 60000 / tokens_limit
+    refused, wait = 'tokens', ms_until(needed, tokens_left, tokens_rate)
   elseif tokens_limit > 0 and tokens_level <= 0 then
-    refused, wait = 'tokens', (1 - tokens_level) * 60000 / tokens_limit
+    refused, wait = 'tokens', ms_until(1, tokens_left, tokens_rate)
   end
   return refused, wait, requests_level, tokens_level
 end
@@ -89,7 +92,7 @@ local function correct_tokens(organization, requests_limit, tokens_limit, differ
   end
   local _, _, _, requests_now, tokens_now = stored_bucket(organization)
   requests_limit, tokens_limit = tonumber(requests_now or requests_limit), tonumber(tokens_now or tokens_limit)
-  local requests_level, tokens_level = levels_of(organization, requests_limit, tokens_limit)
+  local _, _, requests_level, tokens_level = read_buckets(organization, requests_limit, tokens_limit, 0)
   if tokens_limit > 0 then
     tokens_level = math.min(tokens_limit, tokens_level - difference)
   end

@@ -113,6 +113,29 @@ test("a raised limit is waited for as long as it takes to fill, whoever was refu
   expect((await redis.get(`${tag}:l:org`))?.split(" ")[1]).toBe("0");
 });
 
+test("whom a lowered limit refuses is told when something is left of it", async () => {
+  let count = 0;
+  const ask = (limit: number, tokens: number) => {
+    const amounts = ["0", limit, tokens].map(String);
+    return call(operation("hold", "org", `req_lowered_${(count += 1)}`, "1", "", "0", "0", ...amounts, ""));
+  };
+  const take = (perMinute: number, size: number, requests: number) =>
+    call(operation("free", "org", "counts", ...[perMinute, size, requests, 600, 0, 0].map(String)));
+  for (const [use, again] of [
+    [() => ask(600, 500), () => ask(60, 10)],
+    [() => take(600, 100, 90), () => take(60, 10, 1)],
+  ] as const) {
+    expect((await use())[0]).not.toBe("limited");
+    const [word, ...told] = await again();
+    expect(word).toBe("limited");
+    const wait = Number(told.find((text) => /^\d+$/.test(text)));
+    await pass(wait - 1);
+    expect((await again())[0]).toBe("limited");
+    await pass(1);
+    expect((await again())[0]).not.toBe("limited");
+  }
+});
+
 /** What costs nothing: six times a minute, too. */
 const free = () => call(operation("free", "org", "counts", "6", "6", "1", "600", "1", "1"));
 
