@@ -53,13 +53,15 @@ export class FreeBudget {
     const size = Math.max(REQUESTS_AT_ONCE, perMinute / 6);
     // Admin keys have a budget of their own: the holder of a stolen inference key must not be able to prevent its revocation.
     const name = `${group} ${organizationId}`;
-    const usedUp = use.requests === 0 ? 0 : (this.#usedUp.get(name) ?? 0) - performance.now();
+    // A changed limit is another budget: how long the one before is used up says nothing of it.
+    const budget = `${name} ${perMinute}`;
+    const usedUp = use.requests === 0 ? 0 : (this.#usedUp.get(budget) ?? 0) - performance.now();
     if (usedUp > 0) throw refused("requests", perMinute, usedUp);
     const [kind, waitMs] =
       (await this.#takeInRedis(organizationId, group, perMinute, size, use)) ??
       this.#takeHere(name, perMinute, size, use);
     if (waitMs <= 0) return;
-    if (kind === "requests") this.#usedUp.set(name, performance.now() + waitMs);
+    if (kind === "requests") this.#usedUp.set(budget, performance.now() + waitMs);
     throw refused(kind, perMinute, waitMs);
   }
 
