@@ -18,7 +18,7 @@ const issuer = new FakeIssuer("https://login.test", Date.now);
 const signer = signingKey("EC", "one");
 issuer.publish(signer);
 
-/** Organizations of tenants, by their namespaces. */
+/** Organizations of tenants, by their namespaces; further ones of a namespace as `NAMESPACE/NAME`. */
 const declared = new Map<string, Partial<IdentityEntry>>();
 let snapshot: Snapshot;
 let serial = 0;
@@ -27,7 +27,7 @@ const declare = (namespace: string, more: Partial<IdentityEntry> | null) => {
   else declared.set(namespace, more);
   const organizations = Array.from(declared, ([name, identity]) =>
     sampleOrganization(`org_${name}`, {
-      source: { ...sampleSource("Organization", name), namespace: name },
+      source: { ...sampleSource("Organization", name), namespace: name.replace(/\/.*/, "") },
       identity: {
         issuer: issuer.url,
         audiences: [name],
@@ -55,6 +55,26 @@ beforeEach(() => {
   });
 });
 const token = (aud: string | readonly string[]) => issuer.token(signer, { aud }, { alg: "ES256" });
+const forgedToken = (aud: string, n: number) =>
+  token(aud).replace(/[^.]*$/, Buffer.alloc(64, n + 1).toString("base64url"));
+/** How many signatures were verified, and how many at once. */
+function watchVerifying() {
+  let now = 0;
+  let most = 0;
+  const verify = crypto.subtle.verify.bind(crypto.subtle);
+  const spy = vi.spyOn(crypto.subtle, "verify").mockImplementation(async (...given) => {
+    now += 1;
+    most = Math.max(most, now);
+    await sleep(1);
+    now -= 1;
+    return await verify(...given);
+  });
+  return {
+    most: () => most,
+    calls: () => spy.mock.calls.length,
+    [Symbol.dispose]: () => spy.mockRestore(),
+  };
+}
 const isRemembered = (text: string) => {
   const found = people.find(text);
   if (!(found instanceof Promise)) return true;
@@ -106,30 +126,36 @@ test("signatures of one issuer are verified one after another, and another's com
       await (url.startsWith(other.url) ? other : issuer).fetchJson(url, opened),
     clock: systemClock,
   });
-  let now = 0;
-  let most = 0;
-  const verify = crypto.subtle.verify.bind(crypto.subtle);
-  using spy = vi.spyOn(crypto.subtle, "verify").mockImplementation(async (...given) => {
-    now += 1;
-    most = Math.max(most, now);
-    await sleep(1);
-    now -= 1;
-    return await verify(...given);
-  });
-  const [header, claims] = token("team").split(".");
+  using verified = watchVerifying();
   const refused: string[] = [];
   const forged = Array.from({ length: 200 }, async (_, n) => {
-    const signature = Buffer.alloc(64, n + 1).toString("base64url");
-    const found = Promise.resolve(everybody.find(`${header}.${claims}.${signature}`));
-    await expect(found).rejects.toThrow("signature");
-    refused.push(signature);
+    const made = forgedToken("team", n);
+    await expect(Promise.resolve(everybody.find(made))).rejects.toThrow("signature");
+    refused.push(made);
   });
   await expect.poll(() => refused.length).toBeGreaterThan(5);
-  expect(most).toBe(1);
+  expect(verified.most()).toBe(1);
   const theirs = other.token(signer, { aud: "team" }, { alg: "ES256" });
   expect(await everybody.find(theirs)).toMatchObject({ organizationId: "org_others" });
   expect(refused.length).toBeLessThan(100);
   await Promise.all(forged);
-  expect(most).toBe(2);
-  expect(spy).toHaveBeenCalledTimes(201);
+  expect(verified.most()).toBe(2);
+  expect(verified.calls()).toBe(201);
+});
+
+test("a tenant that declares an issuer in several ways has one turn all the same, and another tenant of that issuer one of its own", async () => {
+  declare("many", { allowPorts: [8443] });
+  declare("many/2", { allowPorts: [9443] });
+  using verified = watchVerifying();
+  const refusals = (...audiences: readonly string[]) =>
+    Promise.all(
+      audiences.map((aud, n) =>
+        expect(Promise.resolve(people.find(forgedToken(aud, n)))).rejects.toThrow("signature"),
+      ),
+    );
+  await refusals("many", "many/2", "many", "many/2");
+  expect([verified.calls(), verified.most()]).toEqual([4, 1]);
+  declare("many", {});
+  await refusals("many", "team", "many", "team");
+  expect([verified.calls(), verified.most()]).toEqual([8, 2]);
 });

@@ -26,8 +26,8 @@ const MOST_REMEMBERED = 50_000;
 /** Audiences of a token that weighs as one; a token with more weighs as several. */
 const LIGHT_AUDIENCES = 8;
 /**
- * Signatures that are verified at once, of one issuer's tokens and of all. That takes threads on which everybody's bodies are
- * unpacked, anybody may make up tokens, and whose keys are large has each cost more.
+ * Signatures that are verified at once, of the tokens of one issuer or for one tenant, and of all. That takes threads on which
+ * everybody's bodies are unpacked, anybody may make up tokens, and whose keys are large has each cost more.
  */
 const VERIFIED_AT_ONCE = { places: 2, placesOfOne: 1, waitingOfOne: 5_000, waiting: 10_000 };
 /** With the age that an issuer's keys may have (tokens/issuer-keys.ts) below the minute in which one that vanished is refused. */
@@ -136,7 +136,7 @@ export class TokenPeople implements People {
     const faults: TokenFault[] = [];
     for (const acceptance of addressed) {
       const { keys } = acceptance;
-      const result = verified.get(keys) ?? (await this.#verify(token, said, keys));
+      const result = verified.get(keys) ?? (await this.#verify(token, said, acceptance));
       verified.set(keys, result);
       const person = typeof result === "string" ? result : decide(acceptance, said.issuer, result);
       if (typeof person === "string") {
@@ -164,11 +164,16 @@ export class TokenPeople implements People {
   }
 
   /** @throws ApiError 429, 503 */
-  async #verify(token: string, said: UnverifiedToken, keys: IssuerKeys): Promise<VerifiedToken | TokenFault> {
+  async #verify(
+    token: string,
+    said: UnverifiedToken,
+    acceptance: Acceptance,
+  ): Promise<VerifiedToken | TokenFault> {
+    const { keys } = acceptance;
     const set = await keys.keysFor(said.header);
     if (set === "away") throw issuerAway(keys.failure);
     if (set === "kid") return set;
-    const release = await this.#turnOf(keys);
+    const release = await this.#turnFor(turnOwner(acceptance));
     try {
       return await verifyToken(token, said, set, this.#options.clock.now());
     } finally {
@@ -177,15 +182,13 @@ export class TokenPeople implements People {
   }
 
   /** @throws ApiError 429 where too many wait already, 503 after four seconds. */
-  async #turnOf(keys: IssuerKeys): Promise<() => void> {
-    const turn = await this.#turns
-      .take(keys.name, AbortSignal.timeout(MOST_WAIT_MS))
-      .catch((cause: unknown) => {
-        throw new ApiError("unavailable", "Tokens cannot be verified right now. Try again in a moment.", {
-          retryAfterSeconds: 1,
-          cause,
-        });
+  async #turnFor(owner: string): Promise<() => void> {
+    const turn = await this.#turns.take(owner, AbortSignal.timeout(MOST_WAIT_MS)).catch((cause: unknown) => {
+      throw new ApiError("unavailable", "Tokens cannot be verified right now. Try again in a moment.", {
+        retryAfterSeconds: 1,
+        cause,
       });
+    });
     if (typeof turn !== "string") return turn;
     throw new ApiError("rate_limited", "Too many tokens wait already to be verified.", {
       retryAfterSeconds: 1,
@@ -222,6 +225,10 @@ export class TokenPeople implements People {
     return this.#accepted;
   }
 }
+
+/** A tenant takes one turn with others, however many issuers its organizations declare, and in however many ways. */
+const turnOwner = ({ organization: { source, isTenants }, keys }: Acceptance): string =>
+  isTenants === true ? `namespace ${source.namespace}` : keys.name;
 
 /** Orders by namespace, then by name, tenants last: a tenant must not come before the platform by its name. */
 function byPlace(one: Acceptance, other: Acceptance): number {
