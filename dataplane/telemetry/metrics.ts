@@ -180,7 +180,7 @@ export const metrics = {
     labelNames: ["outcome"],
     registers,
   }),
-  /** `reason`: full (the store is slow), rate (too many free requests), refused (by the store). */
+  /** `reason`: full (the store is slow), rate (too many requests that cost nothing), refused (by the store). */
   recordsDropped: new Counter({
     name: "gapura_request_records_dropped_total",
     help: "Records of requests that were not kept.",
