@@ -32,6 +32,7 @@ import { drain } from "./http/drain.ts";
 import { LiveRequests, loopProbe } from "./http/live-load.ts";
 import { createOpsServer, type ProcessPhase } from "./http/ops-server.ts";
 import { Pressure, processProbe } from "./http/pressure.ts";
+import { ownUrl } from "./http/own-url.ts";
 import { createServer } from "./http/server.ts";
 import { UnknownCallers } from "./http/unknown-callers.ts";
 import type { ByteBudget } from "./lib/byte-budget.ts";
@@ -168,7 +169,7 @@ export async function serveForever(environment: Environment): Promise<void> {
   // From here on somebody may be waiting for an answer.
   const { signalled, hurry } = endSignals(log);
   const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });
-  publicUrl ||= address;
+  publicUrl ||= ownUrl(address);
   for (const listener of [ops, server.app.server])
     serving.ownPlaces.push({ host: environment.HOST, port: (listener.address() as AddressInfo).port });
   await batches.worker.start();
