@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { written } from "../../test/fakes/written-json.ts";
-import { LazyList } from "./json-slices.ts";
+import { JsonText, LazyList } from "./json-slices.ts";
 
 test("any value of JSON is written as JSON.stringify writes it", async () => {
   const values = fc.oneof(fc.array(fc.jsonValue()), fc.dictionary(fc.string(), fc.jsonValue()));
@@ -25,4 +25,11 @@ test("a lazy list is written as the list that it makes, also an empty one", asyn
     const whole = JSON.stringify({ list, mapped: list.flatMap((one) => [one, [one]]) });
     expect([await written(lazy), JSON.stringify(lazy)]).toEqual([whole, whole]);
   }
+});
+
+test("what is written already stands as it is, in a list too", async () => {
+  const entry = { id: "é", n: 1 };
+  const text = new JsonText(JSON.stringify(entry));
+  const lazy = LazyList.of([text, text], (one) => [one]);
+  expect(await written({ data: lazy, one: text })).toBe(JSON.stringify({ data: [entry, entry], one: entry }));
 });

@@ -28,6 +28,15 @@ export class LazyList<Entry> implements Iterable<Entry> {
   }
 }
 
+/** JSON that is written already: in what is written in slices it stands as it is. */
+export class JsonText {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
 /**
  * `JSON.stringify` as UTF-8 in pieces. Lists are written entry by entry, and objects that hold lists field by field; these
  * must not define `toJSON`.
@@ -54,7 +63,8 @@ function* wordsOf(value: unknown): Generator<string> {
       before = ",";
     }
     yield before === "[" ? "[]" : "]";
-  } else if (holdsLists(value)) {
+  } else if (value instanceof JsonText) yield value.text;
+  else if (holdsLists(value)) {
     let before = "{";
     for (const [name, field] of Object.entries(value)) {
       if (field === undefined) continue;

@@ -1,3 +1,4 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import Anthropic from "@anthropic-ai/sdk";
 import OpenAI from "openai";
 import { describe, expect, test } from "vitest";
@@ -11,6 +12,7 @@ import {
 import { startTestServer } from "../../../test/fakes/test-server.ts";
 import type { Policy } from "../../config/schema.ts";
 import { ByteBudget } from "../../lib/byte-budget.ts";
+import type { Preflight } from "../../billing/holds/preflight.ts";
 import { modelRoutes } from "./models.ts";
 
 const version = { "anthropic-version": "2023-06-01" };
@@ -55,9 +57,33 @@ describe("the list", () => {
     await expect.poll(() => bodies.used).toBe(0);
     const other = bodies.lease("org_other");
     other.count(1);
+    expect((await server.fetch("/v1/models")).status).toBe(429);
+    other.count(200 * 1024);
     expect((await server.fetch("/v1/models")).status).toBe(503);
     expect((await server.fetch("/v1/models?limit=20")).status).toBe(200);
     other.release();
+  });
+
+  test("many that may go on at once are made one after another, with turns for others in between (rule 7.3)", async () => {
+    const { promise: judged, resolve: goOn } = Promise.withResolvers<void>();
+    let asked = 0;
+    const free = () => {
+      asked += 1;
+      return judged;
+    };
+    let made = 0;
+    const clock = { now: () => (made += 1) };
+    await using server = await startTestServer([modelRoutes], {
+      services: { clock, preflight: { free } as unknown as Preflight },
+    });
+    const lists = Array.from({ length: 30 }, () => server.fetch("/v1/models"));
+    await expect.poll(() => asked).toBe(30);
+    const before = made;
+    goOn();
+    await nextTurn();
+    await nextTurn();
+    expect(made - before).toBeLessThan(5);
+    for (const { status } of await Promise.all(lists)) expect(status).toBe(200);
   });
 
   test("an organization sees only what it may use, and aliases are not listed (rule 1.17)", async () => {

@@ -6,7 +6,8 @@ import { messagesEfforts } from "../../dialects/effort.ts";
 import { toolCapabilities } from "../../tools/capabilities.ts";
 import { isoSeconds } from "../../lib/unix-time.ts";
 import type { ErrorFamily } from "../../dialects/errors.ts";
-import { countAnswer } from "../answer-turns.ts";
+import { JsonText } from "../../lib/json-slices.ts";
+import { AnswerTurns, LIST_WAITING, withoutReading } from "../answer-turns.ts";
 import { familyOf } from "../error-style.ts";
 import { listEnvelope, pageOf, readListQuery, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
@@ -25,9 +26,9 @@ const KEPT_MS = 1_000;
 class EntryTexts {
   #snapshot: Snapshot | null = null;
   #madeAt = 0;
-  #texts: Readonly<Record<ErrorFamily, Map<Route, string>>> = { messages: new Map(), openai: new Map() };
+  #texts: Readonly<Record<ErrorFamily, Map<Route, JsonText>>> = { messages: new Map(), openai: new Map() };
 
-  of(family: ErrorFamily, route: Route, snapshot: Snapshot, now: number): string {
+  of(family: ErrorFamily, route: Route, snapshot: Snapshot, now: number): JsonText {
     if (snapshot !== this.#snapshot || Math.abs(now - this.#madeAt) >= KEPT_MS) {
       this.#snapshot = snapshot;
       this.#madeAt = now;
@@ -35,7 +36,7 @@ class EntryTexts {
     }
     const kept = this.#texts[family].get(route);
     if (kept !== undefined) return kept;
-    const text = JSON.stringify(entry(family, route, snapshot, now));
+    const text = new JsonText(JSON.stringify(entry(family, route, snapshot, now)));
     this.#texts[family].set(route, text);
     return text;
   }
@@ -43,7 +44,8 @@ class EntryTexts {
 
 export const modelRoutes: Routes = (app, services) => {
   const texts = new EntryTexts();
-  app.get("/v1/models", { config: { access: "inference" } }, async (request, reply) => {
+  const turns = new AnswerTurns(withoutReading(), LIST_WAITING);
+  const list = turns.json((request) => {
     const snapshot = services.snapshot();
     const family = familyOf(request);
     const routes = allowedRoutes(snapshot, callerOf(request));
@@ -51,14 +53,9 @@ export const modelRoutes: Routes = (app, services) => {
     const ids = routes.map((route) => ({ id: route.model, route }));
     const { data, hasMore } = pageOf(ids, query, DEFAULT_LIMIT[family]);
     const now = services.clock.now();
-    const entries = data.map(({ route }) => texts.of(family, route, snapshot, now)).join(",");
-    const { object, data: _, ...rest } = listEnvelope(data, hasMore);
-    const bytes = Buffer.from(
-      `{"object":${JSON.stringify(object)},"data":[${entries}],${JSON.stringify(rest).slice(1)}`,
-    );
-    countAnswer(request.bodyLease, 0, bytes.length);
-    return await reply.type("application/json; charset=utf-8").send(bytes);
+    return listEnvelope(data, hasMore, ({ route }) => texts.of(family, route, snapshot, now));
   });
+  app.get("/v1/models", { config: { access: "inference" } }, list);
 
   // A wildcard, because ids of models may hold slashes.
   app.get<{ Params: { "*": string } }>(
