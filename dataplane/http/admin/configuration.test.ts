@@ -1,12 +1,16 @@
+import { setImmediate as nextTurn } from "node:timers/promises";
 import { expect, test } from "vitest";
 import {
+  sampleKeys,
   sampleOrganization,
   sampleRoute,
   sampleRouting,
   sampleSnapshot,
   sampleSource,
 } from "../../../test/fakes/sample-snapshot.ts";
-import { configurationOf } from "./configuration.ts";
+import { startTestServer } from "../../../test/fakes/test-server.ts";
+import type { Preflight } from "../../billing/holds/preflight.ts";
+import { configurationOf, configurationRoutes } from "./configuration.ts";
 
 const [alpha, hidden, table, foreign] = [
   sampleSource("ModelRoute", "alpha"),
@@ -43,4 +47,30 @@ test("what an organization may not use is not told, and what is served in an old
 
 test("an unknown organization lives under nothing", () => {
   expect(configurationOf(snapshot, "org_z", () => [])).toEqual([]);
+});
+
+test("many that may go on at once are made one after another, with turns for others in between (rule 7.7)", async () => {
+  const { promise: judged, resolve: goOn } = Promise.withResolvers<void>();
+  let asked = 0;
+  const free = () => {
+    asked += 1;
+    return judged;
+  };
+  let made = 0;
+  const acknowledged = () => {
+    made += 1;
+    return [];
+  };
+  await using server = await startTestServer([configurationRoutes(acknowledged)], {
+    services: { preflight: { free } as unknown as Preflight },
+  });
+  const headers = { authorization: `Bearer ${sampleKeys.admin}` };
+  const lists = Array.from({ length: 20 }, () => server.fetch("/v1/organization/configuration", { headers }));
+  await expect.poll(() => asked).toBe(20);
+  goOn();
+  await nextTurn();
+  await nextTurn();
+  expect(made).toBeLessThan(5);
+  for (const { status } of await Promise.all(lists)) expect(status).toBe(200);
+  expect(made).toBe(20);
 });

@@ -5,6 +5,7 @@
 import { allowedRoutes } from "../../config/find-route.ts";
 import type { ConfigStatus, Source } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
+import { AnswerTurns, withoutReading } from "../answer-turns.ts";
 import { listEnvelope, MAX_LIMIT, pageOf, readFilteredList, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 
@@ -14,7 +15,8 @@ type Acknowledged = (objects: readonly Source[]) => ConfigStatus["objects"];
 export const configurationRoutes =
   (acknowledged: Acknowledged): Routes =>
   (app, services) => {
-    app.get("/v1/organization/configuration", { config: { access: "admin" } }, async (request) => {
+    const turns = new AnswerTurns(withoutReading());
+    const list = turns.json((request) => {
       const query = readFilteredList(request.query as Query, MAX_LIMIT, []);
       const snapshot = services.snapshot();
       const objects = configurationOf(snapshot, callerOf(request).organizationId, acknowledged);
@@ -22,6 +24,7 @@ export const configurationRoutes =
       const { data, hasMore } = pageOf(objects, query, Infinity);
       return listEnvelope(data, hasMore);
     });
+    app.get("/v1/organization/configuration", { config: { access: "admin" } }, list);
   };
 
 /** The organization itself first, then its models, tools and prices, each by name. */
