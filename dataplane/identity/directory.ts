@@ -27,8 +27,8 @@ const MOST_REMEMBERED = 50_000;
 const MOST_LIMITS = 10_000;
 /** Bytes of lists of models that weigh as much as one more remembered key. */
 const HEAVY_BYTES = 1024;
-/** Bytes that a text in a list takes in addition to its characters. */
-const TEXT_BYTES = 32;
+/** Bytes that a text in a list takes in addition to its characters: in the list and in what config/find-route.ts makes of it. */
+const TEXT_BYTES = 72;
 /**
  * Age up to which an entry is used while Postgres is away: no key can be revoked there then, so the entry is still right;
  * yet not for ever, as it may be only this pod that cannot reach it.
