@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { space, valueText } from "../../test/fakes/odd-json.ts";
+import { bodyLimits } from "./body-limits.ts";
 import { JsonFault, JsonReader, MAX_JSON_DEPTH, type ObjectSpan } from "./json-reader.ts";
 import { runs } from "../../test/fakes/runs.ts";
 
@@ -145,6 +146,18 @@ describe("reading", () => {
     const many = Array.from({ length: 100 }, (_, index) => `"k${index}":1`).join(",");
     expect(() => membersOf(`{${many},"k3":2}`)).toThrow(expect.objectContaining({ kind: "duplicate" }));
     expect(membersOf(`{${many}}`).members).toHaveLength(100);
+  });
+
+  test("of an object with duplicate keys each is told, and counts among its keys", () => {
+    const keysOf = (text: string): string[] => {
+      const keys: string[] = [];
+      JsonReader.whole(Buffer.from(text), (reader) => reader.object((key) => keys.push(key)), "told");
+      return keys;
+    };
+    expect(keysOf('{"a":1,"b":2,"a":3}')).toEqual(["a", "b", "a"]);
+    const same = (count: number) => `{${Array.from({ length: count }, () => '"a":1').join(",")}}`;
+    expect(keysOf(same(bodyLimits.keys))).toHaveLength(bodyLimits.keys);
+    expect(() => keysOf(same(bodyLimits.keys + 1))).toThrow(expect.objectContaining({ kind: "keys" }));
   });
 
   test("values are decoded, or undefined where they are of another kind", () => {

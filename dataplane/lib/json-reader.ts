@@ -199,10 +199,10 @@ export class JsonReader {
     const seen: string[] = [];
     let manySeen: Set<string> | null = null;
     if (this.#leaveIf(CLOSE_OBJECT)) return;
-    for (;;) {
+    for (let members = 0; ; members += 1) {
       this.#space();
       const keyStart = this.position;
-      if (manySeen !== null && manySeen.size === bodyLimits.keys) throw tooManyKeys(keyStart);
+      if (members === bodyLimits.keys) throw tooManyKeys(keyStart);
       const key = this.#key();
       const isKnown = manySeen === null ? seen.includes(key) : manySeen.has(key);
       if (isKnown && this.#repeats === "refused") throw duplicateKey(key, keyStart);
