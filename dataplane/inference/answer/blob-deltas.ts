@@ -1,6 +1,7 @@
 import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
-import { type Edit, replaceValue } from "../../lib/json-splice.ts";
+import { replaceValue } from "../../lib/json-splice.ts";
 import { frameData, frameName, MAX_EVENT_BYTES, type SseFrame } from "../../lib/sse.ts";
+import { blobAhead } from "../inspect/walk.ts";
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
 import { PASS, SWALLOW, type FrameAction } from "./usage-tap.ts";
 
@@ -12,14 +13,16 @@ const ENCRYPTED = '"encrypted_content"';
 /** A delta that hands out something to be sent back. */
 interface BlobDelta {
   readonly kind: "signature" | "encrypted";
-  readonly span: Span;
+  /** All places where it stands; of members with one name clients read the last. */
+  readonly spans: readonly Span[];
+  /** At the last of them. */
   readonly text: string;
 }
 
 /** The first event of a signature that is still coming, and what came of it. */
 interface Pending {
   readonly frame: SseFrame;
-  readonly span: Span;
+  readonly spans: readonly Span[];
   signature: string;
 }
 
@@ -44,8 +47,7 @@ export class BlobDeltas {
     const found = blobDelta(frame);
     if (found === null) return this.behind(frame, PASS);
     if (found.kind === "signature") return this.#hold(frame, found);
-    const edit = replaceValue(found.span, this.#seal.seal("encrypted", "", found.text));
-    return this.behind(frame, { kind: "replace", bytes: editedFrame(frame, [edit]) });
+    return this.behind(frame, { kind: "replace", bytes: this.#sealed(frame, found) });
   }
 
   /** A frame, with the signature before it that is complete now. Pings and comments complete nothing. */
@@ -60,10 +62,10 @@ export class BlobDeltas {
     return inspected.kind === "terminal" ? { ...inspected, bytes } : { kind: "replace", bytes };
   }
 
-  #hold(frame: SseFrame, { span, text }: BlobDelta): FrameAction {
+  #hold(frame: SseFrame, { spans, text }: BlobDelta): FrameAction {
     if (this.#pending === null) {
       // The frame object is used again; its bytes stay.
-      this.#pending = { frame: { ...frame }, span, signature: text };
+      this.#pending = { frame: { ...frame }, spans, signature: text };
       return SWALLOW;
     }
     if (this.#pending.signature.length > MAX_SIGNATURE_LENGTH) return this.behind(frame, PASS);
@@ -71,40 +73,50 @@ export class BlobDeltas {
     return SWALLOW;
   }
 
-  #complete({ frame, span, signature }: Pending): Buffer {
-    const edit: Edit = replaceValue(span, this.#seal.seal("signature", "", signature));
-    return editedFrame(frame, [edit]);
+  #complete({ frame, spans, signature }: Pending): Buffer {
+    return this.#sealed(frame, { kind: "signature", spans, text: signature });
+  }
+
+  #sealed(frame: SseFrame, { kind, spans, text }: BlobDelta): Buffer {
+    const sealed = this.#seal.seal(kind, "", text);
+    return editedFrame(
+      frame,
+      spans.map((span) => replaceValue(span, sealed)),
+    );
   }
 }
 
 /** null: the delta only speaks of such a thing, or cannot be read. */
 function blobDelta(frame: SseFrame): BlobDelta | null {
   const reader = new JsonReader(frameData(frame), "told");
-  let found: BlobDelta | null = null;
+  const spans: Span[] = [];
+  let kind: BlobDelta["kind"] = "encrypted";
   try {
     reader.object((key) => {
-      if (key === "delta" && reader.kind() === "object") found = readDelta(reader);
+      if (key === "delta" && reader.kind() === "object") kind = readDelta(reader, spans);
     });
   } catch (fault) {
     if (!(fault instanceof JsonFault)) throw fault;
   }
-  return found;
+  const last = spans.at(-1);
+  if (last === undefined) return null;
+  const text = JSON.parse(reader.bytes.toString("utf8", last.start, last.end)) as string;
+  return { kind, spans, text };
 }
 
-function readDelta(reader: JsonReader): BlobDelta | null {
+/** Adds the places of what a delta of its type hands out. */
+function readDelta(reader: JsonReader, spans: Span[]): BlobDelta["kind"] {
   let type: string | undefined;
-  const spans = new Map<string, Span>();
+  const strings: { readonly key: string; readonly span: Span }[] = [];
   reader.object((key) => {
     if (key === "type") type = reader.string();
-    else if (reader.kind() === "string" && (key === "signature" || key === "encrypted_content")) {
-      const start = reader.position;
-      reader.skip();
-      spans.set(key, { start, end: reader.position });
+    else if (key === "signature" || key === "encrypted_content") {
+      const span = blobAhead(reader);
+      if (span !== null) strings.push({ key, span });
     }
   });
   const isSignature = type === "signature_delta";
-  const span = spans.get(isSignature ? "signature" : "encrypted_content");
-  if (span === undefined) return null;
-  const text = JSON.parse(reader.bytes.toString("utf8", span.start, span.end)) as string;
-  return text === "" ? null : { kind: isSignature ? "signature" : "encrypted", span, text };
+  const wanted = isSignature ? "signature" : "encrypted_content";
+  for (const { key, span } of strings) if (key === wanted) spans.push(span);
+  return isSignature ? "signature" : "encrypted";
 }

@@ -117,6 +117,24 @@ describe("Messages answers", () => {
     expect(unsealed(call.sink.text)).toContain('{"type":"signature_delta","signature":"EqQB=="}');
   });
 
+  test.each([
+    ["a signature", '{"type":"signature_delta","signature":"one==","signature":"two=="}'],
+    ["one that is empty then", '{"type":"signature_delta","signature":"one==","signature":""}'],
+    ["a delta", '{"type":"signature_delta","signature":"one=="},"delta":{"type":"text_delta","text":"hm"}'],
+    [
+      "encrypted content",
+      '{"type":"compaction_delta","encrypted_content":"one==","encrypted_content":"two=="}',
+    ],
+  ])("what stands twice in a delta is sealed wherever it stands: %s", async (_, twice) => {
+    const type = twice.includes("compaction") ? "compaction" : "thinking";
+    const sent = events(start, begin(0, { type }), delta(0, {}), stop(0), ...end);
+    fake.next(raw(sent.replace("{}}", `${twice}}`), "text/event-stream"));
+    const call = callTo("messages", bodyOf("messages", { stream: true }));
+    await serve(call);
+    expect(seals(call.sink.text).length).toBeGreaterThan(0);
+    expect(call.sink.text).not.toMatch(/one==|two==/);
+  });
+
   test("an event without a name, of several lines of data, and with a foreign model's name", async () => {
     const lines = (event: object) =>
       `data: ${JSON.stringify(event, null, 1).replaceAll("\n", "\ndata: ")}\n\n`;
