@@ -66,6 +66,15 @@ test("of an event that is longer than any delta nothing is kept to know its like
   expect(of).toHaveBeenCalledOnce();
 });
 
+test("an error that an earlier event of a Responses stream held is none of the last response", () => {
+  const told = (type: string, response: object) => typedFrame(type, { response });
+  const begun = told("response.in_progress", { error: { code: "x" } });
+  const answer = { output: [], usage: { input_tokens: 1, output_tokens: 1 } };
+  expect(tapped("responses", begun + told("response.completed", answer)).kinds).toEqual(["pass", "terminal"]);
+  const failed = told("response.completed", { ...answer, error: { code: "x" } });
+  expect(tapped("responses", begun + failed).kinds).toEqual(["pass", "error"]);
+});
+
 describe("chat", () => {
   const words = [
     "",

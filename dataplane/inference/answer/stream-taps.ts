@@ -279,9 +279,11 @@ class ResponsesTap extends Tap {
 
   #response(frame: SseFrame): Span | null {
     let model: Span | null = null;
+    this.#holdsError = false;
     this.read(frame, (reader, offset) =>
       reader.object((key) => {
         if (key !== "response" || reader.kind() !== "object") return;
+        this.#holdsError = false;
         reader.object((name) => {
           if (name === "model") model = this.foreignModel(reader, offset);
           else if (name === "error") this.#holdsError = isErrorAhead(reader);
