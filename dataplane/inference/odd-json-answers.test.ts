@@ -60,6 +60,7 @@ test.each(whole)("members that stand twice, of which the last counts: %s", async
   );
   expect(text).toContain("Hello");
   expect(said["model"]).toBe("public-model");
+  expect(text).not.toContain("theirs");
   expect(charge).toMatchObject({ status: "ok", tokens: { input: 11, output: 7 } });
 });
 

@@ -6,7 +6,7 @@ import { isEndedStatus } from "../../dialects/responses/read-response.ts";
 import { corruptAnswer, isErrorAhead } from "../../dialects/upstream-error.ts";
 import { readWholeUsage } from "../../dialects/usage.ts";
 import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
-import type { Edit } from "../../lib/json-splice.ts";
+import { type Edit, replaceValue } from "../../lib/json-splice.ts";
 import { MAX_ANSWER_CONTAINERS } from "../../upstream/limits.ts";
 import { keepItemAhead } from "../request/item-references.ts";
 import type { AnswerSeal } from "./seal-answer.ts";
@@ -20,10 +20,8 @@ export interface WholeInspection {
   readonly complete: boolean;
   /** The mandatory parts are there, but by its error, or by a response's status, the answer is none. */
   readonly failed: boolean;
-  /** Spans of the top-level model name, when it is not the public id. */
-  readonly model: Span | null;
-  /** Chat: what gives each message without a list of annotations an empty one. */
-  readonly annotations: readonly Edit[];
+  /** The public id in the place of any other model's name; in Chat an empty list of annotations for each message without one. */
+  readonly edits: readonly Edit[];
 }
 
 /**
@@ -44,13 +42,13 @@ export function inspectWhole(
     let parts = 0;
     let error = false;
     let status: string | undefined;
-    let span: Span | null = null;
-    const annotations: Edit[] = [];
+    const edits: Edit[] = [];
     reader.object((key) => {
       const kind = reader.kind();
       const start = reader.position;
       if (key === "model" && kind === "string") {
-        if (reader.string() !== model) span = { start, end: reader.position };
+        if (reader.string() !== model)
+          edits.push(replaceValue({ start, end: reader.position }, JSON.stringify(model)));
       } else if (key === "usage") {
         reader.skip();
         usage = { start, end: reader.position };
@@ -70,7 +68,7 @@ export function inspectWhole(
           reader.object((name) => {
             if (name !== "message") return;
             hasMessage = reader.kind() === "object";
-            if (hasMessage) for (const edit of annotationsOf(reader)) annotations.push(edit);
+            if (hasMessage) for (const edit of annotationsOf(reader)) edits.push(edit);
           });
           if (hasMessage) parts += 1;
         });
@@ -83,8 +81,7 @@ export function inspectWhole(
       tier,
       complete: parts > 0,
       failed,
-      model: span,
-      annotations,
+      edits,
     };
   };
   return JsonReader.whole(body, read, "told");

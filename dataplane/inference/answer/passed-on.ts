@@ -6,9 +6,9 @@ import type { MessagesUsage } from "../../dialects/messages/types.ts";
 import { codecs } from "../../dialects/registry.ts";
 import { corruptAnswer } from "../../dialects/upstream-error.ts";
 import { countedUsage, type UsageContext } from "../../dialects/usage.ts";
-import { type Edit, splice } from "../../lib/json-splice.ts";
+import { splice } from "../../lib/json-splice.ts";
 import { holdingIn, type HeldItem } from "./held-items.ts";
-import { inspectWhole, type WholeInspection } from "./inspect-whole.ts";
+import { inspectWhole } from "./inspect-whole.ts";
 import { type AnswerSeal, wholeSealEdits } from "./seal-answer.ts";
 import { asUtf8, readMessage } from "./whole-answer.ts";
 
@@ -50,19 +50,9 @@ export function relayedWhole(
   const written = () => codecs[dialect].written(objectOf(parseJson(body.toString("utf8"))) ?? {});
   const usage = countedUsage(look.usage, facts.usage, written, true, look.tier);
   if (!isWanted) return { body: null, usage, items };
-  return { body: splice(body, relayEdits(body, facts, seal, look)), usage, items };
-}
-
-function relayEdits(
-  body: Buffer,
-  { dialect, model }: RelayFacts,
-  seal: AnswerSeal | null,
-  look: WholeInspection,
-): Edit[] {
   const edits = seal === null ? [] : wholeSealEdits(dialect, body, seal);
-  if (look.model !== null) edits.push({ ...look.model, text: JSON.stringify(model) });
-  for (const edit of look.annotations) edits.push(edit);
-  return edits;
+  for (const edit of look.edits) edits.push(edit);
+  return { body: splice(body, edits), usage, items };
 }
 
 /**
