@@ -268,8 +268,8 @@ describe.each(dialects)("a %s upstream", (from) => {
 });
 
 test.each(["chat", "responses"] as const)(
-  "what a provider's own tool did is left out, to a %s client",
-  (to) => {
+  "what a provider's own tool did is left out, streamed as whole, to a %s client",
+  async (to) => {
     const call = { type: "server_tool_use", id: "srvtoolu_1", name: "bash_code_execution", input: {} };
     const result = { type: "bash_code_execution_tool_result", tool_use_id: "srvtoolu_1", content: {} };
     const content = [
@@ -299,11 +299,13 @@ test.each(["chat", "responses"] as const)(
     const { bytes, terminal, error } = convertStream("messages", events, carry);
     expect(error).toBeNull();
     expect(faultsOf(bytes + terminal, carry, "end")).toEqual([]);
-    for (const told of [bytes + terminal, JSON.stringify(convertWhole("messages", answer, carry))]) {
+    const whole = convertWhole("messages", answer, carry);
+    for (const told of [bytes + terminal, JSON.stringify(whole)]) {
       expect(told).toContain("Let me see.");
       expect(told).toContain("It is noon.");
       expect(told).not.toContain("bash_code_execution");
     }
+    expect(comparable[to](await accumulated[to](bytes + terminal))).toEqual(comparable[to](whole));
   },
 );
 

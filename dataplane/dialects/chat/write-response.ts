@@ -25,7 +25,7 @@ export function writeChatResponse(
   context: CodecContext,
   annotate?: Annotate,
 ): JsonObject {
-  const text = joinedText(response);
+  const text = joinedText(response, carry);
   const reasoning = response.content
     .flatMap((block) => (block.type === "thinking" && block.thinking !== "" ? [block.thinking] : []))
     .join(REASONING_BREAK);
@@ -66,10 +66,12 @@ function writeLogprobs({ content }: MessagesResponse, refused: boolean): JsonObj
   return refused ? { content: null, refusal: logprobs } : { content: logprobs, refusal: null };
 }
 
-function joinedText(response: MessagesResponse): string {
+/** What a provider's own tools did parts no texts, as in a stream. */
+function joinedText({ content }: MessagesResponse, { serverTools }: Carry): string {
+  if (!serverTools) return content.map((block) => (block.type === "text" ? block.text : "")).join("");
   const joiner = new TextJoiner();
   let text = "";
-  for (const block of response.content) {
+  for (const block of content) {
     if (block.type === "text") text += joiner.push(block.text);
     else if (isServerTool(block.type)) joiner.toolRan();
   }
