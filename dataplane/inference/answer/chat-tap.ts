@@ -21,14 +21,18 @@ const DONE_EVENT = `data: ${DONE.toString()}\n\n`;
  * match, because the quotes of the key would stand escaped there.
  */
 function valueAt(frame: SseFrame, key: Buffer, from: number): number {
-  const { bytes, end } = frame;
-  const found = bytes.subarray(from, end).indexOf(key);
-  if (found === -1) return -1;
-  let at = from + found + key.length;
-  while (isSpace(bytes[at])) at += 1;
-  // A string that only happens to equal the key has no colon.
-  if (bytes[at] !== COLON) return valueAt(frame, key, at);
-  at += 1;
+  const bytes = frame.bytes.subarray(0, frame.end);
+  for (let found = bytes.indexOf(key, from); found !== -1;) {
+    const colon = afterSpace(bytes, found + key.length);
+    if (bytes[colon] === COLON) return afterSpace(bytes, colon + 1);
+    // A string that only happens to equal the key has no colon.
+    found = bytes.indexOf(key, colon);
+  }
+  return -1;
+}
+
+function afterSpace(bytes: Buffer, from: number): number {
+  let at = from;
   while (isSpace(bytes[at])) at += 1;
   return at;
 }

@@ -163,6 +163,17 @@ describe("chat", () => {
     expect(seen.kinds).toEqual(["pass", "pass", "pass", "terminal", "terminal"]);
   });
 
+  test.each(["error", "usage", "finish_reason"])(
+    "as many texts %s as an event holds are no such key",
+    (word) => {
+      const said = chunk(
+        { content: "x" },
+        { error: null, said: Array.from({ length: 100_000 }, () => word) },
+      );
+      expect(tapped("chat", said).kinds).toEqual(["patch"]);
+    },
+  );
+
   test("a chunk with an error is one, whatever stands beside it", () => {
     const error = 'data: {"error":{"message":"no","code":429}}\n\n';
     expect(tapped("chat", plain + error).kinds.at(-1)).toBe("error");
