@@ -9,10 +9,11 @@ const { fake, refusal, serve } = await serveOneUpstream();
 const whole = ways.filter(({ stream }) => !stream).map((way) => [nameOf(way), way] as const);
 
 /** A good answer of this upstream, as it comes. */
-async function goodOf(upstream: Dialect): Promise<string> {
+async function goodOf(upstream: Dialect, stream = false): Promise<string> {
   fake.reset();
   fake.next(hello);
-  const call = callOn(fake.url, { path: "relay", client: upstream, upstream, stream: false });
+  const body = stream && upstream === "chat" ? { stream_options: { include_usage: true } } : {};
+  const call = callOn(fake.url, { path: "relay", client: upstream, upstream, stream }, { body });
   await serve(call);
   return call.sink.text;
 }
@@ -31,10 +32,31 @@ async function answer(way: Way, body: Buffer | string) {
 
 const parts = { messages: "content", chat: "choices", responses: "output" };
 
+/** The answer, with half a character in each place where it says hello. */
+function cutWithin(body: string): Buffer {
+  const half = Buffer.from("\u{1F99C}").subarray(0, -1);
+  const pieces = body.split("Hello").flatMap((piece) => [Buffer.from("Hell"), half, Buffer.from(piece)]);
+  return Buffer.concat(pieces.slice(2));
+}
+
+const streamed = ways.filter(({ stream }) => stream).map((way) => [nameOf(way), way] as const);
+
+test.each(streamed)(
+  "a text that is cut within a character, in each event that tells it: %s",
+  async (_name, way) => {
+    const good = (await goodOf(way.upstream, true)).replaceAll("public-model", "theirs");
+    fake.reset();
+    fake.next({ raw: { body: cutWithin(good), contentType: "text/event-stream" } });
+    const call = callOn(fake.url, way);
+    await serve(call);
+    expect(call.sink.text).toContain("Hell\ufffd");
+    expect(call.sink.text).not.toContain("theirs");
+    expect(call.meter.settled).toMatchObject([{ status: "ok", tokens: { input: 11, output: 7 } }]);
+  },
+);
+
 test.each(whole)("a text that is cut within a character: %s", async (_name, way) => {
-  const [before = "", behind = ""] = (await goodOf(way.upstream)).split("Hello");
-  const cut = Buffer.from("Hell\u{1F99C}").subarray(0, -1);
-  const { text, charge } = await answer(way, Buffer.concat([Buffer.from(before), cut, Buffer.from(behind)]));
+  const { text, charge } = await answer(way, cutWithin(await goodOf(way.upstream)));
   expect(text).toContain("Hell\ufffd");
   expect(charge).toMatchObject({ status: "ok", tokens: { input: 11, output: 7 } });
 });

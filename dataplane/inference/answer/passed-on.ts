@@ -7,10 +7,11 @@ import { codecs } from "../../dialects/registry.ts";
 import { corruptAnswer } from "../../dialects/upstream-error.ts";
 import { countedUsage, type UsageContext } from "../../dialects/usage.ts";
 import { splice } from "../../lib/json-splice.ts";
+import { asUtf8 } from "../../lib/utf8.ts";
 import { holdingIn, type HeldItem } from "./held-items.ts";
 import { inspectWhole } from "./inspect-whole.ts";
 import { type AnswerSeal, wholeSealEdits } from "./seal-answer.ts";
-import { asUtf8, readMessage } from "./whole-answer.ts";
+import { readMessage } from "./whole-answer.ts";
 
 export interface PassedOn {
   /** null: nobody waits for it any more. */

@@ -139,11 +139,13 @@ export abstract class Tap implements StreamTap {
     return this.#lessons <= MAX_LESSONS;
   }
 
-  /** Reads an event's JSON; a fault is counted, and null. */
+  /** Reads an event's JSON, in which a text may hold bytes that are no UTF-8; a fault is counted, and null. */
   protected read<T>(frame: SseFrame, read: (reader: JsonReader, offset: number) => T): T | null {
-    const data = frameData(frame);
+    const reader = new JsonReader(frameData(frame), "told");
     try {
-      return JsonReader.whole(data, (reader) => read(reader, frame.dataStart), "told");
+      const result = read(reader, frame.dataStart);
+      reader.end();
+      return result;
     } catch (fault) {
       if (!(fault instanceof JsonFault)) throw fault;
       this.faults += 1;

@@ -2,7 +2,6 @@
  * What the bytes of a whole answer come to, on every path: an answer, an error in spite of its status, or nothing that can be
  * read, and what that costs. Pure, so that a large one is read in another thread.
  */
-import { isUtf8 } from "node:buffer";
 import type { CodecContext } from "../../dialects/codecs.ts";
 import { cutMessage } from "../../dialects/cut-at-stops.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
@@ -22,6 +21,7 @@ import { type UsageContext, countedUsage, readResponsesUsage, readWholeUsage } f
 import { ApiError } from "../../lib/api-error.ts";
 import { closedJson } from "../../lib/json-prefix.ts";
 import { JsonFault, JsonReader } from "../../lib/json-reader.ts";
+import { asUtf8 } from "../../lib/utf8.ts";
 import { MAX_ANSWER_CONTAINERS, MOST_BEGUN_BYTES } from "../../upstream/limits.ts";
 
 /** What a whole answer is. Errors are such as `toldError` can tell. */
@@ -59,9 +59,6 @@ export function outcomeOf<Read>(
     };
   }
 }
-
-/** As every client reads it: some engines cut an answer within a character. */
-export const asUtf8 = (body: Buffer): Buffer => (isUtf8(body) ? body : Buffer.from(body.toString("utf8")));
 
 /** Up to this size no answer holds so much that parsing it takes too much memory. */
 const PARSED_UNSEEN_BYTES = 1024 * 1024;

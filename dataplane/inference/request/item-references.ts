@@ -11,6 +11,7 @@ import { BODY_LIMIT, bodyLimits } from "../../lib/body-limits.ts";
 import { HOUR_MS } from "../../lib/clock.ts";
 import type { JsonReader } from "../../lib/json-reader.ts";
 import type { Edit } from "../../lib/json-splice.ts";
+import { asUtf8 } from "../../lib/utf8.ts";
 import type { ToolCache } from "../../tools/cache.ts";
 import type { BodyLease, InferenceCall, OutputItems, Serve } from "../call.ts";
 import type { Facts } from "../inspect/body.ts";
@@ -146,5 +147,5 @@ export function keepItemAhead(reader: JsonReader, keep: KeepItem, seal: AnswerSe
   });
   if (id === undefined) return;
   const item = Buffer.from(reader.bytes.subarray(start, reader.position));
-  keep(id, sealedItem(item, seal));
+  keep(id, asUtf8(sealedItem(item, seal)));
 }
