@@ -14,9 +14,9 @@ function fateText(handling: FieldHandling, field: FieldRule): string {
   const text = typeof handling === "string" ? handling : `as \`${handling.copiedTo}\``;
   const where = [
     ...(field.droppedWithServerTools === true ? ["with a server tool"] : []),
-    ...(field.droppedWithSummary === true ? ["of a summary"] : []),
+    ...(field.droppedWithSummary === true ? ["for a summary"] : []),
   ];
-  return where.length > 0 && handling !== "dropped" ? `${text}; dropped ${where.join(", ")}` : text;
+  return where.length > 0 && handling !== "dropped" ? `${text}; dropped ${where.join(" or ")}` : text;
 }
 
 const codes = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(", ");
