@@ -19,6 +19,8 @@ import type { ContentBlock, Logprob, MessagesEvent, UrlCitation } from "./messag
 
 /** Most characters of one answer; an upstream that sends more is broken. */
 export const MAX_ANSWER_CHARACTERS = 64 * 1024 * 1024;
+/** What a block counts as beside its text: however little it holds, something of it is kept until the answer's end. */
+export const BLOCK_CHARACTERS = 1_024;
 
 const noLogprobs: readonly Logprob[] = [];
 
@@ -88,7 +90,9 @@ export class BlockOrder {
     return piece?.ended === true ? undefined : piece;
   }
 
+  /** @throws ApiError */
   add(kind: PieceKind, id = "", name = ""): Piece {
+    this.hold(BLOCK_CHARACTERS);
     const piece: Piece = {
       kind,
       id,

@@ -22,6 +22,45 @@ describe.each(["messages", "chat", "responses"] as const)("any stream: %s", (fro
   });
 });
 
+describe("a stream of blocks without end is a fault, however little stands in each", () => {
+  const said = (type: string, output_index: number, content_index: number, more: object) => ({
+    type,
+    output_index,
+    content_index,
+    ...more,
+  });
+  const annotation = { type: "url_citation", start_index: 0, end_index: 1, url: "u", title: "" };
+  test.each<[string, "messages" | "chat" | "responses", (index: number) => object]>([
+    [
+      "blocks of Messages",
+      "messages",
+      (index) => ({ type: "content_block_start", index, content_block: { type: "text", text: "" } }),
+    ],
+    [
+      "text and thinking of Chat",
+      "chat",
+      (index) => ({ choices: [{ delta: index % 2 === 0 ? { content: "a" } : { reasoning: "b" } }] }),
+    ],
+    [
+      "parts of Responses",
+      "responses",
+      (index) => said("response.output_text.delta", 0, index, { delta: "a" }),
+    ],
+    [
+      "citations of parts to come",
+      "responses",
+      (index) => said("response.output_text.annotation.added", 0, index, { annotation }),
+    ],
+  ])("%s", (_, from, event) => {
+    const reader = answerCodecs[from].readStream({ ...testContext(), annotations: true });
+    const step = (index: number) => reader.step({ event: "", data: JSON.stringify(event(index)) });
+    for (let index = 0; index < 10_000; index += 1) step(index);
+    expect(() => {
+      for (let index = 10_000; index < 70_000; index += 1) step(index);
+    }).toThrow(ApiError);
+  });
+});
+
 describe("arguments that nest too deep to be written again are a fault, not a crash", () => {
   const deep = `${'{"a":'.repeat(5_000)}1${"}".repeat(5_000)}`;
   const parsed = JSON.parse(deep) as JsonObject;

@@ -5,7 +5,7 @@
  *
  *   nothing ──message_start──> running ──message_stop──> over
  */
-import { MAX_ANSWER_CHARACTERS } from "../block-order.ts";
+import { BLOCK_CHARACTERS, MAX_ANSWER_CHARACTERS } from "../block-order.ts";
 import { writeArguments } from "../arguments.ts";
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
@@ -131,6 +131,7 @@ export class MessagesStreamReader implements StreamReader {
   #blockStart(data: JsonObject, out: MessagesEvent[]): void {
     if (!this.#started) this.#start({}, out);
     if (this.#open !== null) this.#blockStop(out);
+    this.#hold(BLOCK_CHARACTERS);
     const block = readBlock(data["content_block"], this.#context);
     const upstreamIndex = typeof data["index"] === "number" ? data["index"] : this.#lastUpstreamIndex + 1;
     this.#lastUpstreamIndex = upstreamIndex;
@@ -190,13 +191,18 @@ export class MessagesStreamReader implements StreamReader {
     if (delta.type === "text_delta") this.#write(delta.text);
     else if (delta.type === "input_json_delta") this.#write(delta.partial_json);
     else if (delta.type === "thinking_delta") this.#write(delta.thinking);
-    if (this.#characters > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
     out.push({ type: "content_block_delta", index: this.#nextIndex, delta });
   }
 
   #write(text: string): void {
-    this.#characters += text.length;
     this.#weight += weightOf(text);
+    this.#hold(text.length);
+  }
+
+  /** That many characters more of the answer are kept. */
+  #hold(characters: number): void {
+    this.#characters += characters;
+    if (this.#characters > MAX_ANSWER_CHARACTERS) throw corruptAnswer("the answer has no end");
   }
 
   /** A late event, of a block that the next one's start has ended, changes nothing. */

@@ -3,7 +3,7 @@
  * their part, also after the one with the whole text. Until then a text stays open.
  */
 import type { CodecContext } from "../codecs.ts";
-import type { BlockOrder, Piece } from "../block-order.ts";
+import { BLOCK_CHARACTERS, type BlockOrder, type Piece } from "../block-order.ts";
 import { CITATIONS_MAX, lengthOfCitations } from "../url-citations.ts";
 import type { JsonObject, JsonValue, UrlCitation } from "../messages/types.ts";
 import { partCitations } from "./read-response.ts";
@@ -47,8 +47,9 @@ export class PartCitations {
     const cited = partCitations({ annotations: [annotation] }, this.#context);
     if (piece !== undefined) return this.#blocks.cite(piece, cited);
     if (cited.length === 0) return;
-    this.#blocks.hold(lengthOfCitations(cited));
-    const early = this.#early.get(keyOf(place)) ?? [];
+    const known = this.#early.get(keyOf(place));
+    const early = known ?? [];
+    this.#blocks.hold(lengthOfCitations(cited) + (known === undefined ? BLOCK_CHARACTERS : 0));
     if (early.length < CITATIONS_MAX) early.push(...cited);
     this.#early.set(keyOf(place), early);
   }
