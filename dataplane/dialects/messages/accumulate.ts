@@ -29,7 +29,7 @@ export class MessageAccumulator {
         return;
       case "content_block_start":
         this.#json = "";
-        this.#message?.content.push({ ...event.content_block });
+        this.#message?.content.push(copyOf(event.content_block));
         return;
       case "content_block_delta":
         return this.#delta(event.delta);
@@ -64,7 +64,7 @@ export class MessageAccumulator {
     if (delta.type === "input_json_delta") this.#json += delta.partial_json;
     else if (delta.type === "text_delta" && block.type === "text") block.text += delta.text;
     else if (delta.type === "citations_delta" && block.type === "text")
-      block.citations = [...(block.citations ?? []), delta.citation];
+      (block.citations ??= []).push(delta.citation);
     else if (delta.type === "thinking_delta" && block.type === "thinking") block.thinking += delta.thinking;
     else if (delta.type === "signature_delta" && block.type === "thinking")
       block.signature += delta.signature;
@@ -80,6 +80,13 @@ export class MessageAccumulator {
     if (block?.type === "text" && this.#annotate !== undefined)
       block.annotations = [...this.#annotate(block.text)];
   }
+}
+
+/** Deltas add to the block, and to its list of citations. */
+function copyOf(block: ContentBlock): ContentBlock {
+  return block.type === "text" && block.citations
+    ? { ...block, citations: [...block.citations] }
+    : { ...block };
 }
 
 /** Copies the values of a compaction's delta into its block. */

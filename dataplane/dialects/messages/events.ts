@@ -26,25 +26,23 @@ export const messageEnd = (end: MessageEnd, usage: MessagesUsage): MessagesEvent
 /** Makes the events of a whole block: its start, a delta for a text or a call's input, its stop. */
 export function wholeBlock(block: ContentBlock, index: number): MessagesEvent[] {
   const stop: MessagesEvent = { type: "content_block_stop", index };
-  const begun = (content_block: ContentBlock, ...deltas: readonly BlockDelta[]): MessagesEvent[] => [
+  const begun = (content_block: ContentBlock, deltas: readonly BlockDelta[]): MessagesEvent[] => [
     { type: "content_block_start", index, content_block },
     ...deltas.map((delta): MessagesEvent => ({ type: "content_block_delta", index, delta })),
     stop,
   ];
   switch (block.type) {
     case "text":
-      return begun(
-        { type: "text", text: "" },
+      return begun({ type: "text", text: "" }, [
         { type: "text_delta", text: block.text },
         ...(block.citations ?? []).map((citation): BlockDelta => ({ type: "citations_delta", citation })),
-      );
+      ]);
     case "tool_use":
     case "server_tool_use":
-      return begun(
-        { ...block, input: {} },
+      return begun({ ...block, input: {} }, [
         { type: "input_json_delta", partial_json: writeArguments(block.input) },
-      );
+      ]);
     default:
-      return begun(block);
+      return begun(block, []);
   }
 }
