@@ -3,6 +3,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { expect, onTestFinished, test, vi } from "vitest";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { CallFault, UpstreamCall } from "../../upstream/send.ts";
+import { SseOverflow } from "../../lib/sse.ts";
 import { WorkTurns } from "../../lib/work-turns.ts";
 import { ResponseStream, type StreamConsumer, type StreamTranslator } from "./response-stream.ts";
 import { streamTurns } from "./stream-turns.ts";
@@ -259,4 +260,28 @@ test.each([
   await over;
   expect(told.filter((one) => one === "begun")).toHaveLength(1);
   expect(told).not.toContain("last");
+});
+
+test.each([
+  ["more than is kept", (reading: ResponseStream<string>) => reading.overflow()],
+  [
+    "an event that is too long",
+    () => {
+      throw new SseOverflow();
+    },
+  ],
+] as const)("%s ends an answer whose upstream has ended already", async (_what, meets) => {
+  const { reading, told, abort, turn, over } = slow({
+    take: (out) => {
+      if (told.push(out) === 2) meets(reading);
+      return true;
+    },
+  });
+  // The call is over: to abort it changes nothing.
+  abort.mockImplementation(() => {});
+  reading.data(three);
+  reading.end();
+  for (let turns = 0; turns < 6; turns += 1) turn();
+  await over;
+  expect(told).toEqual(["begun", "begun", "upstream_error", usage]);
 });

@@ -258,8 +258,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
 
   /** The upstream goes on, but nobody wants more of it. */
   discard(): void {
-    this.#isUnwanted = true;
-    this.#answer.call.abort("cancelled");
+    this.#stop("cancelled");
   }
 
   /** An event that is an error itself, or that cannot be read. */
@@ -283,8 +282,14 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
 
   /** More came than is kept. */
   overflow(): void {
+    this.#stop("too_large");
+  }
+
+  #stop(fault: CallFault): void {
     this.#isUnwanted = true;
-    this.#answer.call.abort("too_large");
+    // A call that is over tells nothing more.
+    if (this.#left === null) this.#answer.call.abort(fault);
+    else this.#close(fault);
   }
 
   #waitForReader(): void {
