@@ -9,8 +9,8 @@ function world(some: Partial<PlaceLimits> = {}) {
   const places = new FairPlaces({ ...limits, ...some });
   const order: string[] = [];
   const held: { owner: string; release: Release }[] = [];
-  const take = async (owner: string, signal = never) => {
-    const release = await places.take(owner, signal);
+  const take = async (owner: string, isOwed = false) => {
+    const release = await places.take(owner, never, isOwed);
     if (typeof release === "string") return release;
     order.push(owner);
     held.push({ owner, release });
@@ -70,6 +70,20 @@ test("too many of one owner are turned away, and not another's; too many of all 
   expect(await take("c")).toBe("busy");
   await done("a");
   expect(order).toEqual(["a", "b"]);
+});
+
+test("however many wait that are owed to one, others find room to wait", async () => {
+  const { take, done, order } = world({ places: 1, waitingOfOne: 2, waiting: 3 });
+  for (let index = 0; index < 5; index += 1) void take("a", true);
+  expect(await take("a")).toBe("busy_owner");
+  for (const owner of ["b", "c", "d"]) void take(owner);
+  expect(await take("e")).toBe("busy");
+  for (const owner of ["a", "b", "c", "d"]) await done(owner);
+  expect(order).toEqual(["a", "b", "c", "d", "a"]);
+  void take("b");
+  void take("c");
+  void take("d");
+  expect(await take("e")).toBe("busy");
 });
 
 test("who gives up leaves the queue, and a place given back twice is one place", async () => {

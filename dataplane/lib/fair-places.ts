@@ -32,6 +32,8 @@ export class FairPlaces {
   readonly #owners = new Map<string, Owner>();
   #free: number;
   #waiting = 0;
+  /** Of those the ones that are owed: they take nothing of the others' room. */
+  #owed = 0;
 
   constructor(limits: PlaceLimits) {
     this.#limits = limits;
@@ -40,14 +42,14 @@ export class FairPlaces {
 
   /**
    * A place as soon as it is the owner's turn.
-   * @param isOwed it must come to its turn: however many wait, it is not turned away.
+   * @param isOwed it must come to its turn: however many wait, it is not turned away, and nobody but its owner for its sake.
    * @throws the reason of `signal` when it aborts before.
    */
   async take(owner: string, signal: AbortSignal, isOwed = false): Promise<Release | NoPlace> {
     signal.throwIfAborted();
     const entry = this.#owners.get(owner) ?? { held: 0, waiting: new Set() };
     if (!isOwed && (this.#free === 0 || this.#isServed(entry))) {
-      if (this.#waiting >= this.#limits.waiting) return "busy";
+      if (this.#waiting - this.#owed >= this.#limits.waiting) return "busy";
       if (entry.waiting.size >= this.#limits.waitingOfOne) return "busy_owner";
     }
     this.#owners.set(owner, entry);
@@ -55,16 +57,19 @@ export class FairPlaces {
     const leave = () => {
       entry.waiting.delete(grant);
       this.#waiting -= 1;
+      if (isOwed) this.#owed -= 1;
       if (entry.held === 0 && entry.waiting.size === 0) this.#owners.delete(owner);
       reject(signal.reason);
     };
     const grant = () => {
       signal.removeEventListener("abort", leave);
+      if (isOwed) this.#owed -= 1;
       resolve();
     };
     signal.addEventListener("abort", leave, { once: true });
     entry.waiting.add(grant);
     this.#waiting += 1;
+    if (isOwed) this.#owed += 1;
     this.#give();
     await promise;
     let held = true;

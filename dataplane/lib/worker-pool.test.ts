@@ -100,7 +100,7 @@ test("what is owed is done however many wait, in its owner's turn", async () => 
   const owed = (owner: string, say: string) => world.run(owner, say, 1, undefined, true);
   const under = world.run("a", "0", 600);
   const waiting = [owed("a", "1"), owed("a", "2"), owed("a", "3"), owed("b", "x")];
-  expect(await world.run("a", "4")).toBe("busy");
+  expect(await world.run("a", "4")).toBe("busy_owner");
   await Promise.all([under, ...waiting]);
   expect(world.order).toEqual(["a 0", "b x", "a 1", "a 2", "a 3"]);
 });
