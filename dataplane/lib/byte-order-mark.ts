@@ -7,3 +7,15 @@ export const beginsWithMark = (bytes: Uint8Array): boolean =>
 /** The same memory without the mark. */
 export const withoutMark = (bytes: Buffer): Buffer =>
   beginsWithMark(bytes) ? bytes.subarray(BYTE_ORDER_MARK.length) : bytes;
+
+/** The same of a text in pieces, none of which is empty. */
+export function piecesWithoutMark(pieces: readonly Buffer[]): readonly Buffer[] {
+  let left = BYTE_ORDER_MARK.length;
+  const beginning = pieces.slice(0, left).map((piece) => piece.subarray(0, left));
+  if (!beginsWithMark(Buffer.concat(beginning))) return pieces;
+  return pieces.flatMap((piece) => {
+    const skipped = Math.min(left, piece.length);
+    left -= skipped;
+    return skipped === piece.length ? [] : [piece.subarray(skipped)];
+  });
+}

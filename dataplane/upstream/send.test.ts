@@ -312,6 +312,16 @@ test("rule 2.14: a byte order mark before a whole answer is no part of it, howev
   expect((await call.whole(10)).toString()).toBe("{}");
 });
 
+test("rule 7.3: a large one with such a mark has its memory for itself, and so passes between threads without a copy", async () => {
+  const text = "a".repeat(2_000_000);
+  const origin = await serverThat((socket) => void socket.write(sized(`\ufeff${text}`)));
+  const call = send(origin);
+  await call.head;
+  const body = await call.whole(3_000_000);
+  expect(body.equals(Buffer.from(text))).toBe(true);
+  expect(body.buffer.byteLength).toBe(text.length);
+});
+
 test("a request that HTTP cannot carry says nothing about the upstream", async () => {
   expect(await faultOf(send("http://127.0.0.1:1", { headers: ["x-a", "b\r\nc: d"] }).head)).toBe(
     "unsendable",

@@ -5,7 +5,7 @@
  */
 import { errors, type Dispatcher } from "undici";
 import type { Readable, Transform } from "node:stream";
-import { withoutMark } from "../lib/byte-order-mark.ts";
+import { piecesWithoutMark } from "../lib/byte-order-mark.ts";
 import { answerDecoder } from "../lib/content-coding.ts";
 import { GatheredPieces, joinedInSlices } from "../lib/small-pieces.ts";
 import { isStaleConnectionError } from "./dispatcher.ts";
@@ -222,11 +222,10 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
       },
       // JSON may not begin with it, and its readers may leave it out (RFC 8259 §8.1).
       end: () => {
-        const { length } = pieces;
-        const chunks = pieces.take();
-        if (length > MOST_BEGUN_BYTES)
-          joinedInSlices(chunks, length).then((joined) => resolve(withoutMark(joined)), reject);
-        else resolve(withoutMark(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks)));
+        const chunks = piecesWithoutMark(pieces.take());
+        const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
+        if (length > MOST_BEGUN_BYTES) joinedInSlices(chunks, length).then(resolve, reject);
+        else resolve(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks, length));
       },
       fail: (fault) => {
         const begun = this.#received > MOST_BEGUN_BYTES ? undefined : Buffer.concat(pieces.take());
