@@ -77,7 +77,7 @@ function callFor({ from, to, request = {}, tools = false }: Way): { call: TestCa
 }
 
 /** Everything that one answer leads to. */
-async function outcome(serve: Serve, answer: string, way: Way) {
+async function outcome(serve: Serve, answer: string | Buffer, way: Way) {
   fake.reset();
   fake.next({ raw: { body: answer } });
   const before = JSON.stringify(await metrics.streamFaults.get());
@@ -104,7 +104,7 @@ async function outcome(serve: Serve, answer: string, way: Way) {
 }
 
 /** What it leads to where another thread makes it, and here. */
-async function both(answer: string, way: Way) {
+async function both(answer: string | Buffer, way: Way) {
   const jobs = vi.spyOn(pool, "run");
   const expected = await outcome(here, answer, way);
   expect(jobs).not.toHaveBeenCalled();
@@ -211,6 +211,34 @@ describe.each(dialects)("what is no answer of a %s upstream", (upstream) => {
     for (const way of [...ways, { from: "messages", to: upstream, tools: true } as const]) {
       const [seen, expected] = await both(answer, way);
       expect(seen).toEqual(expected);
+    }
+  });
+});
+
+const small = (upstream: Dialect): string => padded(answerOf(upstream, "a short text").toString());
+/** What JSON.parse takes and a strict reader does not (odd-json-answers.test.ts), with what a client reads of it. */
+const odd: Record<string, (upstream: Dialect) => readonly [answer: Buffer, read: string]> = {
+  "a text that is cut within a character": (upstream) => {
+    const [before = "", behind = ""] = small(upstream).split("words");
+    const cut = Buffer.from("Hell\u{1F99C}").subarray(0, -1);
+    return [Buffer.concat([Buffer.from(before), cut, Buffer.from(behind)]), "Hell\ufffd"];
+  },
+  "members that stand twice": (upstream) => {
+    const first = JSON.stringify({ content: [], choices: [], output: [], usage: {}, model: "theirs" });
+    return [Buffer.from(`${first.slice(0, -1)},${small(upstream).slice(1)}`), "words"];
+  },
+};
+
+describe.each(dialects)("what clients read of a %s upstream's odd answer", (upstream) => {
+  test.each(Object.entries(odd))("%s", async (_what, of) => {
+    const [answer, read] = of(upstream);
+    const ways: Way[] = dialects.map((from) => ({ from, to: upstream }));
+    for (const way of [...ways, { from: "messages", to: upstream, tools: true } as const]) {
+      const [seen, expected] = await both(answer, way);
+      expect(seen).toEqual(expected);
+      expect(seen.answer.text).toContain(read);
+      expect(JSON.parse(seen.answer.text)).toMatchObject({ model: "public-model" });
+      expect(seen.meter.settled).toMatchObject([{ status: "ok", tokens: { input: 3, output: 4 } }]);
     }
   });
 });
