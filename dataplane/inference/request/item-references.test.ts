@@ -150,3 +150,18 @@ test("items are kept unless the client says store: false, and not for batches", 
   expect(await keeps("responses", {}, "batch_1")).toBe(false);
   expect(await keeps("chat", {})).toBe(false);
 });
+
+test("rule 7.3: what is kept of a large answer is not copied, nor what is too long to be kept", async () => {
+  const set = vi.fn(async () => {});
+  const item = Buffer.alloc(1024 * 1024, "a");
+  await withItemReferences(
+    async ({ items: kept }) => {
+      kept?.keep("msg_1", item);
+      kept?.keep("msg_2", Buffer.alloc(item.length + 1));
+      kept?.keep("msg_3", "a".repeat(item.length + 1));
+    },
+    { get: async () => null, set },
+  )(callOf("responses", snapshotOf([]), {}));
+  expect(set).toHaveBeenCalledExactlyOnceWith("org_a", expect.stringContaining("msg_1"), item, 3_600_000);
+  expect((set.mock.calls as unknown[][])[0]?.[2]).toBe(item);
+});

@@ -12,7 +12,7 @@ import { HOUR_MS } from "../../lib/clock.ts";
 import type { JsonReader } from "../../lib/json-reader.ts";
 import type { Edit } from "../../lib/json-splice.ts";
 import { asUtf8 } from "../../lib/utf8.ts";
-import type { ToolCache } from "../../tools/cache.ts";
+import { MAX_ENTRY_BYTES, type ToolCache } from "../../tools/cache.ts";
 import type { BodyLease, InferenceCall, OutputItems, Serve } from "../call.ts";
 import type { Facts } from "../inspect/body.ts";
 import { type AnswerSeal, sealedItem } from "../answer/seal-answer.ts";
@@ -48,9 +48,11 @@ class OrganizationItems implements OutputItems {
   }
 
   keep(id: string, json: Buffer | string): void {
-    if (id === "" || id.length > ID_LENGTH_MAX) return;
+    if (id === "" || id.length > ID_LENGTH_MAX || json.length > MAX_ENTRY_BYTES) return;
+    // Not copied: those of a large answer may have tens of megabytes together.
+    const bytes = typeof json === "string" ? Buffer.from(json) : json;
     // An item that could not be stored is simply not found later on.
-    const kept = this.#cache.set(this.#organizationId, this.#key(id), Buffer.from(json), KEPT_MS);
+    const kept = this.#cache.set(this.#organizationId, this.#key(id), bytes, KEPT_MS);
     kept.catch(() => undefined);
   }
 
