@@ -5,7 +5,11 @@ import { TURN_MS, WorkTurns, type Waiting, type WorkOwner } from "./work-turns.t
 function world() {
   let now = 1_000;
   let due: (() => void)[] = [];
-  const turns = new WorkTurns({ clock: { now: () => now }, afterTurn: (call) => void due.push(call) });
+  const turns = new WorkTurns({
+    clock: { now: () => now },
+    workedMs: () => now,
+    afterTurn: (call) => void due.push(call),
+  });
   const done: string[] = [];
   const work = (owner: WorkOwner, name: string, ms: number) => {
     now += ms;
@@ -43,7 +47,7 @@ function world() {
         },
       };
       if (!owner.mayWork(now)) return owner.wait(waiting);
-      waiting.turn(now, now + TURN_MS);
+      waiting.turn(TURN_MS);
     },
   };
 }

@@ -28,14 +28,16 @@ const MOST_OWNERS = 10_000;
 
 /** Work that waits for its turn. */
 export interface Waiting {
-  /** Its turn. It works until `endsAt` at the most, tells its owner how long that took, and joins the line again where that was not enough. */
-  turn(now: number, endsAt: number): void;
+  /** Its turn. It works for `mostMs` at the most, tells its owner how long that took, and joins the line again where that was not enough. */
+  turn(mostMs: number): void;
 }
 
 /** What the turns need of the outside. */
 export interface Loop {
   /** Milliseconds of a clock that never goes back. */
   readonly clock: Clock;
+  /** Milliseconds of a processor that this thread has had: while others have it, no work is done. */
+  readonly workedMs: () => number;
   /** Calls when whatever else this turn of the event loop brought was looked at. */
   readonly afterTurn: (call: () => void) => void;
 }
@@ -99,18 +101,20 @@ export class WorkTurns {
   }
 
   #serve(): void {
-    const { clock } = this.#loop;
-    for (let now = clock.now(); this.#spentMs < TURN_MS; now = clock.now()) {
+    const { clock, workedMs } = this.#loop;
+    while (this.#spentMs < TURN_MS) {
+      const now = clock.now();
+      const began = workedMs();
       const owner = this.#next(now);
       if (owner === null) return;
       // Of equal ones the others are next.
       this.#line.delete(owner);
       this.#line.add(owner);
       const before = this.#spentMs;
-      owner.serve(now, now + TURN_MS - before);
+      owner.serve(TURN_MS - before);
       if (!owner.isWaiting) this.#line.delete(owner);
       // Where it is within its share by now its work was not counted.
-      this.#spentMs = Math.max(this.#spentMs, before + Math.max(LEAST_MS, clock.now() - now));
+      this.#spentMs = Math.max(this.#spentMs, before + Math.max(LEAST_MS, workedMs() - began));
     }
   }
 
@@ -183,11 +187,11 @@ export class WorkOwner {
   }
 
   /** Gives the first of his that wait its turn. */
-  serve(now: number, endsAt: number): void {
+  serve(mostMs: number): void {
     const line = this.#ending.size > 0 ? this.#ending : this.#waiting;
     const [first] = line;
     if (first === undefined) return;
     line.delete(first);
-    first.turn(now, endsAt);
+    first.turn(mostMs);
   }
 }

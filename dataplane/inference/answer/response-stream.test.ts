@@ -77,6 +77,15 @@ function stream(
 }
 const a = [Buffer.from("a")];
 
+/** This thread has a processor all the time, which `now` tells. */
+function clockOf(now: () => number) {
+  const spies = [
+    vi.spyOn(performance, "now").mockImplementation(now),
+    vi.spyOn(process, "threadCpuUsage").mockImplementation(() => ({ user: now() * 1000, system: 0 })),
+  ];
+  return { mockRestore: () => spies.forEach((spy) => spy.mockRestore()) };
+}
+
 test("before the first event it is thrown on", async () => {
   const { reading, told, abort, broke, over } = stream((what) => what === "push");
   reading.data(a);
@@ -125,7 +134,7 @@ test("behind a complete answer it changes nothing", async () => {
 
 test("rule 7.3: others have their turn before more is read of an answer that takes long to read", async () => {
   let now = 0;
-  const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+  const clock = clockOf(() => now);
   const work = () => void (now += 3);
   const { reading, flow } = stream(() => false, work);
   reading.data(a);
@@ -140,7 +149,7 @@ test("rule 7.3: others have their turn before more is read of an answer that tak
 
 test("and the reader has caught up, where it falls behind before that turn", async () => {
   let now = 0;
-  const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+  const clock = clockOf(() => now);
   let taken = 0;
   const caughtUp = Promise.withResolvers<void>();
   const { reading, flow } = stream(
@@ -163,9 +172,13 @@ test("and the reader has caught up, where it falls behind before that turn", asy
 function slow(to: Partial<StreamConsumer<string>> = {}) {
   let now = 0;
   let due: (() => void)[] = [];
-  const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+  const clock = clockOf(() => now);
   onTestFinished(() => clock.mockRestore());
-  const turns = new WorkTurns({ clock: { now: () => now }, afterTurn: (call) => void due.push(call) });
+  const turns = new WorkTurns({
+    clock: { now: () => now },
+    workedMs: () => now,
+    afterTurn: (call) => void due.push(call),
+  });
   const turn = () => {
     const calls = due;
     due = [];
@@ -284,4 +297,19 @@ test.each([
   for (let turns = 0; turns < 6; turns += 1) turn();
   await over;
   expect(told).toEqual(["begun", "begun", "upstream_error", usage]);
+});
+
+test("rule 7.3: while others have the processor, no time of a stream's goes by", () => {
+  let now = 0;
+  const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+  onTestFinished(() => clock.mockRestore());
+  const { reading, told, flow } = stream(
+    () => false,
+    () => void (now += 1_000),
+    {},
+    streamTurns.owner("org_b"),
+  );
+  reading.data(three.slice(0, 2));
+  expect(told).toEqual(["begun", "begun"]);
+  expect(flow.pause).not.toHaveBeenCalled();
 });

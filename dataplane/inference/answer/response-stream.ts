@@ -11,6 +11,7 @@ import type { Dialect } from "../../dialects/dialect.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
 import type { ApiError } from "../../lib/api-error.ts";
+import { workedMs } from "../../lib/clock.ts";
 import { isJsonSpace, OPEN_OBJECT } from "../../lib/json-bytes.ts";
 import { GatheredPieces } from "../../lib/small-pieces.ts";
 import { SseOverflow } from "../../lib/sse.ts";
@@ -153,7 +154,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     this.#newChunks += chunks.length;
     if (this.#isInLine) return;
     const now = performance.now();
-    if (this.#owner.mayWork(now)) this.#work(now, now + TURN_MS);
+    if (this.#owner.mayWork(now)) this.#work(TURN_MS);
     else this.#waitInLine();
   }
 
@@ -173,23 +174,25 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     return true;
   }
 
-  turn(now: number, endsAt: number): void {
+  turn(mostMs: number): void {
     this.#isInLine = false;
     this.#workedMs = 0;
     if (this.isOver) return;
-    if (this.#translator.hasUnread) this.#work(now, endsAt);
+    if (this.#translator.hasUnread) this.#work(mostMs);
     if (!this.#isInLine) this.#goOn("turn");
   }
 
   /** Reads what there is, as long as it has the time. */
-  #work(began: number, endsAt: number): void {
+  #work(mostMs: number): void {
     try {
-      let now: number;
+      const began = workedMs();
+      let tookMs: number;
       do {
         this.#translator.read();
-        now = performance.now();
-      } while (this.#translator.hasUnread && now < endsAt && !this.isOver);
-      const ms = now - began + this.#newChunks * CHUNK_MS;
+        tookMs = workedMs() - began;
+      } while (this.#translator.hasUnread && tookMs < mostMs && !this.isOver);
+      const now = performance.now();
+      const ms = tookMs + this.#newChunks * CHUNK_MS;
       this.#newChunks = 0;
       this.#workedMs += ms;
       this.#owner.spend(ms, now);
