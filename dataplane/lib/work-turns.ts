@@ -1,6 +1,6 @@
 /**
  * Turns on the main thread for work that may come faster than it is done. Each owner has a share of the time that is his whatever
- * others do: within it his work is done as it comes. What is beyond it has a few milliseconds of each turn of the event loop, of all
+ * others do: within it his work is done as it comes. What is beyond it has `ROOM_MS` of each turn of the event loop, of all
  * owners together, and what finds none left waits in line, the owner's who had the least lately first. So where the process has
  * nothing else to do one owner may have all of it, and where it has, a turn of the loop stays short however many wait.
  *
@@ -10,8 +10,13 @@
 import type { Clock } from "./clock.ts";
 import { TokenBucket } from "./token-bucket.ts";
 
-/** So long is worked at what is beyond shares, and at one piece of work, before others have a turn. */
+/** Longest time that one piece of work takes before others have a turn, in milliseconds; also what a share holds at once. */
 export const TURN_MS = 5;
+/**
+ * Longest time that all work beyond shares takes in one turn of the event loop, in milliseconds (rule 7.3). With less, sixty-four ordinary
+ * streams of one organization would wait for each other: what waits outlives collections, which costs more than the work.
+ */
+export const ROOM_MS = 20;
 /** Of each second so many milliseconds are an owner's own. */
 const SHARE_MS = 100;
 /** What an owner had beyond his share he has back after a second at the most, however much it was. */
@@ -68,7 +73,7 @@ export class WorkTurns {
 
   /** Whether what is beyond its owner's share may be done now: nobody waits, and this turn of the loop has room for it. */
   get hasRoom(): boolean {
-    return this.#line.size === 0 && this.#spentMs < TURN_MS;
+    return this.#line.size === 0 && this.#spentMs < ROOM_MS;
   }
 
   /** Of owners: so long was worked beyond a share. */
@@ -102,7 +107,7 @@ export class WorkTurns {
 
   #serve(): void {
     const { clock, workedMs } = this.#loop;
-    while (this.#spentMs < TURN_MS) {
+    while (this.#spentMs < ROOM_MS) {
       const now = clock.now();
       const began = workedMs();
       const owner = this.#next(now);
@@ -111,7 +116,7 @@ export class WorkTurns {
       this.#line.delete(owner);
       this.#line.add(owner);
       const before = this.#spentMs;
-      owner.serve(TURN_MS - before);
+      owner.serve(Math.min(TURN_MS, ROOM_MS - before));
       if (!owner.isWaiting) this.#line.delete(owner);
       // Where it is within its share by now its work was not counted.
       this.#spentMs = Math.max(this.#spentMs, before + Math.max(LEAST_MS, workedMs() - began));

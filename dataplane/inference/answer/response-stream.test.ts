@@ -4,7 +4,7 @@ import { expect, onTestFinished, test, vi } from "vitest";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { CallFault, UpstreamCall } from "../../upstream/send.ts";
 import { SseOverflow } from "../../lib/sse.ts";
-import { WorkTurns } from "../../lib/work-turns.ts";
+import { ROOM_MS, WorkTurns } from "../../lib/work-turns.ts";
 import { ResponseStream, type StreamConsumer, type StreamTranslator } from "./response-stream.ts";
 import { streamTurns } from "./stream-turns.ts";
 
@@ -154,7 +154,7 @@ test("and the reader has caught up, where it falls behind before that turn", asy
   const caughtUp = Promise.withResolvers<void>();
   const { reading, flow } = stream(
     () => false,
-    () => void (now += 6),
+    () => void (now += ROOM_MS + 1),
     { take: () => (taken += 1) < 2, drained: () => caughtUp.promise },
   );
   reading.data(a);
@@ -168,7 +168,7 @@ test("and the reader has caught up, where it falls behind before that turn", asy
   expect(flow.resume).toHaveBeenCalledOnce();
 });
 
-/** A stream of which each chunk takes 6 ms, on a loop that turns when it is told to. */
+/** A stream of which each chunk takes more than a turn of the loop has room for, on a loop that turns when it is told to. */
 function slow(to: Partial<StreamConsumer<string>> = {}) {
   let now = 0;
   let due: (() => void)[] = [];
@@ -190,7 +190,7 @@ function slow(to: Partial<StreamConsumer<string>> = {}) {
     owner,
     ...stream(
       () => false,
-      () => void (now += 6),
+      () => void (now += ROOM_MS + 1),
       to,
       owner,
     ),
