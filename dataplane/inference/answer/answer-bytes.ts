@@ -1,4 +1,4 @@
-/** Part of an answer: bytes, or text that is written as UTF-8. Several of them are written as one. */
+/** Part of an answer: bytes, text that is written as UTF-8, or a list of both that is written as one. */
 export type AnswerBytes = Buffer | string | readonly (Buffer | string)[];
 
 export function lengthOf(bytes: AnswerBytes): number {
@@ -9,7 +9,7 @@ export function lengthOf(bytes: AnswerBytes): number {
   return length;
 }
 
-/** Puts them into a buffer that has room for them. `Buffer.concat` checks each piece anew. @returns the place behind them. */
+/** Writes `bytes` into a buffer with room for them. `Buffer.concat` would check each piece anew. @returns the offset behind them. */
 export function putBytes(target: Buffer, from: number, bytes: AnswerBytes): number {
   if (typeof bytes === "string") return from + target.write(bytes, from);
   if (Buffer.isBuffer(bytes)) return from + bytes.copy(target, from);
@@ -18,7 +18,7 @@ export function putBytes(target: Buffer, from: number, bytes: AnswerBytes): numb
   return at;
 }
 
-/** All of them, in a buffer of their own. */
+/** Copies `bytes` into one buffer of their own. */
 export function joinedBytes(bytes: AnswerBytes): Buffer {
   const all = Buffer.allocUnsafe(lengthOf(bytes));
   putBytes(all, 0, bytes);

@@ -1,4 +1,4 @@
-/** What passing an answer on to its client needs to know, relayed or converted, whole or streamed. */
+/** The input for passing an answer on to its client, relayed or converted, whole or streamed. */
 import type { Logger } from "pino";
 import type { Bill, FinalUsage } from "../../billing/meter.ts";
 import { noTools, tokensOf } from "../../billing/token-usage.ts";
@@ -25,18 +25,18 @@ export interface AnswerJob {
   readonly model: string;
   readonly bill: Bill;
   readonly sink: AnswerSink;
-  /** Where a large answer is worked on. */
+  /** Where a large answer is read: its worker pool. */
   readonly place: BodyPlace;
-  /** Counts its bytes meanwhile. */
+  /** Counts the bytes of a large answer while it is read. */
   readonly lease: BodyLease;
-  /** Headers of the answer beside content type and length. */
+  /** Headers of the answer besides content type and length. */
   readonly headers: Readonly<Record<string, string>>;
   readonly log: Logger;
-  /** Told the code of an error that ends a stream. */
+  /** Called with an error that ends a stream. */
   readonly failed: (error: ApiError) => void;
 }
 
-/** @param dropped the value of `x-gapura-dropped`; null: nothing was. */
+/** @param dropped the value of `x-gapura-dropped`; null: nothing was dropped. */
 export const answerJob = (
   { dialect, id, sink, bodyLease, log, summary, principal }: InferenceCall,
   place: BodyPlace,
@@ -61,22 +61,22 @@ export const answerJob = (
 
 export interface ConvertJob extends AnswerJob {
   readonly conversion: Reading;
-  /** Which places of the request that was sent an error may name to the client. */
+  /** Places of the sent request that an error may name to the client. */
   readonly places: ToldPlaces;
 }
 
 export interface RelayJob extends AnswerJob {
   readonly usageInjected: boolean;
   readonly choices: number;
-  /** What is charged where the upstream reports nothing, and the bounds of what it is believed. */
+  /** What is charged if the upstream reports no usage, and the bounds within which its report is believed. */
   readonly usage: UsageContext;
-  /** Told the output items of a Responses answer; undefined: none is kept. */
+  /** Called with each output item of a Responses answer; undefined: none is kept. */
   readonly keepItem: KeepItem | undefined;
-  /** Seals what the upstream hands out to be sent back; null: it passes as it is. */
+  /** Seals the blobs that clients send back later (`seal-answer.ts`); null: they pass unsealed. */
   readonly seal: AnswerSeal | null;
 }
 
-/** Charges the only upstream call of an answer; a client that is gone by then was not answered. */
+/** Charges the only upstream call of an answer; as `cancelled` if the client has left before. */
 export function settle(
   { bill, model, sink }: Pick<AnswerJob, "bill" | "model" | "sink">,
   usage: MessagesUsage,
@@ -96,7 +96,7 @@ export function settle(
   });
 }
 
-/** Charges a whole answer, and sends it to whoever waits for it. */
+/** Charges a whole answer, and sends it to its client unless that has left. */
 export async function passOn(
   job: Pick<AnswerJob, "bill" | "model" | "sink" | "headers">,
   answer: UpstreamAnswer,

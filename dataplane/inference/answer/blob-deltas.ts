@@ -5,21 +5,21 @@ import { blobAhead } from "../inspect/walk.ts";
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
 import { PASS, SWALLOW, type FrameAction } from "./usage-tap.ts";
 
-/** So many characters of a signature are joined: it cannot be longer than one event may be. */
+/** Characters beyond which pieces of a signature are not joined: a whole one has to fit one event. */
 const MAX_SIGNATURE_LENGTH = MAX_EVENT_BYTES;
 const SIGNATURE = '"signature_delta"';
 const ENCRYPTED = '"encrypted_content"';
 
-/** A delta that hands out something to be sent back. */
+/** A delta with a blob that clients send back later. */
 interface BlobDelta {
   readonly kind: "signature" | "encrypted";
-  /** All places where it stands; of members with one name clients read the last. */
+  /** All places of the blob: a key may come twice, and clients read the last. */
   readonly spans: readonly Span[];
-  /** At the last of them. */
+  /** The text at the last place. */
   readonly text: string;
 }
 
-/** The first event of a signature that is still coming, and what came of it. */
+/** A signature that is still coming: its first event, and its text so far. */
 interface Pending {
   readonly frame: SseFrame;
   readonly spans: readonly Span[];
@@ -27,9 +27,9 @@ interface Pending {
 }
 
 /**
- * Seals what a Messages stream hands out in deltas. A signature comes whole in one event as a rule; an upstream may
- * cut it in pieces, which no official client joins. So it is held back until something else comes, and leaves as one
- * event, the first one's bytes around it.
+ * Seals the blobs in the deltas of a Messages stream. A signature usually comes whole in one event, but an upstream may
+ * cut it in pieces, which no official client joins. So it is held back until another event comes, and leaves as one
+ * event, with the bytes of its first event around it.
  */
 export class BlobDeltas {
   readonly #seal: AnswerSeal;
@@ -39,7 +39,7 @@ export class BlobDeltas {
     this.#seal = seal;
   }
 
-  /** What becomes of a `content_block_delta`. */
+  /** Decides what passes for a `content_block_delta`. */
   delta(frame: SseFrame): FrameAction {
     const data = frame.bytes.subarray(frame.dataStart, frame.end);
     if (!data.includes(SIGNATURE, 0, "latin1") && !data.includes(ENCRYPTED, 0, "latin1"))
@@ -50,7 +50,7 @@ export class BlobDeltas {
     return this.behind(frame, { kind: "replace", bytes: this.#sealed(frame, found) });
   }
 
-  /** A frame, with the signature before it that is complete now. Pings and comments complete nothing. */
+  /** Puts the pending signature, now complete, before a frame. Pings and comments complete nothing. */
   behind(frame: SseFrame, inspected: FrameAction): FrameAction {
     if (this.#pending === null || frameName(frame) === "ping") return inspected;
     if (inspected.kind === "error" || inspected.kind === "swallow") return inspected;
@@ -64,7 +64,7 @@ export class BlobDeltas {
 
   #hold(frame: SseFrame, { spans, text }: BlobDelta): FrameAction {
     if (this.#pending === null) {
-      // The frame object is used again; its bytes stay.
+      // The frame object is reused, its bytes are not.
       this.#pending = { frame: { ...frame }, spans, signature: text };
       return SWALLOW;
     }
@@ -86,7 +86,7 @@ export class BlobDeltas {
   }
 }
 
-/** null: the delta only speaks of such a thing, or cannot be read. */
+/** Reads the blob of a delta; null: there is none, or it cannot be read. */
 function blobDelta(frame: SseFrame): BlobDelta | null {
   const reader = new JsonReader(frameData(frame), "told");
   const spans: Span[] = [];
@@ -104,7 +104,7 @@ function blobDelta(frame: SseFrame): BlobDelta | null {
   return { kind, spans, text };
 }
 
-/** Adds the places of what a delta of its type hands out. */
+/** Adds the places of the blobs that fit the delta's type. */
 function readDelta(reader: JsonReader, spans: Span[]): BlobDelta["kind"] {
   let type: string | undefined;
   const strings: { readonly key: string; readonly span: Span }[] = [];

@@ -1,4 +1,4 @@
-/** What becomes of answers that break off or cannot be read, streamed and whole: what is told, and whether it costs. */
+/** Answers that break off or cannot be read, streamed and whole: the client's error, and whether they cost anything. */
 import type { Dialect } from "../../dialects/dialect.ts";
 import { corruptAnswer, cutAnswer, isGarbage } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -7,7 +7,7 @@ import { AttemptFailure, ClientLeft, endedByUs, statusOfFault, timedOut } from "
 import type { CallFault, UpstreamCall } from "../../upstream/send.ts";
 import type { InferenceCall } from "../call.ts";
 
-/** What a client is told of a stream that stopped before its end. */
+/** Returns the client's error for a stream that stopped before its end. */
 export function brokenStream(fault: CallFault): ApiError {
   if (fault === "deadline") return new ApiError("timeout", timedOut);
   if (fault === "shutdown") return endedByUs();
@@ -15,7 +15,7 @@ export function brokenStream(fault: CallFault): ApiError {
   return fault === "cut" || fault === "cancelled" ? cutAnswer() : corruptAnswer(fault);
 }
 
-/** What a client is told of a whole answer that broke off, or was none. It is counted. */
+/** Returns the client's error for a whole answer that broke off or was none; counts it, except deadlines and shutdowns. */
 export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
   if (fault === "deadline") return new ApiError("timeout", timedOut);
   if (fault === "shutdown") return endedByUs();
@@ -24,8 +24,8 @@ export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
 }
 
 /**
- * An answer that stopped before anything of it was shown: another upstream may be asked. A broken connection counts as
- * one that was never made, whatever bytes came before; bytes that are no answer are the upstream's fault.
+ * Returns the failure of an answer of which the client got nothing: another upstream may be asked. A broken connection
+ * counts as one that was never made, whatever bytes came; bytes that are no answer are the upstream's fault.
  */
 export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure {
   const status = statusOfFault(fault);
@@ -48,16 +48,16 @@ export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure
 }
 
 /**
- * Whether an answer that did not come to its end costs anything. Where its client left, the upstream has the prompt and
- * charges it (rule 1.11); where the upstream broke off, it has charged us nothing before its first byte.
+ * Whether an answer that did not come to its end costs anything. If its client left, the upstream has the prompt and
+ * charges it (rule 1.11); if the upstream broke off before its first byte, it charges nothing.
  */
 export const isOwed = ({ sent, received }: UpstreamCall, fault: CallFault): boolean =>
   received > 0 || (fault === "cancelled" && sent);
 
 /**
- * Whether a call of whose answer nothing came costs its prompt: where its client left, the upstream has the prompt and charges it
- * (rule 1.11); in a batch each answer that is none is charged, also an empty one (rule 4.3), but not one that broke off before
- * anything came, as it is asked for again.
+ * Whether a call without any answer costs its prompt. If its client left, the upstream has the prompt and charges it (rule 1.11).
+ * In a batch each answer that is none is charged, also an empty one (rule 4.3), but not one that broke off before anything came:
+ * it is asked for again.
  */
 export const costsPrompt = (
   error: unknown,
@@ -67,10 +67,10 @@ export const costsPrompt = (
     ? error.sent
     : batchId !== null && error instanceof ApiError && isGarbage(error);
 
-/** The fault of a stream that ended in an orderly way, but too early: bytes without an event were no stream at all. */
+/** Returns the fault of a stream that ended in an orderly way, but too early; bytes without an event were no stream at all. */
 export const faultOfEnd = (isBegun: boolean, { received }: UpstreamCall): CallFault =>
   !isBegun && received > 0 ? "garbage" : "cut";
 
-/** The fault's name in `gapura_stream_faults_total`. */
+/** Returns the fault's name in `gapura_stream_faults_total`. */
 export const faultKind = (fault: CallFault): "idle" | "cut" | "deadline" | "garbage" =>
   fault === "idle" || fault === "cut" || fault === "deadline" ? fault : "garbage";

@@ -17,8 +17,8 @@ const DONE = Buffer.from("[DONE]");
 const DONE_EVENT = `data: ${DONE.toString()}\n\n`;
 
 /**
- * Offset of the value of a key at or behind `from` within the frame; -1: none. Bytes inside of a string never
- * match, because the quotes of the key would stand escaped there.
+ * Finds the value of a key at or behind `from` within the frame; -1: none. Bytes inside of a string never match,
+ * because the quotes of the key would be escaped there.
  */
 function valueAt(frame: SseFrame, key: Buffer, from: number): number {
   const bytes = frame.bytes.subarray(0, frame.end);
@@ -38,14 +38,14 @@ function afterSpace(bytes: Buffer, from: number): number {
 }
 
 const isSpace = (byte: number | undefined) => byte === 0x20 || byte === 0x09;
-/** `null` begins with it, and no other value that matters here. */
+/** First byte of `null`, and of no other JSON value. */
 const NULL_START = 0x6e;
 
 export class ChatTap extends Tap {
   readonly #finished = new Set<number>();
   /** Choices that call tools. */
   readonly #calling = new Set<number>();
-  /** Of the first chunk. */
+  /** Fields of the first chunk. */
   #head: { id: string | undefined; created: number | undefined } | null = null;
   #done = false;
   #template: DeltaTemplate | null = null;
@@ -82,7 +82,7 @@ export class ChatTap extends Tap {
     }, 0);
   }
 
-  /** A chunk that is not like the one before. */
+  /** Inspects a chunk that the template does not match. */
   #look(frame: SseFrame): FrameAction {
     const { bytes, dataStart, dataEnd } = frame;
     if (dataEnd - dataStart === DONE.length && bytes.compare(DONE, 0, DONE.length, dataStart, dataEnd) === 0)
@@ -98,7 +98,7 @@ export class ChatTap extends Tap {
       const media = this.#audioLength + this.#images;
       const weight = this.weighRead(frame);
       this.weight += weight;
-      // A template weighs text alone: frames with audio or images are read each.
+      // A template weighs text alone: each frame with audio or images is read.
       const isText = this.#audioLength + this.#images === media;
       if (isText && frame.dataLines === 1 && this.learns(frame))
         this.#template = DeltaTemplate.of(frame, model, weight);
@@ -106,7 +106,7 @@ export class ChatTap extends Tap {
     return model === null ? PASS : { kind: "patch", model };
   }
 
-  /** `[DONE]`. Choices that nothing finished get their reasons first: official SDKs throw without (rule 2.13). */
+  /** Handles `[DONE]`. Unfinished choices get a `finish_reason` first: official SDKs throw without one (rule 2.13). */
   #end(frame: SseFrame): FrameAction {
     this.#done = true;
     const open = Array.from({ length: this.options.choices }, (_, index) => index).filter(
@@ -139,13 +139,13 @@ export class ChatTap extends Tap {
     return false;
   }
 
-  /** An error may stand beside choices, as OpenRouter's does; `error` may well be a key of something else. */
+  /** Whether the chunk holds an error, perhaps beside choices as OpenRouter's; `error` may be a nested key. */
   #isError(frame: SseFrame): boolean {
     const chunk = objectOf(parseJson(frameData(frame).toString("utf8")));
     return chunk !== null && holdsError(chunk);
   }
 
-  /** A chunk that finishes a choice or reports usage. */
+  /** Reads a chunk that finishes a choice or reports usage. */
   #readChunk(frame: SseFrame): FrameAction | null {
     let choices = 0;
     let reported = false;
@@ -164,16 +164,16 @@ export class ChatTap extends Tap {
           });
       }),
     );
-    // Some providers put the last piece, or the whole text, beside the reason.
+    // Some providers put the last piece, or the whole text, in the chunk with the reason.
     if (choices > 0) this.weight += this.weigh(objectOf(parseJson(frameData(frame).toString("utf8"))) ?? {});
-    // A report beside choices is a running total: the last one counts (continuous usage).
+    // Usage in a chunk with choices is a running total (continuous usage): the last one counts.
     if (reported && (choices === 0 || finishes)) this.final = true;
     if (reported && choices === 0) return this.options.usageInjected ? SWALLOW : null;
     const isEnd = finishes && this.#finished.size >= this.options.choices;
     return isEnd ? { kind: "terminal", model: null, last: false } : null;
   }
 
-  /** @returns whether it is finished. */
+  /** @returns whether the choice is finished. */
   #readChoice(reader: JsonReader): boolean {
     let index = 0;
     let finished = false;
@@ -185,7 +185,7 @@ export class ChatTap extends Tap {
     return finished;
   }
 
-  /** What stands in every chunk: the model's name, whose span comes back if it is foreign, and the tier. */
+  /** Reads the fields that every chunk has: the tier and the model's name. @returns the name's span if it is foreign. */
   #readHead(frame: SseFrame): Span | null {
     let span: Span | null = null;
     const head: { id: string | undefined; created: number | undefined } = {

@@ -12,7 +12,7 @@ import type { AnswerBytes } from "./answer-bytes.ts";
 import { settle, type AnswerJob } from "./answer-job.ts";
 import type { StreamConsumer } from "./response-stream.ts";
 
-/** Headers of a stream's answer (dialects.md §A3), with others beside them. */
+/** Headers of a streamed answer (dialects.md §A3), and `others`. */
 const eventStreamHeaders = (others: Readonly<Record<string, string>>): Record<string, string> => ({
   "content-type": "text/event-stream; charset=utf-8",
   "cache-control": "no-cache",
@@ -24,7 +24,7 @@ export class ClientStream implements StreamConsumer<AnswerBytes> {
   readonly dialect: Dialect;
   readonly #job: AnswerJob;
   readonly #upstream: string | null;
-  /** The event that ends a stream with an error. */
+  /** Writes the event that ends a stream with an error. */
   readonly #inBand: (error: ApiError) => string;
 
   constructor(job: AnswerJob, upstream: string | null, inBand: (error: ApiError) => string) {

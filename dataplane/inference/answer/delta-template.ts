@@ -13,15 +13,15 @@ interface ModelPlace {
 type Hole = Span & { readonly isWritten: boolean };
 
 /**
- * The shape of a Chat chunk: fixed bytes around the few strings that differ from chunk to chunk. A chunk of the same
- * fixed bytes, with no quote of its own within those strings, is the same JSON structure: it finishes nothing, reports
- * nothing and fails nothing, and so nearly all chunks of a stream are judged without being read.
+ * The shape of a Chat chunk: fixed bytes around the few strings that differ from chunk to chunk. A chunk with the same
+ * fixed bytes, and no unescaped quote within those strings, has the same JSON structure. So it has no finish reason, usage
+ * or error either, and nearly all chunks of a stream need not be parsed.
  */
 export class DeltaTemplate {
   readonly #fixed: readonly Buffer[];
-  /** Whether the string behind each of them is what the model writes. */
+  /** For each fixed part, whether the string behind it is the model's output. */
   readonly #written: readonly boolean[];
-  /** In which fixed part, and where in it, the foreign model name stands. */
+  /** Fixed part that holds the foreign model name, and its offset there. */
   readonly #modelAt: ModelPlace | null;
   /** The foreign model name in the frame that matched last. */
   model: Span | null = null;
@@ -43,7 +43,7 @@ export class DeltaTemplate {
     this.#modelAt = modelAt;
   }
 
-  /** null: the chunk holds no text that could differ, or its shape alone does not tell which text was weighed. */
+  /** Learns the shape of a chunk; null: no string in it could differ, or matching it does not give `weight` again. */
   static of(frame: SseFrame, model: Span | null, weight: number): DeltaTemplate | null {
     const holes: Hole[] = [];
     try {
@@ -58,7 +58,7 @@ export class DeltaTemplate {
     return template.match(frame) === weight ? template : null;
   }
 
-  /** The weight of what was written (output-estimate.ts) when the frame has this shape, else -1. */
+  /** Returns the weight of the model's output (output-estimate.ts) if the frame has this shape, else -1. */
   match(frame: SseFrame): number {
     const { bytes, dataEnd } = frame;
     const fixed = this.#fixed;
@@ -86,7 +86,7 @@ export class DeltaTemplate {
 
 /** Top-level strings that stay the same over a stream. */
 const steady = new Set(["id", "object", "model", "system_fingerprint", "service_tier", "provider"]);
-/** What a model writes stands under these keys of a delta. */
+/** Keys of a delta that hold the model's output. */
 const written = new Set([
   "content",
   "reasoning_content",
@@ -97,7 +97,7 @@ const written = new Set([
   "thinking",
 ]);
 
-/** Contents (without quotes) of the strings that may differ: those within `delta`, and unknown top-level ones. */
+/** Finds the contents (without quotes) of the strings that may differ: those within `delta`, and unknown top-level ones. */
 function differing(reader: JsonReader, found: Hole[], inDelta: boolean, depth = 0): void {
   const kind = reader.kind();
   if (kind === "array") {

@@ -16,9 +16,9 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   readonly #upstream: Dialect;
   readonly #reader: StreamReader;
   readonly #sse = new SseReader();
-  /** null: no stop sequence is looked for. */
+  /** null: there are no stop sequences. */
   readonly #cutter: StopCutter | null;
-  /** Told what came, at least one event. */
+  /** Called with the events that came, at least one. */
   readonly #say: (events: readonly MessagesEvent[]) => void;
 
   constructor(
@@ -53,7 +53,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
 
   read(): void {
     let left = EVENTS_AT_ONCE;
-    // Somebody waits for the first event: it is passed on before the chunks behind its own are read.
+    // The consumer waits for the first event: it is passed on before the chunks behind its own are read.
     while (this.#stream.isOpening && left > 0 && this.#sse.hasUnread) {
       left -= this.#sse.readChunk(left);
       this.#read(this.#sse.take());
@@ -73,7 +73,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     return null;
   }
 
-  /** Passes on what still has to be said. @returns why the answer is not complete. */
+  /** Passes on the last events of the reader. @returns why the answer is not complete. */
   #end(cause: EndCause): ApiError | null {
     try {
       this.#pass(this.#reader.end(cause));
@@ -84,7 +84,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     }
   }
 
-  /** All that came at once goes on at once. */
+  /** Passes on the results of all events together. */
   #read(events: readonly SseEvent[]): void {
     const read: MessagesEvent[] = [];
     try {
@@ -101,7 +101,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     this.#pass(read);
   }
 
-  /** @throws ApiError where a first event is none of what the upstream is said to speak. */
+  /** @throws ApiError when the first event is of another dialect than the upstream's. */
   #check({ data }: SseEvent): void {
     const event = objectOf(parseJson(data));
     if (event !== null && isForeignEvent(this.#upstream, event))

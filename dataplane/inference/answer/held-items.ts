@@ -1,10 +1,10 @@
 /**
- * The output items of a whole Responses answer, until it is the client's: then they are kept for later references
- * (item-references.ts). Packed they pass between threads without being walked or copied one by one.
+ * The output items of a whole Responses answer, held until it is passed on: then they are kept for later references
+ * (item-references.ts). Packed, they pass between threads without being walked or copied one by one.
  */
 import type { KeepItem } from "../../dialects/codecs.ts";
 
-/** Of one answer: as many as a later request may refer to. */
+/** Most items held of one answer: as many as a later request may refer to. */
 export const MOST_HELD = 1_000;
 
 export interface HeldItem {
@@ -19,7 +19,7 @@ export interface PackedItems {
   readonly json: Buffer;
 }
 
-/** Holds the items that it is told. */
+/** Returns a `KeepItem` that adds to `items`. */
 export const holdingIn =
   (items: HeldItem[]): KeepItem =>
   (id, json) => {
@@ -30,7 +30,7 @@ export function packItems(items: readonly HeldItem[]): PackedItems {
   const ends: number[] = [];
   let length = 0;
   for (const { json } of items) ends.push((length += Buffer.byteLength(json)));
-  // Of its own, to be handed over.
+  // Memory of its own, to be transferred.
   const bytes = Buffer.allocUnsafeSlow(length);
   let at = 0;
   for (const { json } of items) at += typeof json === "string" ? bytes.write(json, at) : json.copy(bytes, at);

@@ -1,4 +1,4 @@
-/** A look at a whole answer that is relayed: what it reports of itself, and what of it is replaced. */
+/** Inspects a whole answer that is relayed: what it reports of itself, and what of it is replaced. */
 import type { KeepItem } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
@@ -11,21 +11,21 @@ import { MAX_ANSWER_CONTAINERS } from "../../upstream/limits.ts";
 import { keepItemAhead } from "../request/item-references.ts";
 import type { AnswerSeal } from "./seal-answer.ts";
 
-/** What a whole answer says of itself. */
+/** The metadata of a whole answer. */
 export interface WholeInspection {
   readonly usage: MessagesUsage | null;
-  /** The tier that stands beside the usage (Chat, Responses); null: none does. */
+  /** The `service_tier` of the answer (Chat, Responses); null: none. */
   readonly tier: string | null;
-  /** The mandatory parts of an answer are there. */
+  /** Whether the mandatory parts of an answer are there. */
   readonly complete: boolean;
-  /** The mandatory parts are there, but by its error, or by a response's status, the answer is none. */
+  /** Whether the answer failed, by its error or a response's status, even if its mandatory parts are there. */
   readonly failed: boolean;
-  /** The public id in the place of any other model's name; in Chat an empty list of annotations for each message without one. */
+  /** Puts the public id in place of another model's name; in Chat adds an empty list of annotations to each message without one. */
   readonly edits: readonly Edit[];
 }
 
 /**
- * @param keepItem told the output items of a Responses answer, sealed by `seal`.
+ * @param keepItem called with each output item of a Responses answer, sealed by `seal`.
  * @throws JsonFault when the answer is not JSON at all; ApiError when it holds more than an answer may.
  */
 export function inspectWhole(
@@ -95,7 +95,7 @@ function usageIn(dialect: Dialect, body: Buffer, span: Span | null): MessagesUsa
 
 const partsField = { messages: "content", chat: "choices", responses: "output" } as const;
 
-/** Reads a Chat message. A list of annotations is always there (service.md "Chat completion"); some servers leave it out, or null. */
+/** Reads a Chat message. @returns edits that add the list of annotations (service.md "Chat completion"), if it is missing or null. */
 function annotationsOf(reader: JsonReader): Edit[] {
   const start = reader.position + 1;
   const nulls: Edit[] = [];

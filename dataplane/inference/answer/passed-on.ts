@@ -1,4 +1,4 @@
-/** A whole answer as its client gets it: relayed, with what is replaced in it (design.md §4.2), or converted (design.md §4.3). */
+/** A whole answer as its client gets it: relayed, with parts replaced (design.md §4.2), or converted (design.md §4.3). */
 import type { Carry, CodecContext } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
@@ -14,28 +14,29 @@ import { type AnswerSeal, wholeSealEdits } from "./seal-answer.ts";
 import { readMessage } from "./whole-answer.ts";
 
 export interface PassedOn {
-  /** null: nobody waits for it any more. */
+  /** The client's answer; null: the client has left. */
   readonly body: Buffer | null;
   readonly usage: MessagesUsage;
-  /** Output items to be kept. */
+  /** Output items to keep. */
   readonly items: readonly HeldItem[];
 }
 
-/** What relaying a whole answer needs to know: plain data. */
+/** The input for relaying a whole answer: plain data. */
 export interface RelayFacts {
   /** The client's and the upstream's. */
   readonly dialect: Dialect;
   /** Public model id. */
   readonly model: string;
-  /** What is charged where the upstream reports nothing, and the bounds of what it is believed. */
+  /** What is charged if the upstream reports no usage, and the bounds within which its report is believed. */
   readonly usage: UsageContext;
-  /** The output items of a Responses answer are kept. */
+  /** Whether the output items of a Responses answer are kept. */
   readonly keepsItems: boolean;
 }
 
 /**
- * @param isWanted somebody waits for it; else its usage alone is.
- * @throws ApiError or JsonFault when it is none.
+ * Relays a whole answer.
+ * @param isWanted whether the client still waits for it; else only its usage and items are returned.
+ * @throws ApiError or JsonFault when the bytes are no answer.
  */
 export function relayedWhole(
   received: Buffer,
@@ -57,10 +58,11 @@ export function relayedWhole(
 }
 
 /**
+ * Converts a whole answer.
  * @param dialect the upstream's.
- * @param context what this upstream's answer is read with, and the client's written.
- * @param isWanted somebody waits for it; else its usage alone is.
- * @throws ApiError when it is none.
+ * @param context for reading the upstream's answer and writing the client's.
+ * @param isWanted whether the client still waits for it; else only its usage is returned.
+ * @throws ApiError when the bytes are no answer.
  */
 export function convertedWhole(
   dialect: Dialect,

@@ -1,4 +1,4 @@
-/** Reads a whole answer, for relay, conversion and the tool loop alike: here where it is small, else in another thread (rule 7.3). */
+/** Reads a whole answer, for relay, conversion and the tool loop: in this thread if it is small, else in another (rule 7.3). */
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
 import { withoutOwn } from "../../dialects/upstream-error.ts";
@@ -17,30 +17,30 @@ import type { BodyPlace } from "../request/request-body.ts";
 import { brokenWhole, isOwed, unbegunAnswer } from "./broken-answer.ts";
 import { outcomeOf, usageOfBegun, usageOfBytes, type Outcome } from "./whole-answer.ts";
 
-/** What is done with an answer's bytes. */
+/** How an answer's bytes are read. */
 export interface WholeWork<Read> {
-  /** Answers up to this are read here. */
+  /** Largest answer that is read in this thread. */
   readonly hereBytes: number;
-  /** @throws ApiError or JsonFault when it is none. */
+  /** @throws ApiError or JsonFault when the bytes are no answer. */
   here(body: Buffer): Read;
-  /** The same in another thread; null: it took that down. */
+  /** Does the same in another thread; null: the answer took that down. */
   elsewhere(large: LargeAnswer): Promise<Outcome<Read> | null>;
 }
 
-/** For whom an answer is read. */
+/** The request that an answer is read for. */
 export interface WholeReader {
   /** The client's. */
   readonly dialect: Dialect;
   readonly place: BodyPlace;
-  /** Counts the bytes of a large answer while it is worked on. */
+  /** Counts the bytes of a large answer while it is read. */
   readonly lease: BodyLease;
-  /** What is charged where the upstream reports nothing, and the bounds of what it is believed. */
+  /** What is charged if the upstream reports no usage, and the bounds within which its report is believed. */
   readonly usage: UsageContext;
 }
 
 /**
- * @throws AttemptFailure when it is an error in spite of its status; BrokenAnswer, with what it cost, when it broke off or
- *   cannot be read (rules 1.6, 4.3); ApiError when nothing came.
+ * @throws AttemptFailure when the answer is an error in spite of its status, or broke off and costs nothing; BrokenAnswer, with
+ *   its cost, when it broke off or cannot be read (rules 1.6, 4.3); ApiError when it is empty.
  */
 export async function readWhole<Read>(
   answer: UpstreamAnswer,
@@ -87,14 +87,14 @@ async function outcomeElsewhere<Read>(
 ): Promise<Outcome<Read>> {
   lease.count(received);
   try {
-    // Of what takes a thread down nothing can be read.
+    // Of an answer that took its thread down nothing can be read.
     return (await work.elsewhere(large)) ?? { kind: "none", usage: usageOfBytes(usage, received) };
   } finally {
     lease.giveBack(received);
   }
 }
 
-/** One that broke off, or is no JSON at all: it costs what was sent and received, an empty one nothing. */
+/** Returns the error of an answer that broke off or is no JSON: it costs what was sent and received, an empty one nothing. */
 async function broken(
   answer: UpstreamAnswer,
   { dialect }: WholeReader,

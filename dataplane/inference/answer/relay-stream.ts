@@ -23,7 +23,7 @@ import { streamTap } from "./stream-taps.ts";
 import { streamTurns } from "./stream-turns.ts";
 import { PASS, type FrameAction, type StreamTap } from "./usage-tap.ts";
 
-/** What may gather behind the terminal event, or before the first one. */
+/** Most bytes that are held before the first event, or from the terminal event on. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024;
 
 /**
@@ -41,13 +41,13 @@ export function relayStream(job: RelayJob, answer: UpstreamAnswer): Promise<void
   ).run();
 }
 
-/** The event that ends a stream with an error; the numbers of a Responses stream go on (rule 2.13). */
+/** Writes the event that ends a stream with an error; in Responses with the next `sequence_number` (rule 2.13). */
 function errorEvent({ dialect, requestId }: RelayJob, error: ApiError, { nextNumber }: StreamTap): string {
   if (dialect === "messages") return messagesErrorEvent(error, requestId);
   return dialect === "chat" ? chatErrorChunk(error) : responsesErrorEvent(error, nextNumber);
 }
 
-/** What a client gets of a frame. */
+/** Actions that send bytes to the client. */
 type Passing = Exclude<FrameAction, { kind: "error" | "swallow" }>;
 
 class RelayTranslator implements StreamTranslator<AnswerBytes> {
@@ -57,14 +57,14 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   readonly #scanner = new SseScanner((frame) => this.#frame(frame));
   readonly #publicModel: Buffer;
   #countedFaults = 0;
-  /** The terminal event has come: it and what follows leave once the answer is charged. */
+  /** Whether the terminal event has come: it and what follows leave once the answer is charged. */
   #isEnding = false;
-  /** What waits for the first event (comments), or for the charge (the end). */
+  /** Bytes that wait for the first event (comments), or for the charge (the end). */
   #held: (Buffer | string)[] = [];
   #heldBytes = 0;
-  /** Pieces to send of the chunks at hand. */
+  /** Pieces to send at the next flush. */
   #out: (Buffer | string)[] = [];
-  /** Bytes to send that follow each other in one buffer, the last of the pieces; null: none. */
+  /** Buffer of the last piece to send, which ends at `#runEnd` and may still grow; null: none. */
   #run: Buffer | null = null;
   #runStart = 0;
   #runEnd = 0;
@@ -147,7 +147,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
       this.#heldBytes = 0;
     }
     this.#send(frame, inspected);
-    // A client waits for the first event: it leaves before those that came with it are looked at.
+    // A client waits for the first event: it is sent before the events that came with it are read.
     if (isFirst && !stream.isOver) this.#flush();
   }
 
@@ -169,7 +169,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     }
   }
 
-  /** A tap that fails is a bug of ours, and no reason to break the client's stream. */
+  /** A tap that throws is a bug of ours, and no reason to break the client's stream. */
   #see(frame: SseFrame): FrameAction {
     try {
       const seen = this.#tap.inspect(frame);
@@ -184,7 +184,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     }
   }
 
-  /** Where the data stands on several lines, the model's name is none of the frame's own spans. */
+  /** Rewrites a frame of several data lines: the model's span counts in its joined data, not in the frame. */
   #joined(frame: SseFrame, seen: FrameAction): FrameAction {
     if ((seen.kind !== "patch" && seen.kind !== "terminal") || seen.model === null) return seen;
     const { start, end } = seen.model;
@@ -199,7 +199,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     if (!frame.closed) this.#close();
   }
 
-  /** Adds bytes to the run when they follow it, else begins a new one. */
+  /** Adds bytes to the run if they follow it, else begins a new run. */
   #extend(bytes: Buffer, start: number, end: number): void {
     if (this.#run !== bytes || this.#runEnd !== start) {
       this.#endRun();
@@ -209,7 +209,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     this.#runEnd = end;
   }
 
-  /** A last event whose blank line got lost is completed: without it no client would take it. */
+  /** Adds the blank line that the last event lacks: without it no client would take the event. */
   #close(): void {
     this.#endRun();
     this.#out.push("\n\n");
@@ -248,12 +248,12 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     const bytes = this.#run;
     if (bytes === null) return;
     this.#run = null;
-    // Most upstreams send each event as an HTTP chunk: there are many, and a view of a whole one is that chunk.
+    // Most upstreams send each event as an HTTP chunk. There are many, and a run of a whole chunk needs no view of it.
     const isWhole = this.#runStart === 0 && this.#runEnd === bytes.length;
     this.#out.push(isWhole ? bytes : bytes.subarray(this.#runStart, this.#runEnd));
   }
 
-  /** One write for all that came at once. */
+  /** Passes on all gathered pieces, in one write. */
   #flush(): void {
     this.#endRun();
     const out = this.#out;
@@ -263,13 +263,13 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   }
 }
 
-/** Whether the data of a frame that was not closed is complete all the same. */
+/** Whether the data of an unclosed frame is complete all the same. */
 function isWhole(frame: SseFrame): boolean {
   const data = frameData(frame).toString("utf8");
   return data === "[DONE]" || parseJson(data) !== undefined;
 }
 
-/** Whether a frame holds an event of this dialect, or nothing at all; an end is none, as long as nothing has begun. */
+/** Whether a first frame holds an event of this dialect, or no data. `[DONE]` is not one: nothing has begun that it could end. */
 function isReadable(frame: SseFrame, dialect: Dialect): boolean {
   const data = frameData(frame).toString("utf8");
   if (data === "") return true;

@@ -1,7 +1,7 @@
 /**
- * One upstream's streamed answer on its way to whoever it is for: a client that gets it relayed or converted, or the
- * tool loop (design.md §4.4). Here stands what these have in common: phases, back-pressure, what is observed, what it
- * costs, and what becomes of an answer that breaks off.
+ * One upstream's streamed answer on its way to its consumer: a client that gets it relayed or converted, or the tool
+ * loop (design.md §4.4). This file holds what they have in common: phases, back-pressure, observations of usage, what
+ * the answer costs, and what becomes of an answer that breaks off.
  *
  *   opening ──first event──> running ──its end──> over
  *      └──an error, garbage or nothing: another upstream may be asked ──^
@@ -26,50 +26,50 @@ import { isErrorBody } from "./whole-answer.ts";
 
 /** Time between two observations of a running stream; after a crash of this process the last one is charged. */
 const OBSERVE_MS = 1_000;
-/** What undici and this process' calls took for an HTTP chunk that came, before it is read here. */
+/** Milliseconds of work counted for each HTTP chunk: what undici and `UpstreamCall` spend on it before it is read here. */
 const CHUNK_MS = 0.001;
 
-/** So many events are read at once before it is looked how long that took, and what they bring is passed on together. */
+/** Most events that are read before the time is checked. Their output is passed on together. */
 export const EVENTS_AT_ONCE = 256;
 
 const NOTHING: MessagesUsage = { input_tokens: 0, output_tokens: 0 };
 
-/** Turns an upstream's bytes into what the consumer gets, and reports to its stream: `open`, `pass`, `finish`, `refuse`. */
+/** Turns an upstream's bytes into the consumer's output, and calls its stream: `open`, `pass`, `finish`, `refuse`. */
 export interface StreamTranslator<Out> {
-  /** Takes what came at once, behind what came before. */
+  /** Adds chunks behind those that are still unread. */
   add(chunks: readonly Buffer[]): void;
-  /** Whether any of it is still to be read. */
+  /** Whether any added bytes are still to be read. */
   readonly hasUnread: boolean;
-  /** Reads on, a few milliseconds at the most, and passes on what that brought. @throws SseOverflow */
+  /** Reads on for a few milliseconds at the most, and passes on the output. @throws SseOverflow */
   read(): void;
-  /** Reads what is left of a body that ended in an orderly way. @returns why that was too early, where it can say so. */
+  /** Reads the rest of a body that ended in an orderly way. @returns why the end came too early, if it knows. */
   end(): ApiError | null;
   /**
-   * Ends an answer whose rest will not come, where it is complete without it.
-   * @returns its end as far as it was held back; null: it is not complete, or its end was reported to the stream.
+   * Ends an answer whose rest will not come, if it is complete without the rest.
+   * @returns the end that was held back; null: the answer is not complete, or its end was passed to the stream already.
    */
   endEarly(): Out | null;
-  /** What the answer has used so far. */
+  /** Usage of the answer so far. */
   readonly usage: MessagesUsage;
-  /** It failed by its own account, before anything was reported or written: a whole answer that says the same costs nothing. */
+  /** Whether the answer reported its own failure before any usage or text. It costs nothing, like a whole answer of that kind. */
   readonly isFree: boolean;
 }
 
-/** Whoever the answer is for. */
+/** A client or the tool loop. */
 export interface StreamConsumer<Out> {
   /** The client's. */
   readonly dialect: Dialect;
-  /** The first event is there: from here on a failure is told in-band. */
+  /** The first event has come: later failures are reported in-band. */
   begin(): void;
-  /** @returns false when no more is wanted before `drained` resolves. */
+  /** @returns false when the consumer wants no more before `drained` resolves. */
   take(out: Out): boolean;
   drained(): Promise<void>;
   observe(usage: MessagesUsage): void;
-  /** The answer is complete: `last` may be passed on once it is charged. */
+  /** The answer is complete: `last` may be passed on once the answer is charged. */
   complete(last: Out, usage: MessagesUsage): Promise<void>;
   /** The answer broke off. `usage`: what it cost; null: nothing. */
   abandon(error: ApiError, fault: CallFault, usage: MessagesUsage | null): Promise<void>;
-  /** What reads the answer failed, a bug of ours: it is logged, and its client told. `usage` as of `abandon`. */
+  /** The code that reads the answer threw, a bug of ours: logs it and reports it to the client. `usage` as in `abandon`. */
   misread(cause: unknown, usage: MessagesUsage | null): Promise<void>;
 }
 
@@ -78,27 +78,27 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   readonly #answer: UpstreamAnswer;
   readonly #to: StreamConsumer<Out>;
   readonly #translator: StreamTranslator<Out>;
-  /** The organization whose work this is: others have their turns between its own (`stream-turns.ts`). */
+  /** The organization whose work this is; it takes turns with the others (`stream-turns.ts`). */
   readonly #owner: WorkOwner;
   readonly #ended = Promise.withResolvers<void>();
-  /** Nothing is read from the upstream before: others have had a turn, the reader has caught up. */
+  /** Why the upstream is paused: this stream waits for its turn, or for its reader to catch up. */
   readonly #waitsFor = new Set<"turn" | "reader">();
-  /** Waits for its turn in line, perhaps with something to read. */
+  /** Whether this stream waits in line for a turn. */
   #isInLine = false;
-  /** Milliseconds of work since it last waited for a turn. */
+  /** Milliseconds of work since its last turn began. */
   #workedMs = 0;
-  /** Chunks that came since it last worked. */
+  /** Chunks that came since the last `#work`. */
   #newChunks = 0;
-  /** The call is over, but what came before is still to be read. `fault` is null: it ended as it should. */
+  /** Set when the call is over but bytes of it are still unread. `fault` is null: the call ended as it should. */
   #left: { readonly fault: CallFault | null } | null = null;
-  /** Nobody wants what is still to be read. */
+  /** Whether the stream was stopped: unread bytes are dropped. */
   #isUnwanted = false;
   #observedAt = Number.NEGATIVE_INFINITY;
-  /** What was used when that could be read last. */
+  /** The last usage that could be read. */
   #lastUsage: MessagesUsage = NOTHING;
-  /** Whoever waits for the end will hear of it. */
+  /** Whether `#ended` is settled, or will be by work that has begun. */
   #isEnding = false;
-  /** Of a body that begins as an object does, and so holds no event: it may tell an error. null: it does not; undefined: nothing but blanks came. */
+  /** The body while it begins with `{`, and so may be an error in place of a stream. null: it is none, or too long; undefined: only blanks came. */
   #object: GatheredPieces | null | undefined = undefined;
 
   constructor(
@@ -114,15 +114,15 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   }
 
   /**
-   * Resolves when the answer is over, however it ended. @throws AttemptFailure while nothing of it was passed on, or what a
-   * bug of ours threw by then.
+   * Reads the answer. Resolves when it is over, however it ended. @throws AttemptFailure, or what a bug of ours threw, when
+   * it fails before anything was passed on.
    */
   run(): Promise<void> {
     this.#answer.call.read(this);
     return this.#ended.promise;
   }
 
-  /** What the answer has used so far; where that cannot be read, what it had when it last could. */
+  /** Usage of the answer so far; where it cannot be read, the last that could. */
   get usage(): MessagesUsage {
     try {
       return this.#readUsage();
@@ -145,7 +145,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     return this.#phase === "over";
   }
 
-  // What the upstream's call tells.
+  // Called by the upstream's call.
 
   data(chunks: readonly Buffer[]): void {
     if (this.isOver) return;
@@ -166,7 +166,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     if (!this.#readsFirst(fault)) this.#close(fault);
   }
 
-  /** What came before the end is read before it, in its turn. */
+  /** Puts off the end until what came before is read. @returns false when nothing is unread. */
   #readsFirst(fault: CallFault | null): boolean {
     if (this.isOver || this.#isUnwanted || !this.#translator.hasUnread) return false;
     this.#left = { fault };
@@ -182,7 +182,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     if (!this.#isInLine) this.#goOn("turn");
   }
 
-  /** Reads what there is, as long as it has the time. */
+  /** Reads until nothing is unread, or `mostMs` are over. */
   #work(mostMs: number): void {
     try {
       const began = workedMs();
@@ -214,7 +214,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     else this.#owner.waitToEnd(this);
   }
 
-  /** The call is over, and what came was read. */
+  /** Ends the answer after its call. */
   #close(fault: CallFault | null): void {
     if (this.isOver) return;
     try {
@@ -236,9 +236,9 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     this.#broke(early ?? brokenStream(fault), fault);
   }
 
-  // What the translator tells.
+  // Called by the translator.
 
-  /** The first event is there. */
+  /** The first event has come. */
   open(): void {
     this.#phase = "running";
     this.#answer.accepted();
@@ -259,12 +259,12 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     this.#answer.call.linger();
   }
 
-  /** The upstream goes on, but nobody wants more of it. */
+  /** Stops the answer: the upstream goes on, but no more of it is wanted. */
   discard(): void {
     this.#stop("cancelled");
   }
 
-  /** An event that is an error itself, or that cannot be read. */
+  /** Ends the answer at an event that is an error, or that cannot be read. */
   refuse(refusal: ApiError): void {
     const error = withoutOwn(refusal, this.#answer.own);
     if (this.#completed()) return;
@@ -283,14 +283,14 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     this.#answer.call.abort("cut");
   }
 
-  /** More came than is kept. */
+  /** Stops the answer: it is too long. */
   overflow(): void {
     this.#stop("too_large");
   }
 
   #stop(fault: CallFault): void {
     this.#isUnwanted = true;
-    // A call that is over tells nothing more.
+    // A call that is over reports nothing more.
     if (this.#left === null) this.#answer.call.abort(fault);
     else this.#close(fault);
   }
@@ -304,7 +304,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     );
   }
 
-  /** What the packet at hand still brings may give another cause to wait: nothing more is asked for before the last is over. */
+  /** Pauses the upstream. The packet that is being read may add a second reason to wait: reading resumes when none is left. */
   #halt(waitsFor: "turn" | "reader"): void {
     if (this.#waitsFor.size === 0) this.#answer.call.pause();
     this.#waitsFor.add(waitsFor);
@@ -316,7 +316,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
 
   #gather(chunks: readonly Buffer[]): void {
     for (const chunk of chunks) {
-      // Blank lines come first where an upstream shows that it is still at work.
+      // Some upstreams send blank lines first, to show that they are still at work.
       const first = this.#object === undefined ? chunk.find((byte) => !isJsonSpace(byte)) : undefined;
       if (first !== undefined) this.#object = first === OPEN_OBJECT ? new GatheredPieces() : null;
       this.#object?.add(chunk);
@@ -324,7 +324,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     if ((this.#object?.length ?? 0) > MAX_ERROR_BYTES) this.#object = null;
   }
 
-  /** An error that stands in the place of a stream: as if it had been a status. */
+  /** The error that came in place of a stream, handled like one by status. */
   #toldFailure(): AttemptFailure | null {
     const body = Buffer.concat(this.#object?.take() ?? []);
     const parsed = objectOf(parseJson(body.toString("utf8")));
@@ -356,7 +356,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     }
   }
 
-  /** Nothing was passed on: this is still a plain HTTP error, and another upstream may be asked. */
+  /** Ends an answer of which nothing was passed on: this is still a plain HTTP error, and another upstream may be asked. */
   #reject(failure: unknown): void {
     this.#phase = "over";
     this.#isEnding = true;
@@ -364,8 +364,8 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   }
 
   /**
-   * What reads the answer failed, which is a bug of ours and says nothing of the upstream: whoever waits is told, however much was
-   * read, and nothing that other requests need ends with it. Before the first event it is thrown on, to be logged there.
+   * Ends the answer after the code that reads it threw, which is a bug of ours and says nothing of the upstream. The consumer gets
+   * the error, and nothing that other requests need ends with it. Before the first event `run` throws it, to be logged there.
    */
   #misread(cause: unknown): void {
     if (this.#isEnding) return;

@@ -1,6 +1,6 @@
 /**
- * Seals what an upstream's answer hands out to be sent back, by position: the bytes around it stay as they are
- * (rule 7.12, design.md §4.2).
+ * Seals the blobs of an upstream's answer that clients send back later, by position: the bytes around them stay as they
+ * are (rule 7.12, design.md §4.2).
  */
 import type { Sealer } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
@@ -12,9 +12,9 @@ import { isBlobKey, keepBlockBlobs, type BlockBlob } from "../inspect/reasoning.
 import { blobAhead } from "../inspect/walk.ts";
 import type { ReasoningBlob } from "../inspect/content.ts";
 
-/** Items of reasoning in one answer whose seals are remembered; an answer with more has some sealed twice. */
+/** Most blobs of one answer whose seals are remembered; an answer with more has some sealed twice. */
 const MAX_REMEMBERED = 256;
-/** Without one of these an answer holds nothing to seal. In a text the quotes would stand escaped. */
+/** An answer without one of these has nothing to seal. Inside a text the quotes would be escaped. */
 const MESSAGES_SIGNS = ['"signature"', '"redacted_thinking"', '"encrypted_content"'];
 const RESPONSES_SIGN = '"encrypted_content"';
 
@@ -29,7 +29,7 @@ export class AnswerSeal {
     this.#dialect = dialect;
   }
 
-  /** The JSON of a blob's seal. `id`: of the Responses item that holds it. */
+  /** Returns the sealed blob as a JSON string. `id`: of the Responses item that holds it. */
   seal(field: BlobPlace["field"], id: string, blob: string): string {
     const known = this.#sealed.get(blob);
     if (known !== undefined) return known;
@@ -39,7 +39,7 @@ export class AnswerSeal {
   }
 }
 
-/** What seals a whole answer that was found to be JSON. */
+/** Returns the edits that seal a whole answer, which must be JSON. */
 export function wholeSealEdits(dialect: Dialect, body: Buffer, seal: AnswerSeal): Edit[] {
   const edits: Edit[] = [];
   const signs = dialect === "messages" ? MESSAGES_SIGNS : [RESPONSES_SIGN];
@@ -52,7 +52,7 @@ export function wholeSealEdits(dialect: Dialect, body: Buffer, seal: AnswerSeal)
   return edits;
 }
 
-/** A Responses output item as it is kept: sealed like the one that the client got. */
+/** Returns a Responses output item as it is kept: sealed like the one that the client got. */
 export function sealedItem(item: Buffer, seal: AnswerSeal | null): Buffer {
   if (seal === null || !item.includes(RESPONSES_SIGN, 0, "latin1")) return item;
   const edits: Edit[] = [];
@@ -60,7 +60,7 @@ export function sealedItem(item: Buffer, seal: AnswerSeal | null): Buffer {
   return splice(item, edits);
 }
 
-/** The content blocks of a Messages answer. */
+/** Seals the content blocks of a Messages answer. */
 export function sealBlocksAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): void {
   if (reader.kind() !== "array") return;
   reader.array(() => {
@@ -68,7 +68,7 @@ export function sealBlocksAhead(reader: JsonReader, seal: AnswerSeal, edits: Edi
   });
 }
 
-/** @returns the block's type. */
+/** Seals the content block ahead. @returns the block's type. */
 export function sealBlockAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): string | undefined {
   if (reader.kind() !== "object") return undefined;
   const strings: BlockBlob[] = [];
@@ -87,7 +87,7 @@ export function sealBlockAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit
   return type;
 }
 
-/** Every `encrypted_content` within the value ahead, with the id that stands beside it. */
+/** Seals every `encrypted_content` within the value ahead, each with the `id` of its object. */
 function sealItemsAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): void {
   const kind = reader.kind();
   if (kind === "array") reader.array(() => sealItemsAhead(reader, seal, edits));
@@ -106,7 +106,7 @@ function sealItemsAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): vo
     edits.push(replaceValue(blob, seal.seal("encrypted", id, textOf(reader.bytes, blob))));
 }
 
-/** An event of a Responses stream: its item, its response's output, or what newer events may hold. */
+/** Seals an event of a Responses stream: its item, its response's output, or fields of newer events. */
 export function sealEventAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit[]): void {
   reader.object((key) => {
     if (key !== "response") return sealItemsAhead(reader, seal, edits);
@@ -125,7 +125,7 @@ const textOf = (bytes: Buffer, { start, end }: Span): string =>
   JSON.parse(bytes.toString("utf8", start, end)) as string;
 
 /**
- * A frame with its data edited. Edits count from the data's beginning.
+ * Makes edits in the data of a frame. Their offsets count from the data's beginning.
  * @returns bytes that end as the frame does.
  */
 export function editedFrame(frame: SseFrame, edits: readonly Edit[]): Buffer {

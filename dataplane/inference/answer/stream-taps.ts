@@ -20,14 +20,14 @@ export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
 }
 
 class MessagesTap extends Tap {
-  /** Of the block that is open; null: its deltas hand out nothing that is sealed. */
+  /** Seals the deltas of the open block; null: they hold nothing to seal. */
   #blobs: BlobDeltas | null = null;
-  /** Of the arguments that stood in the open block's start: they count where no delta comes. */
+  /** Weight of the arguments in the open block's start event; it counts if no delta with text follows. */
   #startWeight = 0;
 
   inspect(frame: SseFrame): FrameAction {
     if (frame.dataLines === 0) return PASS;
-    // Nearly all events of a stream: told by one character, `content_block_(d)elta`.
+    // Nearly all events of a stream. One character identifies them: `content_block_(d)elta`.
     if (frame.nameEnd - frame.nameStart === 19 && frame.bytes[frame.nameStart + 14] === 0x64) {
       return this.#blockDelta(frame);
     }
@@ -72,7 +72,7 @@ class MessagesTap extends Tap {
     return type === "input_json_delta" ? weightOf(stringOf(partial_json) ?? "") : 0;
   }
 
-  /** Some servers put what they have into the start of a block. */
+  /** Weighs a start event: some servers put a block's content there. */
   #weighStart(frame: SseFrame): void {
     const event = objectOf(parseJson(frameData(frame).toString("utf8")));
     const block = objectOf(event?.["content_block"]) ?? {};
@@ -82,7 +82,7 @@ class MessagesTap extends Tap {
     if (type === "thinking") this.weight += weightOf(stringOf(thinking) ?? "");
   }
 
-  /** A redacted block comes whole; a thinking block's signature as a rule at its end. */
+  /** Seals a start event: a redacted block comes whole; a thinking block's signature usually comes at its end. */
   #blockStart(frame: SseFrame): FrameAction {
     this.#weighStart(frame);
     const { seal } = this.options;
@@ -128,7 +128,7 @@ class MessagesTap extends Tap {
   }
 }
 
-/** The events of a Responses stream that bring what the model writes, and the kind of item that they belong to. */
+/** The events of a Responses stream that carry text of the model, each with the type of its item. */
 const itemOfDelta: ReadonlyMap<string, string> = new Map([
   ["response.output_text.delta", "message"],
   ["response.refusal.delta", "message"],
@@ -138,19 +138,19 @@ const itemOfDelta: ReadonlyMap<string, string> = new Map([
 ]);
 
 class ResponsesTap extends Tap {
-  /** Kinds of items whose text came in deltas; that of others is in their last event. */
+  /** Types of items whose text came in deltas; the text of others is weighed from their last event. */
   readonly #streamed = new Set<string>();
   #hasItemEnds = false;
   #failed = false;
-  /** The response that was told last has an error, whatever else it has. */
+  /** Whether the last `response` that was read has an error, whatever else it holds. */
   #holdsError = false;
-  /** Of the item at hand: a summary repeats the raw reasoning, so that only the form which came first counts. */
+  /** Name of the reasoning events that count in the current item, the first that came: a summary repeats the raw reasoning. */
   #reasoningForm = "";
-  /** Behind the last number that was read. */
+  /** The last `sequence_number` that was read, plus one. */
   #number = 0;
-  /** Deltas since then, whose numbers are not read: nearly all events are deltas, and few streams break off. */
+  /** Deltas since then. Their numbers are not read: nearly all events are deltas, and few streams break off. */
   #unread = 0;
-  /** The data of the last of them. */
+  /** The data of the last delta. */
   #bytes: Buffer = Buffer.alloc(0);
   #from = 0;
   #to = 0;
@@ -162,7 +162,7 @@ class ResponsesTap extends Tap {
   override get nextNumber(): number {
     if (this.#unread === 0) return this.#number;
     const number = numberOf(this.#bytes.subarray(this.#from, this.#to));
-    // One without a number, or broken: those before it are counted.
+    // The last delta has no number, or is broken: only those before it are counted.
     return number === null ? this.#number + this.#unread - 1 : number + 1;
   }
 
@@ -246,7 +246,7 @@ class ResponsesTap extends Tap {
     if (!this.#streamed.has(stringOf(item["type"]) ?? "")) this.weight += weighItem(item);
   }
 
-  /** Some servers say what they have to say in the last event alone, and report nothing. */
+  /** Weighs the output in the last event: some servers send it there alone, and report no usage. */
   #weighEnd(frame: SseFrame): void {
     if (this.usage !== null || this.#hasItemEnds) return;
     const event = objectOf(parseJson(frameData(frame).toString("utf8")));
@@ -269,7 +269,7 @@ class ResponsesTap extends Tap {
     this.#to = frame.dataEnd;
   }
 
-  /** What has no number of its own (`keepalive`, what nobody knows, broken JSON) changes nothing. */
+  /** Reads an event's number. Events without one (`keepalive`, unknown events, broken JSON) change nothing. */
   #readNumber(frame: SseFrame): void {
     const number = numberOf(frameData(frame));
     if (number === null) return;
@@ -325,7 +325,7 @@ class ResponsesTap extends Tap {
   }
 }
 
-/** An event's own `sequence_number`; it is read no further than that. */
+/** The `sequence_number` of an event, which is read no further than that. */
 function numberOf(data: Buffer): number | null {
   const reader = new JsonReader(data);
   try {

@@ -1,7 +1,7 @@
 import { steadyClock, workedMs } from "../../lib/clock.ts";
 import { WorkTurns } from "../../lib/work-turns.ts";
 
-/** Work at streamed answers, shared out between organizations (rule 7.3): an upstream may send as fast as the network brings it. */
+/** Turns of organizations for work at streamed answers (rule 7.3): an upstream may send as fast as the network carries. */
 export const streamTurns = new WorkTurns({
   clock: steadyClock,
   workedMs,

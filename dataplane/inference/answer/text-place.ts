@@ -2,20 +2,20 @@ import { weightOfJson } from "../../dialects/output-estimate.ts";
 import { JsonFault, JsonReader } from "../../lib/json-reader.ts";
 import type { SseFrame } from "../../lib/sse.ts";
 
-/** What a model writes stands under these keys of a Messages delta; in Responses the delta is a string. */
+/** Keys of a Messages delta that hold the model's text; in Responses the delta itself is the text. */
 const written = new Set(["text", "thinking", "partial_json"]);
 
 /**
- * Where the text of a delta stands: behind the same key, as far from the event's beginning as in the event before. A
- * key with its quotes and the quote of its value cannot stand inside of a string, whose quotes are escaped: so nearly
- * all deltas of a stream are weighed without being read.
+ * The place of the text in a delta: behind the same key, at the same distance from the data's beginning as in an earlier
+ * event. A key with its quotes and the quote of its value cannot be part of a string, whose quotes are escaped. So nearly
+ * all deltas of a stream are weighed without being parsed.
  */
 export class TextPlace {
   /** The key, its colon, and the quote behind which the text begins. */
   readonly #key: Buffer;
-  /** Of the text, from the data's beginning. */
+  /** Offset of the text from the data's beginning. */
   readonly #offset: number;
-  /** Length and first letters of the event's name: events of another name may be about something else. */
+  /** Length and two letters of the event's name: events of another name may hold something else. */
   readonly #name: number;
 
   private constructor(frame: SseFrame, key: Buffer, start: number) {
@@ -24,7 +24,7 @@ export class TextPlace {
     this.#name = shortName(frame);
   }
 
-  /** null: the event holds no such text, or its place alone does not tell which text was weighed. */
+  /** Learns the place of an event's text; null: there is none, or weighing it there does not give `weight`. */
   static of(frame: SseFrame, weight: number): TextPlace | null {
     const { bytes, dataStart, dataEnd } = frame;
     let place: TextPlace | null = null;
@@ -56,7 +56,7 @@ export class TextPlace {
     return known !== null && known.weigh(frame) === weight ? known : null;
   }
 
-  /** The weight of the delta's text (output-estimate.ts); -1 where it stands elsewhere. */
+  /** Returns the weight of the delta's text (output-estimate.ts); -1 if the text is not at this place. */
   weigh(frame: SseFrame): number {
     const { bytes, dataStart, dataEnd, dataLines } = frame;
     const start = dataStart + this.#offset;
@@ -67,7 +67,7 @@ export class TextPlace {
   }
 }
 
-/** `response.` stands before the letters that tell events apart. */
+/** The name's length and the letters behind `response.`, packed. */
 const shortName = ({ bytes, nameStart, nameEnd }: SseFrame): number =>
   nameEnd - nameStart < 11
     ? 0

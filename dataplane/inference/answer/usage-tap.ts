@@ -1,7 +1,7 @@
 /**
- * Reads what an answer says of itself while its bytes pass: usage, the model's name, its end and its errors. One
- * tap for each dialect. A tap never throws and never breaks a stream (design.md §4.2): what it cannot read is
- * passed on, and billed from an estimate.
+ * Reads the metadata of an answer while its bytes pass: usage, the model's name, its end and its errors. One
+ * tap for each dialect. A tap never throws and never breaks a stream (design.md §4.2): events that it cannot read
+ * are passed on, and billed from an estimate.
  */
 import type { KeepItem } from "../../dialects/codecs.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
@@ -14,26 +14,26 @@ import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
 import { TextPlace } from "./text-place.ts";
 
-/** A stream whose deltas keep changing their shape is read one by one after so many changes. */
+/** Most shapes of deltas learned in one stream; later ones are read one by one. */
 const MAX_LESSONS = 256;
-/** No delta of a model's is as long; what was learned of a longer event would hold a copy of it, and take as long as reading it. */
+/** Longest event whose shape is learned. No delta of a model is as long; the shape would copy the event, and take as long as reading it. */
 const MOST_LEARNED_BYTES = 16 * 1024;
 
 /** What relay does with a frame. */
 export type FrameAction =
   | { readonly kind: "pass" }
-  /** Pass, with the model's name replaced by the public id: its span in `frame.bytes`, were the data one line. */
+  /** Pass, with the model's name replaced by the public id. `model`: its span in `frame.bytes`, if the data is one line. */
   | { readonly kind: "patch"; readonly model: Span }
-  /** These bytes pass in its place; they end as the frame does. */
+  /** Pass `bytes` in its place; they end as the frame does. */
   | { readonly kind: "replace"; readonly bytes: Buffer }
-  /** Asked for by us, not by the client, or held back until a later frame. */
+  /** Pass nothing: only we asked for it, or it is held back until a later frame. */
   | { readonly kind: "swallow" }
   /** The answer is complete with this frame: it and what follows leave only once the charge is durable. */
   | {
       readonly kind: "terminal";
       readonly model: Span | null;
       readonly last: boolean;
-      /** What passes in its place, the model's name patched; absent: the frame itself. */
+      /** Bytes that pass in its place, the model's name patched; absent: the frame itself. */
       readonly bytes?: Buffer;
     }
   /** The upstream's own error event. */
@@ -45,44 +45,44 @@ export const SWALLOW: FrameAction = { kind: "swallow" };
 export interface TapOptions {
   /** Public model id: an answer that names another one is patched. */
   readonly model: string;
-  /** The usage chunk was asked for by us. */
+  /** Whether we asked for the usage chunk. */
   readonly usageInjected: boolean;
   /** Chat's `n`. */
   readonly choices: number;
-  /** Told the output items of a Responses answer. */
+  /** Called with each output item of a Responses answer. */
   readonly keepItem?: KeepItem | undefined;
-  /** Seals what the upstream hands out to be sent back; null: it passes as it is. */
+  /** Seals the blobs that clients send back later (`seal-answer.ts`); null: they pass unsealed. */
   readonly seal?: AnswerSeal | null;
 }
 
 export interface StreamTap {
   inspect(frame: SseFrame): FrameAction;
-  /** What was reported so far. */
+  /** The last usage report. */
   readonly usage: MessagesUsage | null;
-  /** The tier that was named last beside it (Chat, Responses). */
+  /** The last `service_tier` of the answer (Chat, Responses). */
   readonly tier: string | null;
-  /** The report is that of the whole answer. */
+  /** Whether `usage` is that of the whole answer. */
   readonly final: boolean;
-  /** Responses: it failed by its own account, before anything was reported or written. */
+  /** Responses: whether the answer reported its own failure before any usage or text. */
   readonly isFree: boolean;
-  /** What the model wrote so far. */
+  /** The model's output so far. */
   readonly written: CountedOutput;
   /** Events that could not be read. */
   readonly faults: number;
-  /** Responses: the `sequence_number` of what would come next (rule 2.13). Meant for a stream's end. */
+  /** Responses: the `sequence_number` of the next event (rule 2.13). Meant for a stream's end. */
   readonly nextNumber: number;
-  /** What a complete answer still lacks for its dialect. Meant for a stream's end. */
+  /** The end that a complete answer still lacks (Chat's `[DONE]`). Meant for a stream's end. */
   readonly missingEnd: string;
 }
 
-/** What the taps have in common: the counters, and the weight of what was written. */
+/** The common part of the taps: the counters, and the weight of the model's output. */
 export abstract class Tap implements StreamTap {
   usage: MessagesUsage | null = null;
   tier: string | null = null;
   final = false;
   faults = 0;
   protected readonly options: TapOptions;
-  /** Of the text that the model wrote so far (output-estimate.ts). */
+  /** Weight of the text that the model wrote so far (output-estimate.ts). */
   protected weight = 0;
   #place: TextPlace | null = null;
   #lessons = 0;
@@ -109,10 +109,10 @@ export abstract class Tap implements StreamTap {
     return "";
   }
 
-  /** What the model wrote in a delta event, weighed. */
+  /** Weighs the model's text in a delta event. */
   protected abstract weigh(event: JsonObject, frame: SseFrame): number;
 
-  /** Weighs a delta: by its place where the text of the one before stood, else by reading it. @returns its weight. */
+  /** Weighs a delta: by its place if the text stands where it did in an earlier one, else by reading it. @returns its weight. */
   protected delta(frame: SseFrame): number {
     let weight = this.#place === null ? -1 : this.#place.weigh(frame);
     if (weight < 0) {
@@ -124,7 +124,7 @@ export abstract class Tap implements StreamTap {
     return weight;
   }
 
-  /** The weight of a delta that is read; what cannot be read weighs nothing, and is counted. */
+  /** Reads and weighs a delta; one that cannot be read weighs nothing, and is counted as a fault. */
   protected weighRead(frame: SseFrame): number {
     const event = objectOf(parseJson(frameData(frame).toString("utf8")));
     if (event !== null) return this.weigh(event, frame);
@@ -132,14 +132,14 @@ export abstract class Tap implements StreamTap {
     return 0;
   }
 
-  /** Whether what was read may be learned from: that costs time, and a stream may change its shape for ever. */
+  /** Whether the shape of a delta may be learned: that costs time, and a stream may change its shape for ever. */
   protected learns({ start, end }: SseFrame): boolean {
     if (end - start > MOST_LEARNED_BYTES) return false;
     this.#lessons += 1;
     return this.#lessons <= MAX_LESSONS;
   }
 
-  /** Reads an event's JSON, in which a text may hold bytes that are no UTF-8; a fault is counted, and null. */
+  /** Reads an event's JSON, whose texts need not be UTF-8. A fault is counted. @returns null after a fault. */
   protected read<T>(frame: SseFrame, read: (reader: JsonReader, offset: number) => T): T | null {
     const reader = new JsonReader(frameData(frame), "told");
     try {
@@ -153,7 +153,7 @@ export abstract class Tap implements StreamTap {
     }
   }
 
-  /** The frame with these edits of its data, and with the public id in the place of a foreign model's name. */
+  /** Returns the frame with `edits` made in its data, and the public id in place of a foreign model's name. */
   protected edited(frame: SseFrame, edits: readonly Edit[], model: Span | null): Buffer {
     if (model === null) return editedFrame(frame, edits);
     const { start, end } = model;
@@ -162,7 +162,7 @@ export abstract class Tap implements StreamTap {
     return editedFrame(frame, [...edits, named]);
   }
 
-  /** What an event is. Some upstreams leave its name out: its type tells, or that it holds an error. */
+  /** The kind of an event: its name, or where an upstream leaves that out, its `type`, or `error` if it holds one. */
   protected kindOf(frame: SseFrame): string {
     const name = frameName(frame);
     if (name !== "") return name;
@@ -177,7 +177,7 @@ export abstract class Tap implements StreamTap {
     return type === "" && isError ? "error" : type;
   }
 
-  /** The span to patch when the string ahead is not the public id. */
+  /** Returns the span to patch if the string ahead is not the public id. */
   protected foreignModel(reader: JsonReader, offset: number): Span | null {
     if (reader.kind() !== "string") return null;
     const start = reader.position;

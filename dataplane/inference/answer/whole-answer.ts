@@ -1,6 +1,6 @@
 /**
- * What the bytes of a whole answer come to, on every path: an answer, an error in spite of its status, or nothing that can be
- * read, and what that costs. Pure, so that a large one is read in another thread.
+ * Classifies the bytes of a whole answer, on every path: an answer, an error in spite of its status, or unreadable, with its
+ * cost. Pure, so that a large answer can be read in another thread.
  */
 import type { CodecContext } from "../../dialects/codecs.ts";
 import { cutMessage } from "../../dialects/cut-at-stops.ts";
@@ -24,19 +24,20 @@ import { JsonFault, JsonReader } from "../../lib/json-reader.ts";
 import { asUtf8 } from "../../lib/utf8.ts";
 import { MAX_ANSWER_CONTAINERS, MOST_BEGUN_BYTES } from "../../upstream/limits.ts";
 
-/** What a whole answer is. Errors are such as `toldError` can tell. */
+/** What a whole answer is. Its errors can be sent to another thread (`toldError`). */
 export type Outcome<Read> =
   | { readonly kind: "answer"; readonly read: Read }
   /** An error in spite of its status, which costs nothing. */
   | { readonly kind: "error"; readonly error: ApiError }
-  /** No JSON object, or one with too much in it. */
+  /** No JSON object, or one with too many containers. */
   | { readonly kind: "none"; readonly usage: MessagesUsage }
-  /** Something that it must have is missing, or it failed by its own account. */
+  /** A mandatory part is missing, or the answer reports its own failure. */
   | { readonly kind: "unreadable"; readonly error: ApiError; readonly usage: MessagesUsage };
 
 /**
+ * Classifies a whole answer.
  * @param dialect the upstream's.
- * @param read @throws ApiError or JsonFault when it is no answer.
+ * @param read throws ApiError or JsonFault when the body is no answer.
  */
 export function outcomeOf<Read>(
   dialect: Dialect,
@@ -60,10 +61,10 @@ export function outcomeOf<Read>(
   }
 }
 
-/** Up to this size no answer holds so much that parsing it takes too much memory. */
+/** Largest body that is parsed without counting its containers: it cannot take too much memory. */
 const PARSED_UNSEEN_BYTES = 1024 * 1024;
 
-/** A whole answer, parsed; null: it is no JSON object, or holds more than any answer does. */
+/** Parses a whole answer; null: it is no JSON object, or holds more than any answer does. */
 export function parsedAnswer(body: Buffer): JsonObject | null {
   if (body.length > PARSED_UNSEEN_BYTES && !isParsable(body)) return null;
   return objectOf(parseJson(body.toString("utf8")));
@@ -80,7 +81,7 @@ function isParsable(body: Buffer): boolean {
   return reader.containers <= MAX_ANSWER_CONTAINERS;
 }
 
-/** Reads a whole answer into Messages form. @throws ApiError when it is none. */
+/** Reads a whole answer into Messages form. @throws ApiError when the body is no answer. */
 export function readMessage(dialect: Dialect, body: Buffer, context: CodecContext): MessagesResponse {
   const parsed = parsedAnswer(body);
   if (parsed === null) throw corruptAnswer("not a JSON object");
@@ -88,7 +89,7 @@ export function readMessage(dialect: Dialect, body: Buffer, context: CodecContex
   return cutMessage(codecs[dialect].readResponse(parsed, context), context.stops ?? []);
 }
 
-/** What a body cost that came for a stream and holds no event of one, as a whole answer's is; null: it is an error, and free. */
+/** Returns the cost of a body that came in place of a stream, read like a whole answer; null: it is an error, and free. */
 export function usageOfNoStream(
   dialect: Dialect,
   context: UsageContext,
@@ -100,7 +101,7 @@ export function usageOfNoStream(
   return isErrorBody(parsed) ? null : usageOfBody(dialect, parsed, context, received);
 }
 
-/** What an answer cost that cannot be read: what it says is read as far as it came (rule 10.6); more than models write is not looked at. */
+/** Returns the cost of an answer that cannot be read, from the part that came (rule 10.6); a longer one than models write is not parsed. */
 export function usageOfBegun(
   dialect: Dialect,
   context: UsageContext,
@@ -113,26 +114,26 @@ export function usageOfBegun(
     : countedUsage(null, context, () => writtenIn(dialect, parsed, received));
 }
 
-/** What an answer cost of which nothing can be read: the prompt, and what was received (rule 1.6). */
+/** Returns the cost of an answer of which nothing can be read: the prompt, and the bytes received (rule 1.6). */
 export const usageOfBytes = (context: UsageContext, received: number): MessagesUsage =>
   countedUsage(null, context, () => ({ tokens: tokensOfBytes(received) }));
 
 /**
- * Some providers answer an error with status 200. A Responses answer that failed has an `output` beside it, and costs
- * nothing as long as it neither reports nor holds anything, as in a stream (service.md "Prices and billing rules").
+ * Whether an answer with status 200 is an error, and so free. A failed Responses answer also has an `output`; it is free if
+ * it reports no usage and holds no output, as in a stream (service.md "Prices and billing rules").
  */
 export function isErrorBody(body: JsonObject): boolean {
   if (isFailedResponse(body)) return readResponsesUsage(body["usage"]) === null && weighResponses(body) === 0;
   return holdsError(body) && ["choices", "content", "output"].every((part) => body[part] === undefined);
 }
 
-/** What went wrong by the account of an answer that holds something beside it; null: it tells of nothing. */
+/** Returns the error that an answer reports beside its content; null: it reports none. */
 function failureBeside(body: JsonObject): ApiError | null {
   if (isResponse(body)) return failureOfResponse(body);
   return holdsError(body) ? inBandError(body) : null;
 }
 
-/** What an answer that cannot be read reports nevertheless; when it reports nothing, what it says (rule 10.6). */
+/** Returns the usage that an unreadable answer reports all the same, or else counts its output (rule 10.6). */
 function usageOfBody(
   dialect: Dialect,
   body: JsonObject,
@@ -144,7 +145,7 @@ function usageOfBody(
   return countedUsage(usage, context, written, true, textOf(body["service_tier"]));
 }
 
-/** Where nothing can be read, what was received counts as written (rule 1.6); a response that failed says itself what was. */
+/** Counts an answer's output. If none can be read, the bytes received count as output (rule 1.6), except of a failed response. */
 function writtenIn(dialect: Dialect, body: JsonObject, received: number): CountedOutput {
   const read = codecs[dialect].written(body);
   const isSaid = read.tokens > 0 || (dialect === "responses" && isFailedResponse(body));
