@@ -1,4 +1,4 @@
-/** Code points of a slice; a lone surrogate counts as one. */
+/** Counts the code points of a slice; a lone surrogate counts as one. */
 export function codePoints(text: string, start = 0, end = text.length): number {
   let count = 0;
   for (let index = start; index < end; index += 1) {
@@ -9,7 +9,7 @@ export function codePoints(text: string, start = 0, end = text.length): number {
   return count;
 }
 
-/** Counts those of a text that comes in pieces, which may part the halves of a pair. */
+/** Counts the code points of a text in pieces, which may divide a surrogate pair. */
 export class CodePointCount {
   value = 0;
   #last = NaN;

@@ -1,7 +1,7 @@
 /**
- * A few threads or processes, each of which does one job at a time, for many owners. Places among them are taken in turns
- * (FairPlaces); whoever has one finds a member of the crew, or starts it. One that is gone is replaced at once, so that the next
- * job finds it warm.
+ * A few threads or processes, each of which does one job at a time, for many owners. Jobs wait for a place in turns
+ * (FairPlaces); one that has a place takes an idle member of the crew, or starts one. A member that is gone is replaced at once,
+ * so that the next job finds a warm one.
  */
 import { FairPlaces, type NoPlace, type Release } from "./fair-places.ts";
 
@@ -15,7 +15,7 @@ interface CrewLimits {
 }
 
 export interface CrewMember {
-  /** It has answered once: it could start. */
+  /** Whether it has answered once, and so could start. */
   readonly served: boolean;
   /** Ends it; settles when it is gone. */
   end(): Promise<unknown>;
@@ -23,7 +23,7 @@ export interface CrewMember {
 
 export class Crew<Member extends CrewMember> {
   readonly #limits: CrewLimits;
-  /** Makes one that calls `gone` when it has ended, for whatever reason. */
+  /** Makes a member that calls `gone` when it has ended, for whatever reason. */
   readonly #make: (gone: () => void) => Member;
   readonly #all = new Set<Member>();
   readonly #idle: Member[] = [];
@@ -46,14 +46,15 @@ export class Crew<Member extends CrewMember> {
     return [...this.#all];
   }
 
-  /** Starts all of them ahead of the first job. */
+  /** Starts all members ahead of the first job. */
   warm(): void {
     while (!this.closing.aborted && this.#all.size < this.#limits.members) this.#idle.push(this.#start());
   }
 
   /**
-   * A place for one job, or why there is none: too many wait, it took too long, or `signal` or the crew's end came before.
-   * @param isOwed neither how many wait nor how long it takes is a reason.
+   * Waits for a place for one job. @returns its release, or why there is none: too many wait, it took too long, or `signal` or
+   * the crew's end came before.
+   * @param isOwed the job waits however many do, and however long.
    */
   async place(
     owner: string,
@@ -75,7 +76,7 @@ export class Crew<Member extends CrewMember> {
     }
   }
 
-  /** A member for whoever has a place: an idle one, or a new one. */
+  /** Takes a member for a job that has a place: an idle one, or a new one. */
   take(): Member {
     return this.#idle.pop() ?? this.#start();
   }
@@ -85,7 +86,7 @@ export class Crew<Member extends CrewMember> {
     this.#idle.push(member);
   }
 
-  /** Ends all of them and everything that waits. */
+  /** Ends all members and everything that waits. */
   async close(): Promise<void> {
     this.#closing.abort();
     await Promise.all([...this.#all].map((member) => member.end()));
@@ -96,7 +97,7 @@ export class Crew<Member extends CrewMember> {
       this.#all.delete(member);
       const at = this.#idle.indexOf(member);
       if (at >= 0) this.#idle.splice(at, 1);
-      // One that never served may be unable to start: the next job tries again, not this loop.
+      // A member that never served may be unable to start: the next job tries again, not this loop.
       if (member.served) this.warm();
     });
     this.#all.add(member);

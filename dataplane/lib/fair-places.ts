@@ -1,12 +1,12 @@
 /**
- * A few places that many want: whoever waits gets one in the order of arrival among those of one owner, and owners
- * take turns. A free place goes to the owner that has the fewest, of equal ones to the one that came, or gave a
- * place back, longest ago. So thirty that wait for one owner make another's wait no longer than until the next place is free.
+ * A few places for the jobs of many owners. An owner's jobs get places in the order of arrival, and owners take turns:
+ * a free place goes to the owner that has the fewest, of equal ones to the one that came, or gave a place back, longest
+ * ago. So thirty waiting jobs of one owner make another's job wait only until the next place is free.
  */
 
 export interface PlaceLimits {
   readonly places: number;
-  /** How many of them one owner may have at once; absent: all. */
+  /** How many places one owner may have at once; absent: all. */
   readonly placesOfOne?: number;
   /** How many of one owner may wait for a place; more are turned away. */
   readonly waitingOfOne: number;
@@ -20,7 +20,7 @@ interface Owner {
   readonly waiting: Set<() => void>;
 }
 
-/** Gives the place back; twice is once. */
+/** Gives the place back; a second call does nothing. */
 export type Release = () => void;
 
 /** Too many wait already: of all owners, or of this one. */
@@ -32,7 +32,7 @@ export class FairPlaces {
   readonly #owners = new Map<string, Owner>();
   #free: number;
   #waiting = 0;
-  /** Of those the ones that are owed: they take nothing of the others' room. */
+  /** Owed jobs among `#waiting`: they do not count against its limit. */
   #owed = 0;
 
   constructor(limits: PlaceLimits) {
@@ -41,8 +41,8 @@ export class FairPlaces {
   }
 
   /**
-   * A place as soon as it is the owner's turn.
-   * @param isOwed it must come to its turn: however many wait, it is not turned away, and nobody but its owner for its sake.
+   * Takes a place as soon as it is the owner's turn.
+   * @param isOwed the job is not turned away however many wait, and only other jobs of its owner may be because of it.
    * @throws the reason of `signal` when it aborts before.
    */
   async take(owner: string, signal: AbortSignal, isOwed = false): Promise<Release | NoPlace> {
@@ -84,7 +84,7 @@ export class FairPlaces {
     };
   }
 
-  /** It has as many places as one owner may have. */
+  /** Whether an owner has as many places as one may have. */
   #isServed({ held }: Owner): boolean {
     return held >= (this.#limits.placesOfOne ?? Number.POSITIVE_INFINITY);
   }

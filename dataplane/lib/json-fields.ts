@@ -7,9 +7,9 @@ import { JsonFault, JsonReader, type JsonFaultKind, type Member } from "./json-r
 export const MAX_FIELD_BYTES = 64 * 1024;
 
 export interface JsonField extends Member {
-  /** Of a string; undefined for other values and for texts beyond `MAX_FIELD_BYTES`. */
+  /** The value, if it is a string; undefined for other values and for texts beyond `MAX_FIELD_BYTES`. */
   readonly text: string | undefined;
-  /** Of an object: its member `model`, as `text` of a field; undefined also where it is there twice. */
+  /** The `model` of a value that is an object, as in `text`; undefined also if the object has it twice. */
   readonly model: string | undefined;
 }
 
@@ -81,7 +81,7 @@ function readText(
 }
 
 /**
- * Where such an object ends. Its depth is counted from itself; whether it exceeds a limit is judged when it is read itself.
+ * Returns where such an object ends. Its depth is counted from itself; its limits are checked when it is read itself.
  */
 function afterText(bytes: Buffer, start: number): number {
   const reader = new JsonReader(bytes);

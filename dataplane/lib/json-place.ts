@@ -34,7 +34,7 @@ export function placeOf(bytes: Buffer, position: number): PathStep[] {
       keyAhead = false;
     }
   }
-  // The last one is where `position` stands in the innermost, not a part of its path.
+  // The last step is the place of `position` within the innermost one, and no part of its path.
   return open.slice(0, Math.min(MAX_STEPS, Math.max(0, open.length - 1))).map((step) => {
     if (typeof step === "number" || step === null) return step ?? "";
     return (JSON.parse(bytes.toString("utf8", step.start, step.end)) as string).slice(0, MAX_KEY);

@@ -40,7 +40,7 @@ export function closedJson(begun: string): string {
 
 const closing = (open: readonly string[]): string => open.toReversed().join("");
 
-/** @returns where the string from there ends, and for one that was cut how much of the text are whole characters of it. */
+/** @returns `end` of the string that begins at `from`; `whole`, if it was cut: end of its last whole character, else null. */
 function afterString(text: string, from: number): { readonly end: number; readonly whole: number | null } {
   let at = from;
   while (at < text.length) {

@@ -1,10 +1,10 @@
 /**
- * Reads JSON in place: one pass over the bytes validates the text as strictly as JSON.parse does and tells where the
- * few values of interest stand. json-splice.ts edits the text at their places.
+ * Reads JSON in place: one pass over the bytes validates the text as strictly as JSON.parse does and finds the places
+ * of the few values of interest. json-splice.ts edits the text there.
  *
  * Stricter than JSON.parse in four ways: the depth and the members of one object are bounded, an object that is
  * *read* (not skipped) may not name a member twice (which of the two counts would depend on the reader), and input
- * must be UTF-8. An upstream's answer may name one twice: those who read it next, clients, all take the last.
+ * must be UTF-8. An upstream's answer may name a member twice: its next readers, clients, all take the last.
  */
 import { isUtf8 } from "node:buffer";
 import { bodyLimits } from "./body-limits.ts";
@@ -61,7 +61,7 @@ export interface ObjectSpan extends Span {
   readonly members: readonly Member[];
 }
 
-/** What becomes of a member that an object names again. */
+/** What becomes of a repeated member: it is refused, or `visit` is called with it too. */
 export type Repeats = "refused" | "told";
 
 const isDigit = (byte: number | undefined) => byte !== undefined && byte >= 0x30 && byte <= 0x39;

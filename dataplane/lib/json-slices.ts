@@ -1,7 +1,7 @@
 /** Writes JSON of megabytes in slices, so that other requests are served in between. */
 import { Slices } from "./slices.ts";
 
-/** Characters that are encoded at once, roughly. */
+/** Approximate number of characters that are encoded at once. */
 const PIECE = 64 * 1024;
 
 /** A list whose entries are made while it is iterated, each time anew, so that they are never in memory all at once. */
@@ -28,7 +28,7 @@ export class LazyList<Entry> implements Iterable<Entry> {
   }
 }
 
-/** JSON that is written already: in what is written in slices it stands as it is. */
+/** A JSON text, which `jsonInSlices` writes as it is. */
 export class JsonText {
   readonly text: string;
 

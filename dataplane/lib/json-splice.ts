@@ -1,7 +1,7 @@
 /**
  * Edits JSON by position. A relayed body is never decoded and encoded again: that would break prompt caches, integers
  * beyond 2^53 and whatever a newer dialect put there (design.md §4.2). So an edit replaces, inserts or removes exactly
- * the bytes whose places json-reader.ts told.
+ * the bytes whose places json-reader.ts found.
  */
 import type { ObjectSpan, Span } from "./json-reader.ts";
 

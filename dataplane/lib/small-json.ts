@@ -1,7 +1,7 @@
 /** JSON of other services that has no reason to be large. Pure. */
 import { JsonFault, JsonReader } from "./json-reader.ts";
 
-/** A search engine's ten results have a thousand or two. Parsing many more, keys above all, would hold up everybody else. */
+/** Most values of a text; a search engine's ten results have a thousand or two. Parsing many more, keys above all, would hold up other requests. */
 const MAX_VALUES = 10_000;
 
 /** Why a text is not read. */

@@ -61,10 +61,10 @@ export class GatheredPieces {
   }
 }
 
-/** A piece of 64 KiB takes some 20 µs. */
+/** Milliseconds of copying before others have a turn; a piece of 64 KiB takes some 20 µs. */
 const JOIN_SLICE_MS = 1;
 
-/** As `Buffer.concat`, which takes 10 ms for 32 MiB: memory is had page by page. */
+/** Joins pieces in slices. `Buffer.concat` takes 10 ms for 32 MiB, because the system provides memory page by page. */
 export async function joinedInSlices(parts: readonly Buffer[], length: number): Promise<Buffer> {
   const whole = Buffer.allocUnsafeSlow(length);
   const slices = new Slices(JOIN_SLICE_MS);

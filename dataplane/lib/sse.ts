@@ -60,12 +60,12 @@ export class SseScanner {
   #carry: Buffer = Buffer.alloc(0);
   #carried = 0;
   #lineStart = 0;
-  /** Everything before has been searched for line ends. */
+  /** Everything before this offset has been searched for line ends. */
   #searched = 0;
-  /** The byte before was a CR that ended a line: an LF now belongs to it. */
+  /** Whether the last byte was a CR that ended a line: an LF behind it belongs to it. */
   #afterCr = false;
   #atStart = true;
-  /** Chunks that came; those before `#at` are read, and of the one there `#rest` is left where it is not null. */
+  /** Chunks that were added. Those before `#at` are read; of the one at `#at` only `#rest` is unread, unless that is null. */
   #chunks: readonly Buffer[] = [];
   #at = 0;
   #rest: Buffer | null = null;
@@ -76,18 +76,18 @@ export class SseScanner {
     this.#visit = visit;
   }
 
-  /** Takes chunks that are to be read behind those before. */
+  /** Adds chunks behind those that are unread. */
   add(chunks: readonly Buffer[]): void {
     this.#chunks = this.hasUnread ? [...this.#chunks.slice(this.#at), ...chunks] : chunks;
     this.#at = 0;
   }
 
-  /** Whether any of what was added is still to be read. */
+  /** Whether any added chunks are unread. */
   get hasUnread(): boolean {
     return this.#at < this.#chunks.length;
   }
 
-  /** Reads one chunk of those that were added, as far as its first `most` frames. @returns how many these were. @throws SseOverflow */
+  /** Reads the next chunk, as far as its first `most` frames. @returns the number of frames. @throws SseOverflow */
   readChunk(most: number): number {
     const chunk = this.#rest ?? this.#chunks[this.#at];
     if (chunk === undefined) return 0;
@@ -198,7 +198,7 @@ export class SseScanner {
     return frame.start;
   }
 
-  /** A blank line of a stream with CRLF whose LF has not come yet: it belongs to this frame. Other streams do not wait. */
+  /** Whether a blank line lacks its LF, in a stream with CRLF: it belongs to this frame. Streams without CRLF do not wait. */
   #mayLackLf(bytes: Buffer, lineEnd: number): boolean {
     const isLast = lineEnd === this.#lineStart && lineEnd + 1 === bytes.length && bytes[lineEnd] === CR;
     return (
@@ -255,7 +255,7 @@ export class SseScanner {
   }
 }
 
-/** A native search costs more than a look at the byte ahead, which is the end of a frame's blank line, or of the chunk. */
+/** Finds the next LF. A look at the byte ahead, often the LF of a blank line or the chunk's end, costs less than a native search. */
 function nextLf(bytes: Buffer, from: number): number {
   if (bytes[from] === LF) return from;
   return from === bytes.length ? -1 : bytes.indexOf(LF, from);
@@ -275,7 +275,7 @@ function startsWith(bytes: Buffer, start: number, end: number, name: string): bo
   return true;
 }
 
-/** Behind the colon and one space. */
+/** The offset behind the colon and one space. */
 function valueStart(bytes: Buffer, afterName: number, end: number): number {
   if (afterName >= end) return end;
   return bytes[afterName + 1] === SPACE && afterName + 1 < end ? afterName + 2 : afterName + 1;
@@ -284,7 +284,7 @@ function valueStart(bytes: Buffer, afterName: number, end: number): number {
 /** The name of events that have none (WHATWG HTML, "Interpreting an event stream"). */
 const UNNAMED = "message";
 
-/** The `event:` value of a frame; empty when there is none, or the one that stands for none. */
+/** Returns the `event:` value of a frame; empty when there is none, or it is `UNNAMED`. */
 export function frameName(frame: SseFrame): string {
   if (frame.nameEnd <= frame.nameStart) return "";
   const name = frame.bytes.toString("utf8", frame.nameStart, frame.nameEnd);
@@ -304,7 +304,7 @@ export function frameData(frame: SseFrame): Buffer {
     if (bytes[at] === LOWER_D && startsWith(bytes, at, lineEnd, "data")) {
       if (!isFirst) data[length++] = LF;
       isFirst = false;
-      // There may be millions, of a byte each.
+      // There may be millions of lines, of a byte each.
       for (let from = valueStart(bytes, at + 4, lineEnd); from < lineEnd; from += 1)
         data[length++] = bytes[from] as number;
     }
@@ -327,7 +327,7 @@ export class SseReader {
       this.#events.push({ event: frameName(frame), data: frameData(frame).toString("utf8") });
   });
 
-  /** As those of `SseScanner`. */
+  /** As in `SseScanner`. */
   add(chunks: readonly Buffer[]): void {
     this.#scanner.add(chunks);
   }
@@ -346,13 +346,13 @@ export class SseReader {
     return this.take();
   }
 
-  /** What was left when the stream ended without its last blank line. */
+  /** Ends the stream. @returns the last event, if its blank line did not come. */
   end(): readonly ReadEvent[] {
     this.#scanner.end();
     return this.take();
   }
 
-  /** The events that were read since the last time. */
+  /** Returns the events that were read since the last call. */
   take(): readonly ReadEvent[] {
     if (this.#events.length === 0) return this.#events;
     const events = this.#events;

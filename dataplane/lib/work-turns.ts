@@ -1,8 +1,8 @@
 /**
- * Turns on the main thread for work that may come faster than it is done. Each owner has a share of the time that is his whatever
- * others do: within it his work is done as it comes. What is beyond it has `ROOM_MS` of each turn of the event loop, of all
- * owners together, and what finds none left waits in line, the owner's who had the least lately first. So where the process has
- * nothing else to do one owner may have all of it, and where it has, a turn of the loop stays short however many wait.
+ * Shares out the main thread for work that may come faster than it is done. Each owner has a share of the time whatever others
+ * do: work within it is done as it comes. Work beyond the shares gets `ROOM_MS` of each turn of the event loop, for all owners
+ * together. When that is used up, or others wait, work waits in line; the owner that had the least lately is served first. So one
+ * owner may have all the time of an idle process, and in a busy one a turn of the loop stays short however many wait.
  *
  *   within ──more than his share lately──> beyond ──no room in this turn, or others wait──> in line
  *     ^──────────time passes─────────────────┘ ^─────────────his turn──────────────────────────┘
@@ -10,50 +10,50 @@
 import type { Clock } from "./clock.ts";
 import { TokenBucket } from "./token-bucket.ts";
 
-/** Longest time that one piece of work takes before others have a turn, in milliseconds; also what a share holds at once. */
+/** Longest time of one piece of work before others have a turn, in milliseconds; also the most that a share saves up. */
 export const TURN_MS = 5;
 /**
  * Longest time that all work beyond shares takes in one turn of the event loop, in milliseconds (rule 7.3). With less, sixty-four ordinary
- * streams of one organization would wait for each other: what waits outlives collections, which costs more than the work.
+ * streams of one organization would wait for each other: their data would outlive collections, which costs more than the work.
  */
 export const ROOM_MS = 20;
-/** Of each second so many milliseconds are an owner's own. */
+/** Milliseconds of each second that are an owner's share. */
 const SHARE_MS = 100;
-/** What an owner had beyond his share he has back after a second at the most, however much it was. */
+/** Most milliseconds that a share is overdrawn: it is refilled after a second at the most, however long the work took. */
 const MOST_OWED_MS = SHARE_MS;
 /**
- * So soon half of what an owner had beyond his share is forgotten when it is asked who had least: who was alone for an hour is not
- * kept waiting for an hour by one who comes now.
+ * Milliseconds after which half of the time that an owner had beyond its share is forgotten when the line is ordered: an owner
+ * that was alone for an hour does not wait for an hour when another comes.
  */
 const FORGOTTEN_MS = 100;
-/** Having its turn costs as much at least: there may be nothing to do but to read on, which is done outside of it. */
+/** Least cost of a turn, in milliseconds: a turn may only start further reading, whose work is done outside of it. */
 const LEAST_MS = 0.1;
-/** Owners that are remembered; one who is forgotten begins anew with his share. */
+/** Most owners that are remembered; a forgotten one begins anew with a full share. */
 const MOST_OWNERS = 10_000;
 
 /** Work that waits for its turn. */
 export interface Waiting {
-  /** Its turn. It works for `mostMs` at the most, tells its owner how long that took, and joins the line again where that was not enough. */
+  /** Works for `mostMs` at the most, reports the time to its owner (`spend`), and waits in line again if work is left. */
   turn(mostMs: number): void;
 }
 
-/** What the turns need of the outside. */
+/** The clocks and the event loop. */
 export interface Loop {
   /** Milliseconds of a clock that never goes back. */
   readonly clock: Clock;
-  /** Milliseconds of a processor that this thread has had: while others have it, no work is done. */
+  /** CPU milliseconds of this thread: time in which it waits for a processor is not work. */
   readonly workedMs: () => number;
-  /** Calls when whatever else this turn of the event loop brought was looked at. */
+  /** Calls back when the other events of this turn of the event loop are handled. */
   readonly afterTurn: (call: () => void) => void;
 }
 
 export class WorkTurns {
   readonly #loop: Loop;
-  /** The last that came stands last. */
+  /** By name, the least recently used first. */
   readonly #owners = new Map<string, WorkOwner>();
-  /** Owners with work in line; of equal ones the first is next. */
+  /** Owners with work in line; of those that had equally little the first is next. */
   readonly #line = new Set<WorkOwner>();
-  /** Milliseconds of this turn of the loop that went to what is beyond shares. */
+  /** Milliseconds of this turn of the loop spent beyond shares. */
   #spentMs = 0;
   #isAwaited = false;
 
@@ -61,7 +61,7 @@ export class WorkTurns {
     this.#loop = loop;
   }
 
-  /** The owner of this name. */
+  /** Returns the owner of this name. */
   owner(name: string): WorkOwner {
     const owner = this.#owners.get(name) ?? new WorkOwner(this, this.#loop.clock.now());
     this.#owners.delete(name);
@@ -71,18 +71,18 @@ export class WorkTurns {
     return owner;
   }
 
-  /** Whether what is beyond its owner's share may be done now: nobody waits, and this turn of the loop has room for it. */
+  /** Whether work beyond a share may be done now: nobody waits, and this turn of the loop has time for it. */
   get hasRoom(): boolean {
     return this.#line.size === 0 && this.#spentMs < ROOM_MS;
   }
 
-  /** Of owners: so long was worked beyond a share. */
+  /** Called by owners: counts work beyond a share. */
   spend(ms: number): void {
     this.#spentMs += ms;
     this.#await();
   }
 
-  /** Of owners: it has work in line. */
+  /** Called by owners: puts an owner with work in line. */
   join(owner: WorkOwner): void {
     this.#line.add(owner);
     this.#await();
@@ -99,7 +99,7 @@ export class WorkTurns {
     try {
       this.#serve();
     } finally {
-      // Also where one of them failed: the others wait on.
+      // Also when one of them threw: the others still wait.
       this.#spentMs = 0;
       if (this.#line.size > 0) this.#await();
     }
@@ -112,13 +112,13 @@ export class WorkTurns {
       const began = workedMs();
       const owner = this.#next(now);
       if (owner === null) return;
-      // Of equal ones the others are next.
+      // Owners that had equally little are next.
       this.#line.delete(owner);
       this.#line.add(owner);
       const before = this.#spentMs;
       owner.serve(Math.min(TURN_MS, ROOM_MS - before));
       if (!owner.isWaiting) this.#line.delete(owner);
-      // Where it is within its share by now its work was not counted.
+      // Work of an owner that is within its share again was not counted.
       this.#spentMs = Math.max(this.#spentMs, before + Math.max(LEAST_MS, workedMs() - began));
     }
   }
@@ -136,16 +136,16 @@ export class WorkTurns {
   }
 }
 
-/** One of those among whom the time is shared out. */
+/** One of the owners that share the time. */
 export class WorkOwner {
   readonly #turns: WorkTurns;
-  /** Milliseconds that are his own. */
+  /** What is left of its share, in milliseconds. */
   readonly #share: TokenBucket;
-  /** What was beyond it lately, as of `#hadAt`. */
+  /** Milliseconds that it had beyond its share lately, as of `#hadAt`. */
   #hadMs = 0;
   #hadAt: number;
   readonly #waiting = new Set<Waiting>();
-  /** Those that go before. */
+  /** Work to which nothing more will come; it is served before `#waiting`. */
   readonly #ending = new Set<Waiting>();
 
   constructor(turns: WorkTurns, now: number) {
@@ -154,12 +154,12 @@ export class WorkOwner {
     this.#hadAt = now;
   }
 
-  /** Whether work that came just now may be done at once; else it is to `wait`. */
+  /** Whether new work may be done at once; else it has to `wait`. */
   mayWork(now: number): boolean {
     return this.#share.level(now) > 0 || this.#turns.hasRoom;
   }
 
-  /** So long was worked, up to now. */
+  /** Counts work that ended now. */
   spend(ms: number, now: number): void {
     const left = this.#share.level(now);
     this.#share.spend(Math.min(ms, left + MOST_OWED_MS), now);
@@ -169,18 +169,18 @@ export class WorkOwner {
     this.#turns.spend(ms);
   }
 
-  /** What he had beyond his share lately. */
+  /** Milliseconds that it had beyond its share lately. */
   hadMs(now: number): number {
     return this.#hadMs / 2 ** (Math.max(0, now - this.#hadAt) / FORGOTTEN_MS);
   }
 
-  /** Takes a place in line, behind his own. */
+  /** Puts work in line, behind the owner's other work. */
   wait(work: Waiting): void {
     this.#waiting.add(work);
     this.#turns.join(this);
   }
 
-  /** Of what waits already: nothing more will come of it, and it is to be over before what still goes on. */
+  /** Puts work in line to which nothing more will come, before all that does not end yet; it may wait already. */
   waitToEnd(work: Waiting): void {
     this.#waiting.delete(work);
     this.#ending.add(work);
@@ -191,7 +191,7 @@ export class WorkOwner {
     return this.#waiting.size > 0 || this.#ending.size > 0;
   }
 
-  /** Gives the first of his that wait its turn. */
+  /** Gives the owner's first work in line its turn. */
   serve(mostMs: number): void {
     const line = this.#ending.size > 0 ? this.#ending : this.#waiting;
     const [first] = line;

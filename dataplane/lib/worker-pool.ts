@@ -25,7 +25,7 @@ export interface WorkerPoolLimits {
   readonly waitingOfOne: number;
 }
 
-/** Why a job came to nothing: there was no place for it, not in time either, or it broke its worker. */
+/** Why a job was not done: there was no place for it, or none in time, it broke its worker, or it was cancelled. */
 export class WorkNotDone extends Error {
   override readonly name = "WorkNotDone";
   readonly reason: "busy" | "busy_owner" | "broken" | "cancelled";
@@ -36,14 +36,14 @@ export class WorkNotDone extends Error {
   }
 }
 
-/** What a worker answers. */
+/** A worker's answer. */
 export interface WorkDone {
   readonly result: unknown;
   /** Its heap at the end, MiB. */
   readonly heapMiB: number;
 }
 
-/** What a worker is sent. */
+/** A message to a worker. */
 export interface WorkerMessage {
   readonly message: unknown;
   readonly transfer: readonly Transferable[];
@@ -69,8 +69,8 @@ export class WorkerPool {
   }
 
   /**
-   * What a worker answers to a message, which is made when its turn has come.
-   * @param isOwed it comes to its turn however many wait, and however long: whoever asks has a limit on how many do.
+   * Returns a worker's answer to a message, which is made when a worker is free.
+   * @param isOwed the job waits for its turn however many do, and however long: its caller limits the number of such jobs.
    * @throws WorkNotDone
    */
   async run(
@@ -83,7 +83,7 @@ export class WorkerPool {
     if (typeof release === "string") throw new WorkNotDone(release === "late" ? "busy" : release);
     const worker = this.#crew.take();
     const done = worker.run(message, this.#limits, AbortSignal.any([signal, this.#crew.closing]));
-    // Not waited for by who has the result: the place is free once the worker is idle or gone.
+    // The result does not wait for this: the place is free once the worker is idle or gone.
     done
       .then(
         ({ heapMiB }) => {
@@ -106,18 +106,18 @@ export class WorkerPool {
 class PoolWorker implements CrewMember {
   readonly #worker: Worker;
   #job: PromiseWithResolvers<WorkDone> | null = null;
-  /** It has answered once: it could start. */
+  /** Whether it has answered once, and so could start. */
   served = false;
 
   constructor(worker: Worker, gone: () => void) {
     this.#worker = worker;
-    // Work that is under way keeps a process alive by its connection; idle workers must not.
+    // A worker keeps the process alive while it has a job (`run`), not while it is idle.
     worker.unref();
     worker.on("message", (done: WorkDone) => {
       this.served = true;
       this.#job?.resolve(done);
     });
-    // Its exit says the rest: a heap that is full, or a fault in the worker itself.
+    // The heap is full, or the worker itself failed; `exit` follows.
     worker.on("error", () => this.#fail("broken"));
     worker.on("exit", () => {
       this.#fail("broken");
@@ -125,7 +125,7 @@ class PoolWorker implements CrewMember {
     });
   }
 
-  /** @throws WorkNotDone; the worker is of no use afterwards. */
+  /** @throws WorkNotDone; the worker must be ended then. */
   async run(
     message: () => WorkerMessage,
     { jobMs, graceMs }: Pick<WorkerPoolLimits, "jobMs" | "graceMs">,
