@@ -1,7 +1,7 @@
 /**
- * One call to an upstream, on undici's dispatch interface (dependencies.md §5 has the figures). The
- * call keeps the time limits, decompresses what came compressed all the same, and tells every way of failing
- * apart, because retrying, health and charging each need to know another part of it.
+ * One call to an upstream, on undici's dispatch interface (dependencies.md §5 has the figures). The call keeps the
+ * time limits, decompresses answers that come compressed unasked, and tells the ways of failing apart, because
+ * retrying, health and charging each need another distinction.
  */
 import { errors, type Dispatcher } from "undici";
 import type { Readable, Transform } from "node:stream";
@@ -22,11 +22,11 @@ import {
 /**
  * Why a call failed.
  *   connect             refused, unreachable, TLS, closed or reset before an answer had begun
- *   stale               the same on a kept-alive connection that had served before
+ *   stale               the same, on a kept-alive connection that had served before
  *   first_byte_timeout  no byte of the answer's body in time
- *   idle                a stream stood still for longer than allowed
+ *   idle                a stream sent nothing for longer than allowed
  *   cut                 the connection broke after the answer had begun
- *   garbage             the answer's bytes are no HTTP, do not decompress, make what reads them fail, or are interim answers
+ *   garbage             the answer's bytes are no HTTP, do not decompress, make their reader throw, or are interim answers
  *                       without an end
  *   too_large           a whole answer beyond the limit
  *   deadline            the request's own time is up
@@ -53,9 +53,9 @@ const NOTHING = Buffer.alloc(0);
 
 export class CallError extends Error {
   readonly fault: CallFault;
-  /** Bytes of the answer's body that had come by then, as far as they were read whole. */
+  /** Bytes of the answer's body that had come before the failure, decompressed. */
   readonly received: number;
-  /** What came of a body that was read whole; of a large one nothing. */
+  /** The bytes that came, if the body was read by `whole` and is not longer than `MOST_BEGUN_BYTES`; else empty. */
   readonly begun: Buffer;
 
   constructor(fault: CallFault, received: number, cause?: unknown, begun: Buffer = NOTHING) {
@@ -75,7 +75,7 @@ export interface CallOptions {
   readonly headers: readonly string[];
   readonly body: Buffer;
   readonly connectMs: number;
-  /** null: not limited by itself. */
+  /** null: no limit of its own. */
   readonly firstByteMs: number | null;
   /** null: not limited (whole answers). */
   readonly idleMs: number | null;
@@ -85,26 +85,26 @@ export interface CallOptions {
 export type AnswerHeaders = Readonly<Record<string, string | readonly string[] | undefined>>;
 
 /**
- * The beginning of an answer: known once the first byte of its body came, or that there is none; with a status other than
- * 2xx at once, as that alone is enough to go on with.
+ * The beginning of an answer. It is known once the first byte of the body came, or the answer ended without one; with a status
+ * other than 2xx at once, as the status alone is enough to continue.
  */
 export interface AnswerHead {
   readonly status: number;
   readonly headers: AnswerHeaders;
 }
 
-/** Takes a body as it comes. Exactly one of `end` and `fail` is called, once. */
+/** Receives a body as it comes. Exactly one of `end` and `fail` is called, once. */
 export interface BodyReader {
-  /** What came at once, in order: a packet may hold many HTTP chunks. Never none. */
+  /** Receives the chunks that came together, in order, at least one: a packet may hold many HTTP chunks. */
   data(chunks: readonly Buffer[]): void;
   end(): void;
   fail(fault: CallFault): void;
 }
 
-/** Errors of a connection that never left this machine. */
+/** Codes of connection errors that arise in this machine. */
 const EXHAUSTION: ReadonlySet<string | undefined> = new Set(["EMFILE", "ENFILE", "EADDRNOTAVAIL", "ENOBUFS"]);
 
-/** A body of which nobody has read anything yet is kept up to here before the connection is paused. */
+/** Most bytes of a body that are kept while it has no reader; beyond them the connection is paused. */
 const UNREAD_LIMIT_BYTES = 256 * 1024;
 
 /** One request under way. `head` settles first; then `read` or `whole` takes the body. */
@@ -116,7 +116,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #controller: Dispatcher.DispatchController | null = null;
   #dispatchedAt = 0;
   #timer: NodeJS.Timeout | null = null;
-  /** A time-out that has struck, and is looked at once more when what came meanwhile has been read. */
+  /** A time-out that has struck; it counts unless data is found when the waiting sockets are read (`#arm`). */
   #overdue: NodeJS.Immediate | null = null;
   #interim = 0;
   #status = 0;
@@ -124,18 +124,18 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #decoder: Transform | null = null;
   #headSettled = false;
   #reader: BodyReader | null = null;
-  /** What nobody reads yet, or what is gathered until the next tick, when the packet at hand has been parsed. */
+  /** Chunks that wait for a reader, or for the next tick, when the current packet has been parsed. */
   #unread: Buffer[] = [];
   #unreadBytes = 0;
   #isGathering = false;
   #paused = false;
-  /** The body is over: ended or failed. */
+  /** Set when the body is over: ended or failed. */
   #over: { fault: CallFault | null } | null = null;
   #reported = false;
   #received = 0;
-  /** The request has gone out wholly. */
+  /** Whether the whole request has gone out. */
   #sent = false;
-  /** Bytes that had come when its client left, or when its answer was complete; null: somebody waits for more of it. */
+  /** Bytes that had come when the client left, or when the answer was complete; null: somebody still waits for more. */
   #unseenFrom: number | null = null;
   #cause: unknown;
 
@@ -152,7 +152,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     return this.#received;
   }
 
-  /** The upstream has the whole request, and will charge for it. */
+  /** Whether the upstream has the whole request, and will charge for it. */
   get sent(): boolean {
     return this.#sent;
   }
@@ -162,15 +162,15 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     const request = { origin, path, method: "POST" as const, ...bodyOf(headers, body) };
     this.#dispatchedAt = performance.now();
     dispatcher.dispatch(request, this);
-    // A new connection is to be made; one from the pool undici looks at once more before it writes.
+    // undici makes a new connection, or first checks one from its pool once more.
     if (this.#controller === null && this.#over === null) this.#arm(connectMs, "connect");
     return this;
   }
 
   /**
-   * The client has left. What the upstream reports is read on for, unseen: whoever reads goes on as before, for two
-   * seconds and 256 KiB at the most; then the call is aborted as cancelled (rule 1.11). One that the upstream does not
-   * have wholly ends at once.
+   * Reads on for the upstream's usage report after the client has left: the reader goes on as before, for two seconds and
+   * 256 KiB at the most; then the call is aborted as cancelled (rule 1.11). A call whose request the upstream does not have
+   * as a whole ends at once.
    */
   drain(): void {
     if (this.#over !== null || this.#unseenFrom !== null) return;
@@ -179,14 +179,14 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   }
 
   /**
-   * The answer is complete: its upstream may close it in its own time, so that the connection can serve again. Most have by then,
-   * and nothing of such a call is kept.
+   * Lets the upstream end a complete answer in its own time, so that the connection can serve again. Most have ended it already;
+   * then nothing is to be done.
    */
   linger(): void {
     if (this.#over === null) this.#readOn(LINGER_MS, "cut");
   }
 
-  /** Nobody waits for what still comes. */
+  /** Reads what still comes, for which nobody waits. */
   #readOn(ms: number, fault: CallFault): void {
     this.#disarm();
     this.#arm(ms, fault);
@@ -200,18 +200,18 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#finish(fault);
   }
 
-  /** Hands the body over. What came before is delivered at once. */
+  /** Gives the body to `reader`. Bytes that came before are delivered at once. */
   read(reader: BodyReader): void {
     this.#reader = reader;
     const wasPaused = this.#paused;
-    // Set again by a reader that wants no more for now.
+    // The reader sets it again if it wants no more for now.
     this.#paused = false;
     this.#handOver();
     if (this.#over !== null) this.#report(reader);
     else if (wasPaused && !this.#paused) this.resume();
   }
 
-  /** The whole body, without a byte order mark. @throws CallError; `received` says how much of it came. */
+  /** Reads the whole body, without a byte order mark. @throws CallError; `received` says how much of it came. */
   whole(maxBytes: number): Promise<Buffer> {
     const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
     const pieces = new GatheredPieces();
@@ -220,7 +220,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
         for (const chunk of more) pieces.add(chunk);
         if (this.#received > maxBytes) this.abort("too_large");
       },
-      // JSON may not begin with it, and its readers may leave it out (RFC 8259 §8.1).
+      // JSON must not begin with a byte order mark, and readers may ignore one (RFC 8259 §8.1).
       end: () => {
         const chunks = piecesWithoutMark(pieces.take());
         const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
@@ -236,11 +236,11 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   }
 
   /**
-   * Stops reading from the upstream: what the packet at hand brings still comes. The time until `resume` does not count as its
-   * idleness (design.md §4.7).
+   * Stops reading from the upstream; the rest of the current packet still comes. The time until `resume` does not count as
+   * idle (design.md §4.7).
    */
   pause(): void {
-    // It is bounded anyhow, and nobody may be there to resume it.
+    // Reading on is bounded anyhow, and nobody may be left to resume it.
     if (this.#unseenFrom !== null) return;
     this.#paused = true;
     this.#disarm();
@@ -270,7 +270,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
 
   onResponseStart(_: Dispatcher.DispatchController, status: number, headers: AnswerHeaders): void {
     if (status < 200) return this.#countInterim();
-    // Whoever answers has seen enough of it.
+    // An upstream that answers has seen enough of the request.
     this.#sent = true;
     this.#status = status;
     this.#headers = headers;
@@ -324,16 +324,16 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (this.#reader === null && this.#unreadBytes > UNREAD_LIMIT_BYTES) this.pause();
   }
 
-  /** Of a packet's chunks, of which there may be hundreds, the first alone says that the upstream is not idle. */
+  /** Begins to gather a packet's chunks. There may be hundreds: only the first restarts the idle timer. */
   #gather(): void {
     this.#isGathering = true;
     if (this.#paused) this.#disarm();
     else this.#armIdle();
-    // Where nothing can be idle, whoever comes to read is given what is there.
+    // With neither an idle limit nor a reader nothing is scheduled: `read` delivers what is there.
     if (this.#reader !== null || this.#options.idleMs !== null) process.nextTick(() => this.#handOver());
   }
 
-  /** Gives the reader what has come. One that throws, a bug of ours, ends this call and not the process. */
+  /** Gives the reader the gathered chunks. A reader that throws, a bug of ours, ends this call and not the process. */
   #handOver(): void {
     this.#isGathering = false;
     if (this.#reader === null || this.#unread.length === 0) return;
@@ -351,12 +351,12 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #settleHead(): void {
     if (this.#headSettled) return;
     this.#headSettled = true;
-    // The timer that was armed for the first byte cannot be reused for idleness: it has another length.
+    // The timer of the first byte cannot be reused as the idle timer: it has another length.
     if (this.#unseenFrom === null) this.#disarm();
     this.#resolveHead({ status: this.#status, headers: this.#headers });
   }
 
-  /** `null`: the body ended as it should. What came before is handed over, unless it is over already. */
+  /** Ends the body after its gathered chunks are delivered. `fault` is null: it ended as it should. */
   #finish(fault: CallFault | null, cause?: unknown): void {
     if (this.#over === null) this.#handOver();
     this.#settle(fault, cause);
@@ -397,8 +397,8 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
 
   /**
    * Timers strike before sockets are read: after a moment without a processor, answers that came in time would look
-   * late, and healthy upstreams would be ejected. So a time-out counts only if nothing has come until everything
-   * that waits was read.
+   * late, and healthy upstreams would be ejected. So a time-out counts only if nothing has come once all waiting
+   * sockets were read.
    */
   #arm(ms: number, fault: CallFault): void {
     this.#timer = setTimeout(() => {
@@ -420,12 +420,12 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
 }
 
 /**
- * Body and headers as undici takes them. It says of a buffer that it is sent when it has handed it to the socket, where
- * a large one may wait; of pieces it hands over the next when the one before has left.
+ * Body and headers for undici. It reports a buffer as sent when it has handed it to the socket, where a large one may
+ * wait; of an iterable it hands over the next piece when the one before has left.
  */
 function bodyOf(headers: readonly string[], body: Buffer): { headers: string[]; body: Buffer | Readable } {
   if (body.length <= WHOLE_BODY_BYTES) return { headers: headers as string[], body };
-  // It takes any iterable; its types know only one of them.
+  // undici takes any iterable; its types know only `Readable`.
   const iterable = pieces(body) as unknown as Readable;
   return { headers: [...headers, "content-length", String(body.length)], body: iterable };
 }
