@@ -1,16 +1,16 @@
 /**
- * Weighted rendezvous hashing (design.md §4.6): each upstream draws a number from the conversation's key and its
- * own name, and the draws are ranked. A conversation keeps its upstream as long as that one is there, whatever
- * else comes and goes, and shares follow the weights. Pure.
+ * Weighted rendezvous hashing (design.md §4.6): each upstream gets a score from the conversation's key and its own
+ * name, and the scores are ranked. A conversation keeps its upstream as long as that exists, whichever others come
+ * and go, and shares follow the weights. Pure.
  */
 
 export interface Weighted {
   readonly name: string;
-  /** Share; 0: only when nothing else is left. */
+  /** Share of the conversations; 0: only when no other upstream is left. */
   readonly weight: number;
 }
 
-/** The upstreams in the order in which this key prefers them. */
+/** Sorts the upstreams in the order in which `key` prefers them. */
 export function rank<T extends Weighted>(upstreams: readonly T[], key: string): T[] {
   if (upstreams.length < 2) return [...upstreams];
   const drawn = upstreams.map((upstream) => ({ upstream, score: score(key, upstream) }));
@@ -25,8 +25,8 @@ function score(key: string, { name, weight }: Weighted): number {
 }
 
 /**
- * 53 evenly spread bits of a text (cyrb53: two multiply-xor lanes and a final mix). Not against an adversary:
- * who chooses a key well only chooses which upstream he is sent to.
+ * Hashes a text to 53 evenly spread bits (cyrb53: two multiply-xor lanes and a final mix). Not safe against an
+ * adversary: a client that chooses its key well only chooses its upstream.
  */
 export function hash(text: string): number {
   let low = 0xdeadbeef;
