@@ -1,6 +1,6 @@
 /**
- * What is done with a large body, or a large answer, in another thread (docs/decisions/large-bodies.md). Each job is a function of plain
- * data: the body and what the request's route says; nothing is kept from one to the next. What comes back is small, or
+ * Jobs on a large body, or a large answer, that another thread does (docs/decisions/large-bodies.md). Each is a function of plain
+ * data: the body and what the request's route says. Nothing is kept from one job to the next. Results are small, or
  * bytes: receiving a large structure would hold the event loop as long as making it held the worker.
  */
 import type { Route, Upstream } from "../../config/schema.ts";
@@ -53,10 +53,10 @@ import {
 } from "./remote-reading.ts";
 import { toldError, type ToldError } from "./told-error.ts";
 
-/** What of a route the edits of a relayed body need. */
+/** The fields of a route that the edits of a relayed body need. */
 export type RelayRoute = Pick<Route, "model" | "capabilities" | "limits">;
 
-/** Every job: what it is told beside the body, and what it answers. */
+/** Every job's input beside the body (`told`), and its result (`answer`). */
 export interface Jobs {
   inspect: { told: { dialect: Dialect }; answer: RemoteInspection };
   relay: {
@@ -90,21 +90,21 @@ export interface Jobs {
   begunAnswer: { told: { dialect: Dialect; context: UsageContext; received: number }; answer: MessagesUsage };
 }
 
-/** How an answer is asked for. */
+/** Input of an answer job that is known only at its turn. */
 export interface Asked {
-  /** Somebody waits for it when its turn has come; else its usage alone is wanted. */
+  /** Whether the client still waits for the answer; otherwise only its usage is wanted. */
   readonly isWanted: boolean;
 }
 
-/** What becomes of a whole answer. */
+/** The outcome of a job on a whole answer. */
 export interface ToldOutcome {
   readonly outcome: Told<Outcome<{ readonly usage: MessagesUsage }>>;
-  /** What its client gets; null: the answer as it came, or nothing. */
+  /** Bytes that the client gets; null: the answer as it came, or nothing. */
   readonly body: Buffer | null;
   readonly items: PackedItems | null;
 }
 
-/** As it is told to another thread. */
+/** A result whose error is plain data. */
 export type Told<Result> = Result extends { readonly error: unknown }
   ? Omit<Result, "error"> & { readonly error: ToldError }
   : Result;
@@ -113,10 +113,10 @@ export type JobName = keyof Jobs;
 export type JobInput<Name extends JobName> = Jobs[Name]["told"];
 export type Answer<Name extends JobName> = Jobs[Name]["answer"];
 
-/** What a job runs with beside what it is told. */
+/** Input of a job beside `told`. */
 interface JobContext {
   readonly body: Buffer;
-  /** Of the organization whose request it is. */
+  /** Seals for the organization whose request it is. */
   readonly sealer: Sealer;
 }
 
@@ -197,16 +197,16 @@ function read(facts: ConversionFacts, { body, sealer }: JobContext): Conversion 
 const openLoop = (facts: LoopFacts, { body, sealer }: JobContext): OpenLoop =>
   new OpenLoop(facts, sealer, exactBody({ body, dialect: facts.dialect }));
 
-/** Paths to fields are cut after so many steps. */
+/** Steps after which the path to a field is cut. */
 const MAX_STEPS = 12;
 
-/** Up to this size a body is edited by whoever got its look: copying it takes about a millisecond. */
+/** Largest body that the thread which receives its inspection edits itself: copying it takes about a millisecond. */
 const EDITED_BY_RECEIVER_BYTES = 4 * 1024 * 1024;
-/** So many places are told, and so much of `include`, which is parsed. */
+/** Most places of edits that are sent back, and most bytes of `include`, which is parsed. */
 const MAX_PLACES = 256;
 const MAX_INCLUDE_BYTES = 16 * 1024;
 
-/** Of most bodies: few fields, and no reasoning that has to be opened or cut out. */
+/** Returns the places of edits, as of most bodies; null: there are many, or reasoning has to be opened or cut out. */
 function editPlaces({ body, top, objects, fields, tools, content }: Inspection): EditPlaces | null {
   const include = fields.get("include");
   const isLittle =
@@ -218,7 +218,7 @@ function editPlaces({ body, top, objects, fields, tools, content }: Inspection):
   return isLittle ? { top, objects, fields, tools } : null;
 }
 
-/** A look as it is sent back: without the body, and with the places of edits only where they are few. */
+/** Prepares an inspection to be sent back: without the body, and with the places of edits only where they are few. */
 function farLook(inspected: Inspection): RemoteInspection {
   const {
     body: _body,
@@ -248,7 +248,7 @@ function farLook(inspected: Inspection): RemoteInspection {
   };
 }
 
-/** What of an answer is handed over instead of being copied. */
+/** Lists the buffers of an answer that are transferred instead of copied. */
 export function transferred(answer: Answer<JobName>): ArrayBuffer[] {
   const own = (bytes: Buffer | null | undefined) =>
     bytes instanceof Uint8Array && bytes.buffer instanceof ArrayBuffer ? [bytes.buffer] : [];

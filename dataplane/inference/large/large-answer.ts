@@ -1,6 +1,6 @@
 /**
- * A whole answer that is worked on in another thread (docs/decisions/large-bodies.md). Its upstream charges for it: so it comes
- * to its turn however many wait, and where its client has left by then what it cost is still read.
+ * A whole answer that another thread works on (docs/decisions/large-bodies.md). Its upstream charges for it: so it gets its
+ * turn however many jobs wait, and its usage is read even if its client has left before.
  */
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
 import { WorkNotDone, type WorkerPool } from "../../lib/worker-pool.ts";
@@ -14,7 +14,7 @@ import { bufferOf, handedOver } from "./large-body.ts";
 import { errorOf } from "./told-error.ts";
 import type { JobMessage, JobResult } from "./worker.ts";
 
-/** Nobody leaves what is owed. */
+/** Never aborts: what is charged is read to its end. */
 const { signal: never } = new AbortController();
 
 export class LargeAnswer {
@@ -28,7 +28,7 @@ export class LargeAnswer {
     this.#bytes = bytes;
   }
 
-  /** What its client gets, or why that is nothing; null: it took its thread down. */
+  /** Returns what the client gets, or why it gets nothing; null: the answer took its thread down. */
   async passedOn<Name extends "relayAnswer" | "convertAnswer">(
     name: Name,
     told: Omit<JobInput<Name>, "isWanted">,
@@ -52,13 +52,13 @@ export class LargeAnswer {
     };
   }
 
-  /** What the tool loop reads, or why that is nothing; null: it took its thread down. */
+  /** Returns what the tool loop reads, or why it reads nothing; null: the answer took its thread down. */
   async events(told: JobInput<"loopAnswer">): Promise<Outcome<WholeEvents> | null> {
     const done = await this.#do("loopAnswer", () => told);
     return done === null ? null : outcomeTold(done.answer);
   }
 
-  /** What an answer cost that broke off; null: it took its thread down. */
+  /** Returns the usage of an answer that broke off; null: the answer took its thread down. */
   async usageOfBegun(told: JobInput<"begunAnswer">): Promise<MessagesUsage | null> {
     return (await this.#do("begunAnswer", () => told))?.answer ?? null;
   }

@@ -1,4 +1,4 @@
-/** What another thread makes of a large whole answer is what would be made of it here, to the byte, and costs the same (rule 7.3). */
+/** A large whole answer that another thread works on gives the same bytes and the same charge as in this thread (rule 7.3). */
 import { readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, test, vi } from "vitest";
@@ -43,14 +43,14 @@ afterAll(async () => {
   await Promise.all([pool.close(), fake.close()]);
 });
 
-/** A field that nobody knows makes an answer large. */
+/** An unknown field that makes an answer large. */
 const filler = `"filler":"${"All work and no play makes Jack a dull boy. ".repeat(4_000)}"`;
 const padded = (answer: object | string): string => {
   const text = typeof answer === "string" ? answer : JSON.stringify(answer);
   return text.startsWith("{") ? `{${filler}${text === "{}" ? "" : ","}${text.slice(1)}` : `${text}${filler}`;
 };
 
-/** Ids, seals and the second of the answer's end are others each time. */
+/** Makes texts comparable: ids, seals and the second of the answer's end differ each time. */
 const told = (text: string): string =>
   text
     .replaceAll(/AQR0ZXN0[\w-]+/g, (sealed) => `<${sealerOf("org_a").open(sealed)}>`)
@@ -76,7 +76,7 @@ function callFor({ from, to, request = {}, tools = false }: Way): { call: TestCa
   return { call, items };
 }
 
-/** Everything that one answer leads to. */
+/** Serves one answer, and returns all that it leads to. */
 async function outcome(serve: Serve, answer: string | Buffer, way: Way) {
   fake.reset();
   fake.next({ raw: { body: answer } });
@@ -103,7 +103,7 @@ async function outcome(serve: Serve, answer: string | Buffer, way: Way) {
   };
 }
 
-/** What it leads to where another thread makes it, and here. */
+/** Returns the outcomes of an answer in another thread and in this one. */
 async function both(answer: string | Buffer, way: Way) {
   const jobs = vi.spyOn(pool, "run");
   const expected = await outcome(here, answer, way);
@@ -124,7 +124,7 @@ const goldens = readdirSync(folder)
   request?: JsonObject;
   whole: JsonObject;
 }[];
-/** What of a golden's request a whole request of the client's dialect may have. */
+/** Fields of a golden's request that a whole request of the client's dialect may have. */
 const shaping: Record<Dialect, readonly string[]> = {
   messages: [],
   chat: ["logprobs", "top_logprobs", "stop", "user"],
@@ -158,7 +158,7 @@ const refused = {
   param: "tools[0].type",
   message: "no such tool: upstream-model with sk-proj-abcdefgh at http://127.0.0.1:1/v1",
 };
-/** What is no answer, by what is wrong with it. */
+/** Bodies that are no answer, by what is wrong with them. */
 const faults = (upstream: Dialect): Record<string, string> => ({
   "a page": `<!doctype html><p>${filler}`,
   "JSON that ends early": padded({ content: [], choices: [], output: [], a: 1 }).slice(0, -1),
@@ -216,7 +216,7 @@ describe.each(dialects)("what is no answer of a %s upstream", (upstream) => {
 });
 
 const small = (upstream: Dialect): string => padded(answerOf(upstream, "a short text").toString());
-/** What JSON.parse takes and a strict reader does not (odd-json-answers.test.ts), with what a client reads of it. */
+/** Answers that JSON.parse takes and a strict reader does not (odd-json-answers.test.ts), with the text that a client reads. */
 const odd: Record<string, (upstream: Dialect) => readonly [answer: Buffer, read: string]> = {
   "a text that is cut within a character": (upstream) => {
     const [before = "", behind = ""] = small(upstream).split("words");

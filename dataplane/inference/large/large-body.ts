@@ -1,6 +1,6 @@
 /**
- * A body that is worked on in another thread. Its bytes are handed over for a job and handed back with the answer, so
- * that 32 MiB are neither copied nor held twice; small ones are copied, which costs less than taking care.
+ * A body that another thread works on. Its bytes are transferred for a job and come back with the result, so that 32 MiB
+ * are neither copied nor held twice; small bodies are copied, which costs less than tracking where their bytes are.
  */
 import { availableParallelism } from "node:os";
 import { ApiError } from "../../lib/api-error.ts";
@@ -11,11 +11,11 @@ import type { Answer, JobName, JobInput } from "./jobs.ts";
 import { errorOf } from "./told-error.ts";
 import type { JobMessage, JobResult, WorkerData } from "./worker.ts";
 
-/** Bodies up to this are looked at where they are: the worst of them takes some milliseconds (large-bodies.md). */
+/** Largest body that is inspected in this thread: the worst one takes some milliseconds (large-bodies.md). */
 export const INSPECT_HERE_BYTES = 128 * 1024;
-/** The same for parsing and converting. */
+/** The same limit for parsing and converting, also of answers. */
 export const CONVERT_HERE_BYTES = 64 * 1024;
-/** Up to this size a copy for the worker is made, and the bytes stay here as well. */
+/** Largest body that is copied for the worker, so that the bytes stay here as well. */
 const COPIED_BYTES = 1024 * 1024;
 
 const limits: WorkerPoolLimits = {
@@ -30,23 +30,23 @@ const limits: WorkerPoolLimits = {
   waitingOfOne: 32,
 };
 
-/** The threads for large bodies. `keys` open and seal there what they open and seal here. */
+/** Opens the pool of threads for large bodies. The threads seal and open with `keys`, as this one does. */
 export function newLargePool(keys: readonly SealKey[], more: Partial<WorkerPoolLimits> = {}): WorkerPool {
   const data: WorkerData = { keys };
   return new WorkerPool(new URL("./worker.ts", import.meta.url), data, { ...limits, ...more });
 }
 
-/** By the buffer that was handed over: the bytes of a body that was refused, which came back in another one. */
+/** The bytes of refused bodies, which come back from the worker in a new buffer, by the buffer that was handed over. */
 const refused = new WeakMap<Buffer, Buffer>();
 
-/** The bytes of a body that may have been handed over. None: another thread has them, or what it read was not refused. */
+/** Returns the bytes of a body that may have been handed over; no bytes: another thread has them, or did not refuse the body. */
 export const refusedBytes = (body: Buffer): Buffer => refused.get(body) ?? body;
 
 export class LargeBody {
   readonly #pool: WorkerPool;
   readonly #organizationId: string;
   readonly #closed: Cancellation;
-  /** null: with the worker, or lost with it. */
+  /** null while the worker has them, and when they were lost with it. */
   #bytes: Buffer | null;
 
   constructor(pool: WorkerPool, organizationId: string, closed: Cancellation, bytes: Buffer) {
@@ -56,21 +56,21 @@ export class LargeBody {
     this.#bytes = bytes;
   }
 
-  /** @throws ApiError 413 when its worker took it down. */
+  /** @throws ApiError 413 when the bytes were lost with their worker. */
   get bytes(): Buffer {
     if (this.#bytes === null) throw tooMuch();
     return this.#bytes;
   }
 
-  /** Another body of the same request. */
+  /** Makes a `LargeBody` of other bytes of the same request. */
   of(bytes: Buffer): LargeBody {
     return new LargeBody(this.#pool, this.#organizationId, this.#closed, bytes);
   }
 
   /**
-   * Has a job done. One at a time: meanwhile the bytes are not here.
-   * @param handedOver what of `told` is handed over as well.
-   * @throws ApiError what the job throws; 503 or 429 when too much waits; 413 when it broke its worker.
+   * Runs a job, one at a time: meanwhile the worker may have the bytes.
+   * @param handedOver buffers of `told` that are transferred as well.
+   * @throws ApiError that of the job; 503 or 429 when too many jobs wait; 413 when the job broke its worker.
    */
   async do<Name extends JobName>(
     name: Name,
@@ -102,14 +102,14 @@ export class LargeBody {
   }
 }
 
-/** What of the bytes goes to another thread: their own memory where they are many, else a copy. */
+/** Returns the buffer to transfer to another thread: the bytes' own memory where they are many, else a copy. */
 export function handedOver(bytes: Buffer): ArrayBuffer {
   const { buffer, byteLength } = bytes;
   const isOwn = buffer instanceof ArrayBuffer && buffer.byteLength === byteLength;
   return isOwn && byteLength > COPIED_BYTES ? buffer : Uint8Array.from(bytes).buffer;
 }
 
-/** Between threads a Buffer becomes an array of bytes. */
+/** Makes an answer's body a Buffer again: threads pass a Uint8Array. */
 export function withBuffer<A extends Answer<JobName>>(answer: A): A {
   if (!("body" in answer) || answer.body === null) return answer;
   return { ...answer, body: bufferOf(answer.body) };

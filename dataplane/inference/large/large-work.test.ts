@@ -1,4 +1,4 @@
-/** What another thread does with a body is what would be done here, to the byte (rule 7.3). */
+/** A body that another thread works on gives the same bytes as in this thread (rule 7.3). */
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, describe, expect, test, vi } from "vitest";
 import { routeTo, upstreamOf } from "../../../test/fakes/inference.ts";
@@ -169,7 +169,7 @@ async function open(dialect: Dialect, body: Buffer, where: WorkerPool | null): P
   return openBody(dialect, body, { pool: where, organizationId: "org_a", closed: new Cancellation() });
 }
 
-/** Everything that is asked of a request's body, told as text; errors too. */
+/** Runs every kind of work on a request's body; bodies and errors are returned as text. */
 async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | null) {
   const call = callOf(dialect, snapshotOf([route]), "");
   const tell = async (ask: () => unknown) => {
@@ -289,7 +289,7 @@ test("what an answer is written with", { timeout: 60_000 }, async () => {
   });
   expect(remote.request["tools"]).toHaveLength(1);
   expect(remote.request["input"]).toBeUndefined();
-  // Instructions that are a book are not told again with every answer.
+  // Instructions as long as a book are not repeated with every answer.
   const book = await read("responses", { input: "x", instructions: filler.repeat(3), user: "u" }, pool);
   expect(book.request).toEqual({ user: "u" });
 });
@@ -374,7 +374,7 @@ test(
         next,
         firstWishes,
       );
-      // Its own turn is over only then.
+      // The turn of the loop that wrote it has ended by now.
       await sleep(10);
       return { longest: turns.stop(), text: bytes.toString(), ...more };
     };
@@ -396,7 +396,7 @@ test(
     expect(jobs).toHaveBeenCalledTimes(asked);
     await written(page("short"), "messages", pool);
     expect(jobs).toHaveBeenCalledTimes(asked);
-    // It has cost by then: what is not very long is written here when no thread has time for it.
+    // Earlier iterations have cost already: a call that is not very long is written here when no thread has time for it.
     const [some, told] = [page("a page ".repeat(20_000)), vi.fn()];
     const { longest: _longest, ...expected } = await written(some, "chat", null);
     jobs.mockImplementation(() => Promise.reject(new WorkNotDone("busy_owner")));

@@ -1,4 +1,4 @@
-/** What answers are read and written with, as plain data: a request's that was read in another thread, or is to be answered there. */
+/** `Carry` and `CodecContext` as plain data, for a request that was read in another thread or whose answer is read there. */
 import type { Carry, CodecContext, Sealer } from "../../dialects/codecs.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
 import { newId } from "../../lib/ids.ts";
@@ -8,11 +8,11 @@ import { nowInSeconds } from "../request/conversion.ts";
 export interface RemoteCarry extends Pick<Carry, "dialect" | "serverTools" | "stops" | "compacts"> {
   readonly aliases: ReadonlyMap<string, string>;
   readonly namespaces: Carry["namespaces"];
-  /** JSON of the fields that answers repeat or are shaped by. */
+  /** JSON of the request's fields that its answer repeats or depends on. */
   readonly echo: string;
 }
 
-/** An answer repeats no more of its request than this, in characters of JSON; larger fields are left out. */
+/** Most characters of JSON that an answer repeats of its request; fields for which no room is left are left out. */
 const MAX_ECHO = 256 * 1024;
 /** Fields of a request that a Responses answer repeats, and those that shape a Chat or Responses answer. */
 const echoed = [
@@ -61,7 +61,7 @@ export function remoteCarry({
   return { dialect, serverTools, stops, compacts, aliases, namespaces, echo: JSON.stringify(echo) };
 }
 
-/** The same with the aliases of its tools' names alone, which answers need; those of earlier calls' ids may be very many. */
+/** Keeps only the aliases of tools' names, which answers need; the aliases of earlier calls' ids may be very many. */
 export function leanCarry(carry: RemoteCarry, tools: unknown): RemoteCarry {
   const names = toolNames(tools);
   return { ...carry, aliases: new Map([...carry.aliases].filter(([alias]) => names.has(alias))) };
@@ -83,9 +83,9 @@ export const carryOf = ({ echo, ...carry }: RemoteCarry): Carry => ({
   places: { get: () => undefined },
 });
 
-/** The part of a context that is plain data. */
+/** The part of a `CodecContext` that is plain data. */
 export interface RemoteContext extends Omit<CodecContext, "newId" | "now" | "sealer" | "keepItem"> {
-  /** Output items are kept. */
+  /** Whether output items are kept. */
   readonly keepsItems: boolean;
 }
 
@@ -99,7 +99,7 @@ export function remoteContext({
   return { ...context, keepsItems: keepItem !== undefined };
 }
 
-/** The context again. Output items are held by whoever writes them (passed-on.ts). */
+/** Makes the context again. Its `keepItem` does nothing: passed-on.ts holds the output items. */
 export const contextFrom = ({ keepsItems, ...context }: RemoteContext, sealer: Sealer): CodecContext => ({
   ...context,
   newId,

@@ -1,18 +1,18 @@
-/** Errors on their way between threads. */
+/** Errors as plain data, to send them between threads. */
 import { errorSaying, saidBy, type ReportedError } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { isObject } from "../../lib/json-object.ts";
 
-/** An ApiError on its way between threads; anything else is a fault of ours. */
+/** An error as plain data. `code` is null for what is no `ApiError`, which is a fault of ours. */
 export interface ToldError {
-  /** What an upstream said inside its answer, of which the error is made anew; null: it is no such error. */
+  /** What an upstream reported inside its answer, from which the error is made again; null for any other error. */
   readonly said: ReportedError | null;
   readonly code: ApiError["code"] | null;
   readonly message: string;
   readonly param: string | undefined;
   readonly retryAfterSeconds: number | undefined;
   readonly details: ApiError["details"];
-  /** Where it is plain data. */
+  /** The error's cause if it is plain data. */
   readonly cause: unknown;
 }
 

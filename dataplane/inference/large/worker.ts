@@ -1,4 +1,4 @@
-/** The thread that large bodies are worked on in (docs/decisions/large-bodies.md): one job at a time, as told. */
+/** The thread that works on large bodies (docs/decisions/large-bodies.md), one job at a time. */
 import { getHeapStatistics } from "node:v8";
 import { parentPort, workerData } from "node:worker_threads";
 import { sealing, type OrganizationSealer, type SealKey } from "../../lib/seal.ts";
@@ -12,7 +12,7 @@ export interface JobMessage {
   readonly name: JobName;
   readonly told: unknown;
   readonly organizationId: string;
-  /** Handed over, and handed back. */
+  /** Transferred to the worker, and back with the result. */
   readonly body: ArrayBuffer;
 }
 
@@ -48,10 +48,10 @@ function work({ name, told, organizationId, body }: JobMessage): void {
   parentPort?.postMessage({ result, heapMiB } satisfies WorkDone, [...new Set([body, ...handedOver])]);
 }
 
-/** Blobs that one job opens are remembered up to so many characters. */
+/** Most characters of blobs, sealed and opened, that one job remembers. */
 const REMEMBERED = 16 * MIB;
 
-/** A body may repeat one blob a hundred thousand times, and opening takes a tenth of a millisecond. */
+/** Opens each blob once: a body may repeat one a hundred thousand times, and opening takes a tenth of a millisecond. */
 function remembering(sealer: OrganizationSealer): OrganizationSealer {
   const opened = new Map<string, string | null>();
   let characters = 0;
@@ -68,7 +68,7 @@ function remembering(sealer: OrganizationSealer): OrganizationSealer {
   };
 }
 
-/** Bytes that go back beside the body must be no part of it, nor of anything else. */
+/** Copies an answer's bytes, which are transferred, unless they have a buffer of their own. */
 function ownBytes<A extends Answer<JobName>>(answer: A, body: ArrayBuffer): A {
   if (!("body" in answer) || answer.body === null) return answer;
   const { buffer, byteLength } = answer.body;
