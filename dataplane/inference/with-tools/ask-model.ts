@@ -9,13 +9,13 @@ import { Attempts } from "../../upstream/attempts.ts";
 import type { Upstreams } from "../../upstream/upstreams.ts";
 import { toldVersion } from "../request/outgoing-request.ts";
 
-/** A search's answer is text with a few links. */
+/** Longest answer of a search: text with a few links. */
 const MAX_ANSWER_BYTES = 2 * 1024 * 1024;
 
 /**
- * @param organizationId whose search it is: no upstream that is dedicated to another one is asked.
- * @param servesNamespace of the calling route: an engine's route is of the same namespace, and so is whom it serves
- * @returns a function that @throws when the route is gone, or no upstream of it answers with JSON.
+ * Returns a function that asks a model; it @throws when the route is gone, or no upstream of it answers with JSON.
+ * @param organizationId the organization that searches: no upstream that is dedicated to another one is asked.
+ * @param servesNamespace of the calling route: an engine's route is of the same namespace, and serves the same one.
  */
 export const askModelOf =
   (snapshot: Snapshot, upstreams: Upstreams, organizationId: string, servesNamespace?: string): AskModel =>
@@ -33,7 +33,7 @@ export const askModelOf =
         deadline,
         closed: Cancellation.by(signal),
         unbilled: true,
-        // Upstream calls and waiting are told of the engine, not of the client's request.
+        // Upstream calls and waiting of the engine are not the client's request's.
         summary: newRequestSummary(null),
         credential: (id) => snapshot.credential(id),
       });

@@ -58,7 +58,7 @@ test.each(cells)("a link that stands before the search which finds it: %s", asyn
     );
     const call = callOn(fake.url, { ...way, stream });
     await serve(call);
-    // Each part of Responses closes before the next search; in Chat all is one text.
+    // A content part of Responses ends before the next search; in Chat the whole answer is one text.
     const [before, after] = [7, 4].map((at) => [at, at + link.length]);
     const moved = [`I know ${link}.\n\nSee `.length, `I know ${link}.\n\nSee ${link}`.length];
     expect(cited(way.client, call.sink.text)).toEqual(

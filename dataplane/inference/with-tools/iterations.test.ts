@@ -9,9 +9,9 @@ import type { Dialect } from "../../dialects/dialect.ts";
 import { codecs } from "../../dialects/registry.ts";
 import type { SearchHit } from "../../tools/outcomes.ts";
 
-/** What the searches of a test find. */
+/** Hits of the searches of a test. */
 let found: readonly SearchHit[] = [];
-/** What a test's request logs. */
+/** Log lines of a test's request. */
 let logged: object[] = [];
 beforeEach(() => {
   found = [];
@@ -75,7 +75,7 @@ test.each([false, true])(
     const { call, error, sent } = await serveTools(earlier, stream);
     expect(error).toBeNull();
     expect(sent.map((request) => request.includes("of-another-account"))).toEqual([true, false, false]);
-    // What the upstream that answers has signed itself goes back to it.
+    // Reasoning that the answering upstream signed itself is sent back to it.
     expect(sent[2]).toContain("of-this-account");
     expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: 2 }]);
   },
@@ -211,7 +211,7 @@ test.each(["chat", "responses"] as const)(
   },
 );
 
-/** From its event of this number on, streams of the upstream's dialect are read by code with a bug. */
+/** Gives the reader of this dialect's streams a bug, from the event with the number `broken` on. */
 function breakReader(dialect: Dialect, broken: number): void {
   const readStream = codecs[dialect].readStream.bind(codecs[dialect]);
   let events = 0;

@@ -33,10 +33,10 @@ export interface IterationServices {
   readonly work: LoopWork;
   readonly route: Route;
   readonly upstreams: Upstreams;
-  /** Keeps a conversation on its upstream (design.md §4.6). */
+  /** The key that keeps a conversation on its upstream (design.md §4.6). */
   readonly conversation: string | null;
   readonly tiers: TierPlan;
-  /** Headers for an upstream, beside those of its route. */
+  /** Returns the headers for an upstream, beside those of its route. */
   readonly headers: (upstream: Upstream) => Readonly<Record<string, string>>;
 }
 
@@ -44,23 +44,23 @@ export class Iterations {
   readonly #services: IterationServices;
   /** The value of `x-gapura-dropped` for the upstream that was asked last. */
   dropped: string | null = null;
-  /** Of the iteration at hand. */
+  /** Span of the current iteration. */
   #span: Span | null = null;
-  /** The candidate that was asked last, and with what. */
+  /** The upstream that was asked last, and the request to it. */
   #asked: Upstream | null = null;
   #written: LoopWritten | null = null;
-  /** Which of its places an error may name to the client. */
+  /** Which places of that request an error may name to the client. */
   #places: ToldPlaces = "all";
-  /** What was added to the request for it. */
+  /** What that request adds to the client's. */
   #next: NextCall | null = null;
-  /** What upstreams refused so far is left out. */
+  /** Leave out what upstreams refused so far. */
   #wishes = firstWishes;
 
   constructor(services: IterationServices) {
     this.#services = services;
   }
 
-  /** One iteration's call. Resolves with the first events of whichever upstream answers. */
+  /** Makes one iteration's call. Resolves once the first events of an upstream's answer are there. */
   async ask(next: (target: Upstream["dialect"]) => NextCall, span: Span | null): Promise<ModelAnswer> {
     this.#span = span;
     const { call, route } = this.#services;
@@ -83,7 +83,7 @@ export class Iterations {
     }
   }
 
-  /** As `OutgoingRequest.leaveOut`. */
+  /** The same as `OutgoingRequest.leaveOut`. */
   #leaveOut(refusal: unknown): boolean {
     const { tiers, call } = this.#services;
     const [upstream, written] = [this.#asked, this.#written];
@@ -151,7 +151,7 @@ export class Iterations {
     }
   }
 
-  /** A call of whose answer nothing came, and which costs its prompt nevertheless. */
+  /** Makes the error of a call without any answer that costs its prompt nevertheless (`costsPrompt`). */
   #unanswered(error: ApiError): BrokenAnswer {
     const { call, work } = this.#services;
     const context =
@@ -166,13 +166,13 @@ export class Iterations {
   }
 }
 
-/** The prompt of a later call also holds what came to the conversation since the client's body (rule 10.6). */
+/** Adds to the estimated prompt what the loop added to the conversation since the client's body (rule 10.6). */
 const withAdded = (context: CodecContext, { added }: NextCall): CodecContext => ({
   ...context,
   estimatedInputTokens: (context.estimatedInputTokens ?? 0) + usualTokensOf(inputSizeOf(added)),
 });
 
-/** An answer's events, the first of which were read already; `over` is told when nobody reads on. */
+/** Yields an answer's events, the first of which were read already; calls `over` when the reading ends. */
 async function* restOf(
   first: IteratorResult<readonly MessagesEvent[]>,
   events: AsyncGenerator<readonly MessagesEvent[]>,

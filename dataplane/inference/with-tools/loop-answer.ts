@@ -1,6 +1,6 @@
 /**
- * An upstream's answer as Messages events that are pulled, for the tool loop: while it runs a tool or its client is
- * behind, nothing more is read.
+ * An upstream's answer as Messages events that the tool loop pulls: while the loop runs a tool, or its client is behind,
+ * nothing more is read.
  */
 import type { CodecContext } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
@@ -22,7 +22,7 @@ import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
 import { remoteContext } from "../large/remote-reading.ts";
 import { wholeEvents } from "./whole-events.ts";
 
-/** Batches of events that wait for their reader before the upstream is told to pause. */
+/** Batches of events that may wait for their reader before the upstream is paused. */
 const MAX_WAITING = 16;
 
 export type AnswerEvents = Pick<ModelAnswer, "usage"> & {
@@ -33,13 +33,14 @@ export type AnswerEvents = Pick<ModelAnswer, "usage"> & {
 interface Asking {
   readonly stream: boolean;
   readonly organizationId: string;
-  /** It goes on: what tools found has come to what the client sent. */
+  /** Whether the loop has added results of tools to what the client sent. */
   readonly later: boolean;
-  /** Which of its places an error may name to the client. */
+  /** Which places of the request an error may name to the client. */
   readonly places: ToldPlaces;
 }
 
 /**
+ * Reads an upstream's answer as events.
  * @param reader for whom it is read.
  * @param context what this upstream's answer is read with.
  */
@@ -54,7 +55,7 @@ export function answerEvents(
     : readEvents(answer, { ...reader, usage: context }, context);
 }
 
-/** Those of a whole answer. @throws AttemptFailure when it is an error, BrokenAnswer when it costs nevertheless. */
+/** Reads a whole answer. Its events @throws AttemptFailure when it is an error, BrokenAnswer when it costs nevertheless. */
 function readEvents(answer: UpstreamAnswer, reader: WholeReader, context: CodecContext): AnswerEvents {
   const { dialect } = answer.upstream;
   const read = { usage: { input_tokens: 0, output_tokens: 0 } as MessagesUsage };
@@ -70,7 +71,7 @@ function readEvents(answer: UpstreamAnswer, reader: WholeReader, context: CodecC
   return Object.assign(read, { events: events() });
 }
 
-/** Those of a stream. @throws AttemptFailure before the first event; afterwards, and for one that costs, BrokenAnswer. */
+/** Reads a stream. Its events @throws AttemptFailure before the first one; afterwards, and if the stream costs, BrokenAnswer. */
 function streamedEvents(
   answer: UpstreamAnswer,
   client: Dialect,
@@ -101,7 +102,7 @@ function streamedEvents(
     try {
       for (let next = await queue.next(); next !== null; next = await queue.next()) yield next;
     } finally {
-      // Whoever stops reading early leaves an answer that nobody wants.
+      // If the loop stops reading early, nobody wants the rest of the answer.
       if (!stream.isOver) call.abort("cancelled");
     }
   }
@@ -117,8 +118,8 @@ const isCorruptTry = (error: unknown): error is AttemptFailure =>
   error instanceof AttemptFailure && error.status === "garbage";
 
 /**
- * A corrupt answer to any iteration is charged (rule 1.6, service.md "Prices and billing rules"), also where no event of it came;
- * only what the client sent is free then, as long as nothing was added to it. @returns `failure` itself where the body tells an error.
+ * Charges a corrupt answer of which no event came (rule 1.6, service.md "Prices and billing rules"). Such an answer is free only
+ * as long as the loop has added nothing to what the client sent. @returns `failure` itself when the body is an error.
  */
 function chargedGarbage(
   answer: UpstreamAnswer,
@@ -133,13 +134,13 @@ function chargedGarbage(
   return new BrokenAnswer(failure.error, { upstream: upstream.name, usage, corrupt: true });
 }
 
-/** May keep the bytes before the first event: what they cost stands in them where none comes. */
+/** A stream that may keep the bytes before the first event: if no event comes, its usage is read from them. */
 class IterationStream extends ResponseStream<readonly MessagesEvent[]> {
   readonly #kept = new GatheredPieces();
-  /** The bytes before the first event are wanted. */
+  /** Whether the bytes before the first event are kept. */
   keeps = false;
 
-  /** Those bytes, which are forgotten here. */
+  /** Returns these bytes, and keeps them no longer. */
   takeBeginning(): Buffer {
     return Buffer.concat(this.#kept.take());
   }
@@ -155,7 +156,7 @@ class IterationStream extends ResponseStream<readonly MessagesEvent[]> {
   }
 }
 
-/** The loop's side of a stream: what came waits here until it is pulled. */
+/** The loop's side of a stream: events wait here until the loop pulls them. */
 class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
   readonly dialect: Dialect;
   readonly #upstream: string;
@@ -206,7 +207,7 @@ class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
     return this.#emptied.promise;
   }
 
-  /** Observing is left to the loop, which adds what its earlier iterations used. */
+  /** Does nothing: the loop itself observes the usage, with that of earlier iterations. */
   observe(): void {}
 
   async complete(last: readonly MessagesEvent[]): Promise<void> {
@@ -220,7 +221,7 @@ class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
     this.fail(usage === null ? told : new BrokenAnswer(told, { upstream: this.#upstream, usage, corrupt }));
   }
 
-  /** The loop charges what the stream says was used, and logs what is no error of an upstream's. */
+  /** The loop charges the stream's `usage`, and logs an error that is not an upstream's. */
   async misread(cause: unknown): Promise<void> {
     this.fail(cause);
   }

@@ -1,6 +1,6 @@
 /**
- * What a tool loop begins with: the declarations, the conversation as the model knows it, what of it may be cited
- * and opened; and its calls written for an upstream. Pure, so that a large request is read in another thread.
+ * The start of a tool loop: the declarations, the conversation as the model knows it, and the URLs in it that may be
+ * cited and opened. Also writes the loop's calls for an upstream. Pure, so that another thread can read a large request.
  */
 import type { Upstream } from "../../config/schema.ts";
 import type { CodecContext, KeepItem, Sealer } from "../../dialects/codecs.ts";
@@ -37,20 +37,20 @@ import {
 import { withoutReasoning } from "../upstream-refusals/rejected-reasoning.ts";
 
 export interface LoopFacts extends ConversionFacts {
-  /** Pages may be opened on this route. */
+  /** Whether pages may be opened on this route. */
   readonly mayOpen: boolean;
 }
 
-/** What the loop itself has to know of the request: plain data. */
+/** What the loop has to know of the request, as plain data. */
 export interface LoopBeginning {
   readonly tools: RequestedTools;
   /** Calls of a resent conversation that were never run. */
   readonly pending: readonly ToolCall[];
-  /** Citations into pages were asked for, and the model makes them. */
+  /** Whether the client asks for citations into pages, and the model makes them. */
   readonly citePages: boolean;
-  /** The model may cite documents: pages, or some that the client brought. */
+  /** Whether the model may cite documents: pages, or documents that the client sent. */
   readonly citeDocuments: boolean;
-  /** The client has functions of its own. */
+  /** Whether the client has tools of its own. */
   readonly clientFunctions: boolean;
   readonly maxTokens: number | undefined;
   readonly toolChoice: ToolChoice | undefined;
@@ -58,25 +58,25 @@ export interface LoopBeginning {
 }
 
 export interface LoopWritten extends Written {
-  /** Messages of the conversation, with those that were left out. */
+  /** Number of messages of the conversation, including those that are left out. */
   readonly turns: number;
-  /** Whether any of them that is sent holds reasoning. */
+  /** Whether a message that is sent holds reasoning. */
   readonly reasoning: boolean;
-  /** Whether any of them that is sent is a system turn. */
+  /** Whether a message that is sent is a system turn. */
   readonly systemTurns: boolean;
 }
 
-/** How calls are put for upstreams that refused what they can do without. Plain data. */
+/** How calls are written after upstreams refused something that they can do without. Plain data. */
 export interface LoopWishes {
-  /** So many messages are sent without their reasoning. */
+  /** Number of first messages that are sent without reasoning. */
   readonly forgotten: number;
-  /** A Responses upstream is asked for the content of its reasoning. */
+  /** Whether a Responses upstream is asked for the content of its reasoning. */
   readonly encryptedReasoning: boolean;
-  /** System turns stand among the leading instructions. */
+  /** Whether system turns are moved to the leading instructions. */
   readonly hoisted: boolean;
 }
 
-/** As long as nothing was refused. */
+/** The wishes as long as no upstream refused anything. */
 export const firstWishes: LoopWishes = { forgotten: 0, encryptedReasoning: true, hoisted: false };
 
 /** A tool loop's request, wherever the work on it is done. */
@@ -84,14 +84,14 @@ export interface LoopWork extends Reading {
   readonly beginning: LoopBeginning;
   readonly sources: CitedSources;
   readonly prior: PriorContext;
-  /** A call as this upstream gets it. @throws ApiError */
+  /** Writes a call for an upstream. @throws ApiError */
   write(upstream: Upstream, next: NextCall, wishes: LoopWishes): LoopWritten | Promise<LoopWritten>;
 }
 
 export const declaredToolNames = (tools: RequestedTools): ServerToolName[] =>
   serverToolNames.filter((name) => tools[serverTools[name].key] !== null);
 
-/** The loop's work here. @throws ApiError for declarations and conversations that cannot be read. */
+/** The loop's work in this thread. @throws ApiError for declarations and conversations that cannot be read. */
 export class OpenLoop implements LoopWork {
   readonly beginning: LoopBeginning;
   readonly sources = new CitedSources();
@@ -133,7 +133,7 @@ export class OpenLoop implements LoopWork {
     const functions = names.map((name) => ({ ...toolFunctions[name] }) as FunctionTool);
     this.#first = { ...request, model: route.model, tools: [...ownTools, ...functions] };
     this.beginning = {
-      // A summary is written without them, whatever the client chose.
+      // The summary of a compaction forces no tool, whatever the client chose.
       tools: this.#conversion.carry.compacts ? { ...tools, forced: null } : tools,
       pending,
       citePages,
@@ -157,7 +157,7 @@ export class OpenLoop implements LoopWork {
     return this.#conversion.reading(upstream, limit);
   }
 
-  /** Those that the model may call, of turns too. */
+  /** Tools that the model may call, with those of system turns. */
   get tools() {
     return allTools(this.#first);
   }
@@ -177,7 +177,7 @@ export class OpenLoop implements LoopWork {
   }
 }
 
-/** Without the reasoning that was refused before; what came after it stays. */
+/** Removes the reasoning of the first `forgotten` messages, which was refused. */
 function forgetful(messages: readonly MessageParam[], forgotten: number): MessageParam[] {
   const refused = messages.slice(0, forgotten);
   return [...(withoutReasoning(refused) ?? refused), ...messages.slice(refused.length)];
@@ -185,7 +185,7 @@ function forgetful(messages: readonly MessageParam[], forgotten: number): Messag
 
 const isServerTool = (tool: FunctionTool | JsonObject) => serverToolOf("messages", tool.type) !== undefined;
 
-/** How many characters a call's pages have; what else tools bring is short. */
+/** Counts the characters of the pages that a call adds; all else that tools return is short. */
 export const pagesLength = ({ added }: NextCall): number =>
   added
     .flatMap(({ results }) => results)
@@ -195,7 +195,7 @@ export const pagesLength = ({ added }: NextCall): number =>
 const pageLength = ({ source }: DocumentBlock): number =>
   "data" in source && typeof source.data === "string" ? source.data.length : 0;
 
-/** Text, images and documents of a part of a request, for its hold; base64 is not text. */
+/** Counts bytes of text, images and documents of a part of a request, for its hold; base64 is not text. */
 export function inputSizeOf(part: unknown): InputSize {
   const size = { textBytes: 0, images: 0, documents: 0 };
   const visit = (value: unknown): void => {

@@ -1,6 +1,6 @@
 /**
  * Serves a request that declares server tools (design.md §4.5): reads the declarations and the conversation,
- * runs the loop over the route's upstreams, and renders what it says in the client's dialect.
+ * runs the loop over the route's upstreams, and writes its events in the client's dialect.
  */
 import type { Bill, ToolUsage } from "../../billing/meter.ts";
 import { costMicros, estimateMicros, pricesAt } from "../../billing/prices/price.ts";
@@ -31,7 +31,7 @@ import { ClientStream } from "../answer/client-stream.ts";
 import { Iterations, type IterationServices } from "./iterations.ts";
 import { declaredToolNames, inputSizeOf } from "./open-loop.ts";
 
-/** Pings while a tool runs (service.md "Limits"). */
+/** Interval of pings while a tool runs (service.md "Limits"). */
 const PING_MS = 10_000;
 
 export interface ToolServices extends IterationServices {
@@ -40,11 +40,11 @@ export interface ToolServices extends IterationServices {
   readonly runTool: RunTool;
   /** Takes the hold of the first iteration. */
   readonly open: () => Promise<Bill>;
-  /** What is held of an output limit (rule 9.7). */
+  /** Returns how many output tokens are held for an output limit (rule 9.7). */
   readonly heldOutput: (limit: number) => number;
 }
 
-/** @returns its bill. @throws ApiError as long as nothing was written; everything is settled or released then. */
+/** Serves the request. @returns its bill. @throws ApiError as long as nothing was written; its holds are then settled or released. */
 export function serveWithTools(services: ToolServices): Promise<Bill> {
   return new ToolServing(services).run();
 }
@@ -57,9 +57,9 @@ class ToolServing {
   readonly #writer: StreamWriter | null;
   readonly #iterations: Iterations;
   readonly #prices: Prices;
-  /** null: nothing was sent yet, or the answer is whole. */
+  /** null as long as nothing was sent, and for a whole answer. */
   #stream: ClientStream | null = null;
-  /** What counts the pages that the conversation holds by now; null: it is over. */
+  /** Leases for the pages that the conversation holds; null once the request is over. */
   #pages: ByteLease[] | null = [];
 
   constructor(services: ToolServices) {
@@ -88,7 +88,7 @@ class ToolServing {
     this.#writer = look.stream ? codecs[call.dialect].writeStream(carry, context, this.#annotate) : null;
   }
 
-  /** A call that its turn no longer waits for may end after everything else. */
+  /** Keeps a page's lease if there is room and the request is not over: a tool call may end after it. */
   #keep(lease: ByteLease): boolean {
     const held = this.#pages?.reduce((sum, { bytes }) => sum + bytes, this.#services.look.bodyBytes) ?? 0;
     const isKept = this.#pages !== null && held + lease.bytes <= bodyLimits.bytes;
@@ -100,7 +100,7 @@ class ToolServing {
   /** Annotations of Responses and Chat: every link to something that a tool returned. */
   readonly #annotate = (text: string) => {
     const links = linkCitations(text, this.#sources);
-    // Asked once of each: it takes longer than finding the link.
+    // Each URL is judged only once: that takes longer than finding its link.
     const urls = new Set(links.map(({ url }) => url));
     const cited = new Set([...urls].filter((url) => this.#mayBeCited(url)));
     return links
@@ -113,12 +113,12 @@ class ToolServing {
       }));
   };
 
-  /** A part of Responses cites what was found when it ended, whole as streamed; Chat's one text all that was found. */
+  /** Whether each part cites, whole as streamed, what was found when it ended (Responses); Chat's one text cites all that was found. */
   get #annotatesParts(): boolean {
     return this.#services.call.dialect === "responses";
   }
 
-  /** A resent Chat conversation shows its annotations, but no queries: the model's own URLs must not be among them. */
+  /** A resent Chat conversation shows annotations but no queries: a URL that the model wrote itself must not become an annotation. */
   #mayBeCited(url: string): boolean {
     return this.#services.call.dialect !== "chat" || !this.#scope.prior.isOwnWriting(url);
   }
@@ -168,8 +168,8 @@ class ToolServing {
   }
 
   /**
-   * A tool that is no longer waited for brought nothing, also one whose call still waits for room; what follows is the same as of
-   * the model's next answer.
+   * Runs a tool, at most until shutdown: its result is then `unavailable`, also while its call still waits for room. The model's next
+   * call meets the same shutdown.
    */
   async #untilShutdown(
     signal: AbortSignal,
@@ -234,7 +234,7 @@ class ToolServing {
     return { type: "tool", name: forced, ...(serial ? { disable_parallel_tool_use: true } : {}) };
   }
 
-  /** What a tool found may be opened from now on; each call is counted, also one that was not run. */
+  /** Lets the model open what a tool found, and counts the call, also one that was not run. */
   async #brought({ name }: ToolCall, outcome: ToolOutcome): Promise<void> {
     const said = outcome.kind === "error" ? outcome.code : "ok";
     metrics.toolCalls.inc({ tool: name, outcome: said });
@@ -274,7 +274,7 @@ class ToolServing {
       this.#stream = new ClientStream(this.#job(bill), null, (error) => writer.fail(error));
       this.#stream.begin();
     }
-    // The loop says the end only once the charge is durable.
+    // The loop emits the terminal event only once the charge is durable.
     if (!this.#stream.take(bytes + terminal)) await this.#stream.drained();
   }
 
@@ -296,14 +296,14 @@ class ToolServing {
   }
 }
 
-/** A call of each tool that brings the most it can. */
+/** The usage of each tool's most expensive call. */
 const dearestCall: Readonly<Record<ServerToolName, ToolUsage>> = {
   web_search: { ...noTools, webSearches: 1 },
   web_fetch: { ...noTools, webFetches: 1 },
   x_search: { ...noTools, xSearches: 1, xPosts: MAX_POSTS, xProfiles: MAX_POSTS },
 };
 
-/** An organization that left the snapshot under a running batch keeps the policy's limit. */
+/** Returns the call's organization. One that left the snapshot while its batch runs has the policy's limit. */
 function organizationOf({ principal, snapshot }: InferenceCall): ToolScope["organization"] {
   const id = principal.organizationId;
   return snapshot.organization(id) ?? { id, toolCallsPerMinute: null };

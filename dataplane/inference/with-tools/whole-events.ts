@@ -1,4 +1,4 @@
-/** A whole answer as the stream that says the same, which is how the tool loop reads it. Pure, so that a large one is read in another thread. */
+/** A whole answer as the events of an equal stream, which the tool loop reads. Pure, so that another thread can read a large answer. */
 import type { CodecContext } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { messageEnd, messageStart, wholeBlock } from "../../dialects/messages/events.ts";
@@ -12,10 +12,10 @@ export interface WholeEvents {
   readonly usage: MessagesUsage;
 }
 
-/** Objects and arrays that the loop takes of one answer: ten thousand content blocks, as many as a message may have, are fewer. */
+/** Most objects and arrays that the loop takes of one answer: ten thousand content blocks, as many as a message may have, hold fewer. */
 const MOST_CONTAINERS = 100_000;
 
-/** @param dialect the upstream's. @throws ApiError when it is none. */
+/** @param dialect the upstream's. @throws ApiError when `body` is no answer. */
 export function wholeEvents(dialect: Dialect, body: Buffer, context: CodecContext): WholeEvents {
   const message = readMessage(dialect, body, context);
   const events = eventsOf(message);
@@ -33,7 +33,7 @@ function eventsOf(message: MessagesResponse): MessagesEvent[] {
   ];
 }
 
-/** Adds those of a value to `count`, as far as it matters. */
+/** Adds a value's objects and arrays to `count`, up to the limit. */
 function countContainers(value: unknown, count: number): number {
   if (typeof value !== "object" || value === null || count > MOST_CONTAINERS) return count;
   return Object.values(value).reduce<number>((sum, inner) => countContainers(inner, sum), count + 1);
