@@ -1,4 +1,4 @@
-/** What an upstream rejects, and is asked again without. */
+/** Requests that are sent again without what the upstream rejected. */
 import { describe, expect, test, vi } from "vitest";
 import {
   callOf,
@@ -263,7 +263,7 @@ describe("a Chat upstream that does not know a field of our own", () => {
   const json = (status: number, body: unknown) => ({
     raw: { status, contentType: "application/json", body: JSON.stringify(body) },
   });
-  /** As Mistral refuses what it does not know: with a status whose words no client is told. */
+  /** Refuses unknown fields as Mistral does: with a status whose message no client gets. */
   const strict = (...names: string[]) =>
     json(422, {
       object: "error",
@@ -290,7 +290,7 @@ describe("a Chat upstream that does not know a field of our own", () => {
   test.each(named)(
     "is asked again without all that it refused, and gets it no more: %s",
     async (_name, way) => {
-      // What a relayed request says in its client's own words stays.
+      // Fields that the client itself wrote stay in a relayed request.
       const isOurs = way.path !== "relay";
       const refused = ["service_tier", "stream_options.include_usage"];
       fake.next(strict(...refused, ...(isOurs ? ["max_completion_tokens", "user"] : [])), hello, hello);

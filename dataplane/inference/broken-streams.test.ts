@@ -40,7 +40,7 @@ describe.each(dialects)("%s", (dialect) => {
     "rule 2.13: a stream %s ends in the in-band error and is charged for what was seen",
     async (_name, faults, code) => {
       fake.next(withFaults(hello, faults));
-      // Only who is to wait for it has a short one: a busy machine may stand still for as long.
+      // Only the case that waits for it has a short time-out: a busy machine may pause for as long.
       const streamIdleMs = code === "timeout" ? 150 : 5_000;
       const timeouts = { connectMs: 1000, firstByteMs: 2000, streamIdleMs, requestMs: 10_000 };
       const call = callTo(dialect, bodyOf(dialect, { stream: true }), { route: { timeouts } });

@@ -1,5 +1,5 @@
 /**
- * The seam between whoever asks for an inference (an HTTP request, a batch item) and what serves it.
+ * The interface between what asks for an inference (an HTTP request, a batch item) and what serves it.
  * `serve(call)` throws an ApiError as long as nothing was written to the sink; afterwards it ends the answer
  * itself, with the dialect's in-band error where something failed.
  */
@@ -18,17 +18,17 @@ import type { AnswerBytes } from "./answer/answer-bytes.ts";
 export interface AnswerSink {
   /** Status and headers, names in lower case; once, before the first write. */
   start(status: number, headers: Readonly<Record<string, string>>): void;
-  /** They leave at once. False when the reader is behind: wait for `drained()` before the next write. */
+  /** Sends bytes at once. False when the reader is behind: wait for `drained()` before the next write. */
   write(bytes: AnswerBytes): boolean;
   /** Resolves when there is room again or the reader is gone. */
   drained(): Promise<void>;
-  /** Ends the answer, behind these bytes. */
+  /** Ends the answer, after these bytes. */
   end(bytes?: AnswerBytes): void;
   /** Aborted when the reader is gone. */
   readonly closed: Cancellation;
 }
 
-/** Sends a whole answer. `headers`: beside content type and length. */
+/** Sends a whole answer. `headers`: all but content type and length. */
 export function sendWhole(sink: AnswerSink, body: Buffer, headers: Readonly<Record<string, string>>): void {
   const all: Record<string, string> = {
     "content-type": "application/json",
@@ -40,22 +40,22 @@ export function sendWhole(sink: AnswerSink, body: Buffer, headers: Readonly<Reco
   sink.end(body);
 }
 
-/** What the Responses dialect lets a client refer to (rule 2.16). */
+/** Output items of earlier Responses answers, which a client may refer to (rule 2.16). */
 export interface OutputItems {
   keep(id: string, json: Buffer | string): void;
   /**
-   * Tells those that are known, as the bytes of their JSON, one after the other while few of them are read: who counts them ends
-   * the reading by throwing.
+   * Calls `found` with each known item, as the bytes of its JSON, one after the other. Only few are read ahead: `found` ends the
+   * reading by throwing.
    */
   find(ids: readonly string[], found: (id: string, item: Buffer) => Promise<void> | void): Promise<void>;
 }
 
-/** What is counted of a body beside its own bytes. @throws ApiError 429 or 503 without room; that of a batch's item may wait for it. */
+/** Counts what a body takes beside its own bytes. `take` @throws ApiError 429 or 503 without room; a batch item's may wait for room. */
 export interface BodyLease {
   take(bytes: number): Promise<void> | void;
-  /** Counts so many more that are there already, whatever room there is. */
+  /** Counts bytes that are there already, whatever room there is. */
   count(bytes: number): void;
-  /** Gives so many back. */
+  /** Gives bytes back. */
   giveBack(bytes: number): void;
 }
 
@@ -67,7 +67,7 @@ export interface InferenceCall {
   readonly dialect: Dialect;
   /** The request body as it came, content encoding removed; at most 32 MiB. */
   readonly body: Buffer;
-  /** Counts the bytes of the body: those of files and items are taken before they stand in it (rule 7.2). */
+  /** Counts the bytes of the body: those of files and items are taken before they are put into it (rule 7.2). */
   readonly bodyLease: BodyLease;
   /** The client's headers that matter here, names in lower case and neutral names already folded. */
   readonly headers: {
@@ -79,15 +79,15 @@ export interface InferenceCall {
     readonly "x-gapura-tags"?: string;
   };
   readonly principal: Principal;
-  /** One snapshot from start to end. */
+  /** The snapshot of the call, from start to end. */
   readonly snapshot: Snapshot;
   readonly meter: Meter;
   /** Set for an item of a batch. */
   readonly batchId: string | null;
-  /** Asked before the first iteration of a tool loop. @throws ApiError when it may not begin now. */
+  /** Called before the first iteration of a tool loop. @throws ApiError when the loop may not begin now. */
   readonly beginTools?: (limits: ToolCallLimits) => void;
   readonly sink: AnswerSink;
-  /** When this process waits for the request no longer, or its batch does; absent: it is not told. */
+  /** Signals that this process, or the batch, no longer waits for the request; absent: there is no such signal. */
   readonly shutdown?: Shutdown | undefined;
   /** Output items of the organization's recent Responses answers; absent where they mean nothing. */
   readonly items?: OutputItems;

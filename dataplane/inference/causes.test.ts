@@ -1,6 +1,6 @@
 /**
  * An on-call person gets a request id: each way in which an upstream can fail is told apart by `why`, while the client
- * is told nothing of hosts, keys and words (rules 1.5, 14.1, 14.2).
+ * learns nothing of hosts, keys and the upstream's words (rules 1.5, 14.1, 14.2).
  */
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -148,7 +148,7 @@ test.each(faults)("$name", async (fault) => {
   ]);
   expect(line).toMatchObject({ reason: said, tries: 1, upstream_status: status ?? undefined });
   expect(lines.at(-1)).toMatch(/^try 1: behind-the-wall, /);
-  // Neither where the upstream is, nor what it said, nor our key is the client's.
+  // The client learns neither where the upstream is, nor what it said, nor our key.
   expect(error.message).not.toMatch(
     /127\.0\.0\.1|nowhere|wall|slow down|oops|secret|add credit|x-api-key|10\.0\.0/,
   );
@@ -157,6 +157,6 @@ test.each(faults)("$name", async (fault) => {
 
 test("no two of them look alike", async () => {
   const last = await Promise.all(faults.map(async (fault) => (await outcomeOf(fault)).lines.at(-1) ?? ""));
-  // Without how long it took.
+  // Durations are removed.
   expect(new Set(last.map((line) => line.replace(/[\d.]+ ms/, ""))).size).toBe(faults.length);
 });

@@ -37,7 +37,7 @@ describe("rule 10.6: a response that failed before it wrote or reported anything
   const end = (more: object = {}) => typedFrame("response.failed", { response: { ...failed, ...more } });
   const failing = ways.filter(({ upstream }) => upstream === "responses");
   const named = failing.map((way) => [nameOf(way), way] as const);
-  /** The failure of a whole answer is thrown; a stream that has begun tells of it itself. */
+  /** The failure of a whole answer is thrown; a stream that has begun reports it in-band. */
   const serveFailing = async (call: TestCall, { stream }: Way) => {
     if (!stream) {
       expect(await refusal(call)).toMatchObject({ code: "upstream_error" });

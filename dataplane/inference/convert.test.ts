@@ -33,7 +33,7 @@ function callTo(client: Dialect, upstream: Dialect, body: object, around: Around
   return callOf(client, snapshotOf([routeTo(upstreams, around.route)]), body, around.headers ?? {});
 }
 
-/** What ends a good stream, and what ends a broken one. */
+/** The end of a good stream, and that of a broken one. */
 const terminal: Record<Dialect, string> = {
   messages: "event: message_stop",
   chat: "data: [DONE]",
@@ -232,7 +232,7 @@ describe.each(dialects)("half a report of a %s upstream: the other half is count
       const call = callTo(client, upstream, bodyOf(client, { stream, user: "y".repeat(400) }));
       await serve(call);
       expect(call.meter.settled).toMatchObject([{ status: "ok", estimated: true, tokens: { [half]: 7 } }]);
-      // About four characters to a token, of what was sent and of what was written.
+      // About four characters of the request, and of the answer, are one token.
       const estimate = call.meter.settled[0]?.tokens[other];
       expect(estimate).toBeGreaterThanOrEqual(100);
       expect(estimate).toBeLessThan(200);
@@ -341,7 +341,7 @@ describe("dialects.md §D2: thinking that is to be omitted is an empty text with
 describe("a tool's input keeps integers beyond 2^53", () => {
   const args = '{"id": 9007199254740993, "in": {"list": [-12345678901234567890, 1]}}';
   const exact = args.replaceAll(" ", "");
-  /** Bodies whose `input` is an object are put together as text: no number here could hold these digits. */
+  /** Bodies whose `input` is an object are written as text: no JavaScript number could hold these digits. */
   const block = `{"type":"tool_use","id":"call_1","name":"find","input":${args}}`;
   const called = { name: "find", arguments: args };
   const histories: Record<Dialect, string> = {
@@ -444,7 +444,7 @@ test.each([false, true])("failover crosses dialects before the first byte (strea
   await serve(call);
   expect(fake.requests.map(({ path }) => path)).toEqual(dialects.map((dialect) => dialectPath[dialect]));
   expect(call.sink.text).toContain("Hello");
-  // What the last one could not hold, and the first one could.
+  // The last upstream's dialect has no place for this field, the first one's has.
   expect(call.sink.headers).toMatchObject({ "x-gapura-dropped": "top_k" });
   expect(call.meter.settled).toMatchObject([{ status: "ok", upstream: "responses", tokens: usage }]);
   expect(call.meter.released).toBe(0);

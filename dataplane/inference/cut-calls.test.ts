@@ -1,4 +1,4 @@
-/** dialects.md §D3: a tool call that the output limit cut is told as the limit's doing, on every way, and never run. */
+/** dialects.md §D3: an answer whose tool call the output limit cut names the limit as its end, on every way; the call is never run. */
 import { describe, expect, test } from "vitest";
 import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import type { Step } from "../../test/fakes/upstream/script.ts";
@@ -16,7 +16,7 @@ const called = (name: string, input: string, more: object = { stop: "length" }):
   answer: { parts: [{ type: "tool", name, input, id: "call_1" }], usage, deltaChars: 4, ...more },
 });
 
-/** What the client is told: why it ended, and the arguments that came. */
+/** Returns what the client reads: why the answer ended, and the arguments that came. */
 function told(client: Dialect, stream: boolean, text: string): { end: unknown; args: string | undefined } {
   if (!stream) {
     const body = JSON.parse(text);
@@ -57,7 +57,7 @@ describe.each(ways.filter(({ path }) => path !== "relay").map((way) => [nameOf(w
   "%s",
   (_name, way) => {
     const { client, upstream, stream, path } = way;
-    // A whole Messages answer holds its inputs as objects: of a cut one nobody sees that it is.
+    // A whole Messages answer holds inputs as objects, which do not show that they were cut.
     const isText = upstream !== "messages" || stream;
 
     test.each(upstream === "messages" ? [cut] : [cut, ""])("arguments %j", async (json) => {

@@ -6,7 +6,7 @@ import type { Dialect } from "../dialects/dialect.ts";
 
 const { fake, refusal } = await serveOneUpstream();
 
-/** Whatever an answer holds beside its text is none of it. */
+/** A long id: what an answer holds beside its text is not charged. */
 const id = "x".repeat(4_000);
 const said = "a word and ".repeat(100);
 const answers: Readonly<Record<Dialect, object>> = {
@@ -24,7 +24,7 @@ const answers: Readonly<Record<Dialect, object>> = {
   },
 };
 
-/** The same with what it said before the types, behind a block that came whole. */
+/** The same answers with `text` or `content` before the types, after a block that came whole. */
 const typesLast: Readonly<Record<Dialect, (text: string) => object>> = {
   messages: (text) => ({
     content: [

@@ -15,7 +15,7 @@ import { callOn, nameOf, ways, type Way } from "../../test/fakes/ways.ts";
 import type { FinalUsage } from "../billing/meter.ts";
 import { promptOf } from "../billing/token-usage.ts";
 
-/** A search takes as long as a test wants it to. */
+/** What a search waits for; null: nothing. */
 let searching: (() => Promise<void>) | null = null;
 const { fake, serve } = await serveOneUpstream(async (_name, _input, _scope, signal) => {
   await searching?.();
@@ -37,10 +37,10 @@ const limited = (client: Way["client"]) => ({
   },
 });
 const streams = ways.filter(({ stream }) => stream);
-/** What Messages upstreams report at the beginning, and no other. */
+/** Whether the upstream reports usage at the beginning: only Messages upstreams do. */
 const early = ({ upstream }: Way) => upstream === "messages";
 
-/** Serves all ways at once; `leave` is told each call before it is served. */
+/** Serves all ways at once; `leave` gets each call before it is served. */
 async function serveAll(some: readonly Way[], script: Script, leave: (call: TestCall) => void) {
   fake.model("upstream-model", script);
   const begun = performance.now();
@@ -56,13 +56,13 @@ async function serveAll(some: readonly Way[], script: Script, leave: (call: Test
   );
 }
 
-/** Leaves when the upstream has been asked so often in this test. */
+/** Makes a client leave once the upstream has been asked this often in the test. */
 const leaveOnceAsked = (times: number) => (call: TestCall) =>
   void fake.arrived(times, 15_000).then(
     () => call.sink.leave(),
     () => {},
   );
-/** Answers only when all have left that `leaveOnceAsked` makes leave. */
+/** Answers only after all clients of `leaveOnceAsked` have left. */
 const answerOnceAsked = (times: number, step: Step) => async (): Promise<Step> => {
   await fake.arrived(times, 15_000);
   await turn();
@@ -136,7 +136,7 @@ test("no more than 256 KiB are read for nobody", { timeout: 180_000 }, async () 
     faults: { delayBetweenEventsMs: 5 },
   };
   for (const way of streams) {
-    // One by one they have come to 256 KiB long before two seconds are over, unless the machine stands still meanwhile.
+    // One by one, the ways reach 256 KiB long before two seconds are over, unless the machine pauses meanwhile.
     const { name, charge } = await whileSteady(500, async () => {
       fake.requests.length = 0;
       const [end] = await serveAll([way], flood, leaveAtFirstPiece);

@@ -8,17 +8,17 @@ import type { ExpectedMedia, PossibleUsage } from "../dialects/usage.ts";
 import { estimateInputTokens, type InputSize } from "../tokens/estimate.ts";
 import type { Facts } from "./inspect/body.ts";
 
-/** For charging an answer whose upstream reported nothing: not the most, but what is usual. */
+/** Usual tokens, not the most: an answer whose upstream reported nothing is charged by them. */
 const USUAL_IMAGE_TOKENS = 1_500;
 const USUAL_DOCUMENT_TOKENS = 5_000;
 
-/** Base64 of the audio that is one token: 0.1 s of the poorest MP3 (8 kbit/s), and of a usual recording. */
+/** Bytes of base64 for one token of audio: 0.1 s of the poorest MP3 (8 kbit/s), and of a usual recording. */
 const LEAST_AUDIO_BYTES = 130;
 const USUAL_AUDIO_BYTES = 1_000;
 
 const textBytes = ({ bodyBytes, content }: Facts): number => Math.max(0, bodyBytes - content.mediaBytes);
 
-/** The most that a request may use, for its hold. No tokenizer on the hot path. */
+/** Estimates the most that a request may use, for its hold. No tokenizer on the hot path. */
 export function estimateWork(look: Facts, route: Route): EstimatedWork {
   const { images, documents, audioBytes } = look.content;
   const most = route.limits.maxOutputTokens;
@@ -33,7 +33,7 @@ export function estimateWork(look: Facts, route: Route): EstimatedWork {
 }
 
 /**
- * What one upstream call can use at the most (rule 7.9).
+ * Returns the most that one upstream call can use (rule 7.9).
  * @param limit the call's output limit; undefined: it names none.
  */
 export function possibleUsage(
@@ -49,13 +49,13 @@ export function possibleUsage(
   return { input: limits.contextTokens, output, ...(tiers !== undefined && { tiers }) };
 }
 
-/** The output limit that a client names; undefined: none. */
+/** Returns the output limit that the client names; undefined: none. */
 export const askedOutput = ({ limits }: Facts): number | undefined =>
   limits.length === 0 ? undefined : Math.max(...limits.map(({ value }) => value));
 
 const audioTokens = (bytes: number): number => Math.ceil(bytes / USUAL_AUDIO_BYTES);
 
-/** What of a request has prices of its own; undefined: it has to do with text alone. */
+/** Returns the media of a request that have prices of their own; undefined: it has to do with text alone. */
 export function expectedMedia({ content, speaks, draws }: Facts): ExpectedMedia | undefined {
   if (content.audioBytes === 0 && !speaks && !draws) return undefined;
   return {
@@ -64,12 +64,12 @@ export function expectedMedia({ content, speaks, draws }: Facts): ExpectedMedia 
   };
 }
 
-/** Input tokens to charge when the upstream reports none; never more than what was held. */
+/** Returns the input tokens to charge when the upstream reports none; never more than what was held. */
 export function usualInputTokens(look: Facts): number {
   const { images, documents, audioBytes } = look.content;
   return usualTokensOf({ textBytes: textBytes(look), images, documents }) + audioTokens(audioBytes);
 }
 
-/** The same of a part of a request. */
+/** Returns the usual input tokens of a part of a request. */
 export const usualTokensOf = ({ textBytes: bytes, images, documents }: InputSize): number =>
   tokensOfBytes(bytes) + images * USUAL_IMAGE_TOKENS + documents * USUAL_DOCUMENT_TOKENS;

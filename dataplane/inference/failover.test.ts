@@ -1,6 +1,6 @@
 /**
  * What a client sees when its route has more than one upstream and the first one fails: before the first byte the next
- * one answers, in the client's dialect whatever it speaks; afterwards the fault is told, and nobody else is asked.
+ * one answers, in the client's dialect whatever it speaks; after it the client gets the fault, and no other upstream is asked.
  */
 import { once } from "node:events";
 import { createServer, type AddressInfo } from "node:net";
@@ -76,7 +76,7 @@ afterAll(() => shared[Symbol.asyncDispose]());
 
 interface Asked {
   readonly client: Dialect;
-  /** What the upstreams speak. */
+  /** Dialects of the upstreams. */
   readonly speaks: readonly [first: Dialect, second: Dialect];
   readonly stream: boolean;
   /** On `tools` the client declares web search. */
@@ -109,7 +109,7 @@ function callFor({ client, speaks, stream, path, ...more }: Asked): TestCall {
   });
 }
 
-/** A route whose first upstream speaks the client's dialect; the second one another, perhaps. */
+/** Makes a call to a route whose first upstream speaks the client's dialect, and the second one `other`. */
 const callTo = (client: Dialect, other: Dialect, stream: boolean, requestMs?: number): TestCall =>
   callFor({ client, speaks: [client, other], stream, ...(requestMs === undefined ? {} : { requestMs }) });
 
@@ -137,7 +137,7 @@ describe.each(cells)("a %s client whose second upstream speaks %s", (client, oth
   });
 });
 
-// Each in a world of its own and all at once: what a client left is read for two seconds more.
+// Each in a world of its own and all at once: an answer whose client left is read for two seconds more.
 describe.concurrent.each(paths)("a $client request to an upstream that speaks $upstream ($path)", (way) => {
   const { upstream } = way;
   const newCall = (world: World, stream = false) =>

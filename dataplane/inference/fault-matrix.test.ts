@@ -28,12 +28,12 @@ import { createServe } from "./serve.ts";
 import { noTools } from "../../test/fakes/no-tools.ts";
 import { paths } from "../../test/fakes/ways.ts";
 
-/** Long enough for a machine that does much else, short enough to wait for. */
+/** Time-outs that are long enough for a busy machine, and short enough to wait for. */
 const timeouts = { connectMs: 3_000, firstByteMs: 3_000, streamIdleMs: 3_000, requestMs: 12_000 };
 
-/** What comes of a fault. */
+/** The outcome of a fault. */
 interface Cell {
-  /** Before the first byte: the HTTP status; 200: an in-band error after it. */
+  /** The HTTP status; 200 for an in-band error, after the first byte. */
   readonly status: number;
   readonly code: string;
   readonly tries: number;
@@ -201,11 +201,11 @@ const cells = rows.flatMap((row) =>
 const codeIn = (dialect: Dialect, error: ApiError): string =>
   dialect !== "messages" && error.code === "overloaded" ? "unavailable" : error.code;
 
-/** One cell's request, and what it ended with. */
+/** Serves one cell's request, and returns its outcome. */
 async function play({ name: model, way, row, stream }: (typeof cells)[number]) {
   fake.model(model, stepOf(row.upstream));
   const call = callFor(way, stream, row, model);
-  // Each cell has upstreams of its own: no failure of another one weighs on its health.
+  // Each cell has upstreams of its own, so that another cell's failures do not affect their health.
   const serve = createServe(new Upstreams(dispatcher, { random: () => 0 }), sealerOf, noTools);
   const error = await serve(call).then(
     () => null,
@@ -224,7 +224,7 @@ async function play({ name: model, way, row, stream }: (typeof cells)[number]) {
   };
 }
 
-/** So many at once, of those that wait for no time-out: more would wait for this process, and be taken for slow. */
+/** Cells that run at once, of those that wait for no time-out: more would wait for this process, and be taken for slow. */
 const AT_ONCE = 50;
 const waits = ({ expected }: (typeof cells)[number]) => expected.code === "timeout";
 

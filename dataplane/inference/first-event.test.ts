@@ -1,4 +1,4 @@
-/** A client waits for the first event: it leaves before those that came in the same packet are looked at. */
+/** A client waits for the first event: that one is sent before the other events of the same packet are read. */
 import { createServer } from "node:http";
 import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";

@@ -1,4 +1,4 @@
-/** Rule 7.2: what counts the pages that a request was brought is held until it is over, and no longer, however it ends. */
+/** Rule 7.2: the leases of a request's pages are held until the request is over, and no longer, however it ends. */
 import { beforeEach, describe, expect, test } from "vitest";
 import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text, toolCall } from "../../test/fakes/upstream/script.ts";
@@ -6,12 +6,12 @@ import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
 
 const budget = new ByteBudget(1e9);
-/** What was in use when each call began. */
+/** Bytes of the budget in use when each tool call began. */
 let seen: number[];
-/** Of each page, and whether it was kept. */
+/** Bytes of each page, and whether its lease was kept. */
 let bytes: number;
 let kept: boolean[];
-/** Let go before a call ends. */
+/** A tool call waits for this, if set. */
 let ends: PromiseWithResolvers<void> | null;
 beforeEach(() => {
   seen = [];

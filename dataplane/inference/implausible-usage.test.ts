@@ -17,9 +17,9 @@ const { fake, serve } = await serveOneUpstream(async () => ({
   profiles: 0,
 }));
 
-/** Of the fake route. */
+/** Context tokens of the fake route. */
 const CONTEXT = 200_000;
-/** Of the fake request. */
+/** Output limit of the fake request. */
 const LIMIT = 100;
 /** "Hi" is one token. */
 const SEEN = 1;

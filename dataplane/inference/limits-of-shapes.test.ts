@@ -15,7 +15,7 @@ const list = (count: number, item: string) => `[${Array.from({ length: count }, 
 const nested = (depth: number) => `${'{"a":'.repeat(depth - 1)}{}${"}".repeat(depth - 1)}`;
 const wide = (keys: number) => `{${Array.from({ length: keys }, (_, index) => `"k${index}":0`).join(",")}}`;
 
-/** A body whose conversation is `content` and which holds `more` beside it. */
+/** Writes a body with the conversation `content`, followed by the members `more`. */
 const body = (dialect: Dialect, more: string, content = '[{"role":"user","content":"x"}]') =>
   `{"model":"m","max_tokens":9,"${dialect === "responses" ? "input" : "messages"}":${content}${more === "" ? "" : `,${more}`}}`;
 

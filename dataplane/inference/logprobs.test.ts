@@ -136,7 +136,7 @@ async function answer(client: Client, upstream: Dialect, body: JsonObject, scrip
   return { wire, dropped: headers["x-gapura-dropped"], asked: fake.requests[0]?.json() };
 }
 
-/** Everything that an answer tells of its tokens. */
+/** Returns all log probabilities of an answer. */
 function told(client: Client, wire: string): unknown {
   const objects = wire.startsWith("{")
     ? [JSON.parse(wire)]

@@ -1,5 +1,5 @@
 /**
- * Rule 7.13: what must not pass is found by walking the value wherever it stands, not by expecting the official
+ * Rule 7.13: a thing that must not pass is found by walking the value, wherever it stands, not by expecting the official
  * shape. Judged as every path judges: the look, the refusals, and whether the bytes may be relayed.
  */
 import { describe, expect, test } from "vitest";
@@ -304,7 +304,7 @@ const cases: [Dialect, string, object, string][] = [
     "unsupported_content input[0].calls[0]",
   ],
 
-  // What we sealed.
+  // Blobs that the gateway sealed.
   [
     "messages",
     "a hit in a tool result",

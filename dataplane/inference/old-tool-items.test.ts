@@ -21,7 +21,7 @@ interface Turn {
   readonly content?: string | readonly { readonly text?: string }[];
 }
 
-/** What the upstream is told that the assistant said, in all. */
+/** Returns all text that the upstream gets as the assistant's. */
 async function toldOf(upstream: Dialect, items: readonly object[]): Promise<string> {
   fake.next(text("Hello"));
   const body = { input: [user("Hi"), ...items, user("And now?")] };

@@ -1,4 +1,4 @@
-/** What the record of a request has that is refused for its body, before anything was learned of it (rule 14.1). */
+/** Model and tags for the record of a request that is refused for its body, before anything else is known of it (rule 14.1). */
 import { ApiError } from "../lib/api-error.ts";
 import { withoutMark } from "../lib/byte-order-mark.ts";
 import { JsonFault, JsonReader } from "../lib/json-reader.ts";
@@ -6,10 +6,10 @@ import { readTags } from "../lib/tags.ts";
 import type { InferenceCall } from "./call.ts";
 import { refusedBytes } from "./large/large-body.ts";
 
-/** So much of a body is looked at: a model is nearly always named first, and none of this may take long. */
+/** Bytes of a body that are read for its model: it is nearly always named first, and the reading must not take long. */
 const LOOKED_AT_BYTES = 128 * 1024;
 
-/** Call it when serving failed: the model that was asked for and the tags of the header, as far as they can be read. */
+/** Records the requested model and the tags of the header, as far as they can be read. Call it when serving failed. */
 export function rememberRefused({
   body,
   headers,
@@ -20,7 +20,7 @@ export function rememberRefused({
 }
 
 function modelIn(body: Buffer): string | null {
-  // Another thread has it, bytes and all (large/large-body.ts).
+  // Another thread has the bytes (large/large-body.ts).
   if (body.length === 0) return null;
   const reader = new JsonReader(withoutMark(body.subarray(0, LOOKED_AT_BYTES)));
   let model: string | undefined;
@@ -29,13 +29,13 @@ function modelIn(body: Buffer): string | null {
       if (key === "model") model = reader.string();
     });
   } catch (fault) {
-    // What stands before the fault, or the end of what is looked at, counts.
+    // A model before the fault, or before the end of these bytes, counts.
     if (!(fault instanceof JsonFault)) throw fault;
   }
   return model ?? null;
 }
 
-/** The client is told of the fault in its body alone. */
+/** Returns null for a fault in the tags: the client gets that of its body. */
 function tagsIn(header = ""): string | null {
   try {
     return readTags(header, "x-gapura-tags") || null;

@@ -77,7 +77,7 @@ for (const path of ["tools", "convert"] as const)
     });
   }
 
-/** What the upstream says of the request that it got, and where. */
+/** An upstream's refusal, whose message names a place of the request. */
 const refusing = (message: string) => ({ error: { status: 400, message } });
 
 for (const path of ["tools", "convert"] as const)

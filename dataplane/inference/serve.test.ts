@@ -1,4 +1,4 @@
-/** A relayed request from the look at it to its answer: what goes up, what comes down, who is let in. */
+/** A relayed request from its inspection to its answer: what the upstream gets, what the client gets, and who is let in. */
 import { describe, expect, test } from "vitest";
 import { callOf, routeTo, snapshotOf, upstreamOf } from "../../test/fakes/inference.ts";
 import { bodyOf, hello, serveOneUpstream, usage } from "../../test/fakes/one-upstream.ts";

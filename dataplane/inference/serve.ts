@@ -53,8 +53,8 @@ import {
 import type { AnyInspection } from "./inspect/body.ts";
 
 /**
- * @returns what `http` and `batches` call; see `InferenceCall` for its contract. One function from the first look to
- * the end: each further one that waits costs every request a microsecond.
+ * @returns the function that `http` and `batches` call; see `InferenceCall` for its contract. It is a single async function:
+ * each further one that waits costs every request a microsecond.
  */
 export function createServe(
   upstreams: Upstreams,
@@ -96,7 +96,7 @@ export function createServe(
   };
 }
 
-/** @throws ApiError for what no upstream may see, and for a model that the organization may not use. */
+/** Accepts a request. @throws ApiError for what no upstream may see, and for a model that the organization may not use. */
 function accepted(
   call: InferenceCall,
   requestBody: RequestBody,
@@ -120,7 +120,7 @@ function accepted(
   return new Serving(call, requestBody, place, route, sealer, outputs);
 }
 
-/** The header's, else `metadata.tags`; null: none. @throws ApiError 400 naming where they stand (rule 14.4). */
+/** Returns the tags of the header, else of `metadata.tags`; null: none. @throws ApiError 400 naming where they stand (rule 14.4). */
 function tagsOf({ headers }: InferenceCall, { tags }: AnyInspection): string | null {
   const header = headers["x-gapura-tags"];
   if (header !== undefined && header !== "") return readTags(header, "x-gapura-tags") || null;
@@ -228,7 +228,7 @@ class Serving {
     );
   }
 
-  /** Asks until an upstream's answer is the client's. Small requests are written without waiting: it costs a microsecond. */
+  /** Asks upstreams until an answer is passed on. Small requests are written without waiting, which would cost a microsecond. */
   async #ask(attempts: Attempts, bill: Bill): Promise<void> {
     for (;;) {
       const next = attempts.next();
@@ -274,13 +274,13 @@ class Serving {
     return meter.open(request, estimate, summary.span);
   }
 
-  /** What is held of an output limit (rule 9.7). */
+  /** Returns the tokens held for an output limit (rule 9.7). */
   heldOutput(limit: number): number {
     const { snapshot, principal } = this.#call;
     return this.#outputs.held(snapshot.organization(principal.organizationId), this.route, limit);
   }
 
-  /** The answer is over. */
+  /** Learns from an answer that is over. */
   learn({ settled }: Bill): void {
     this.#outputs.learn(this.route, settled, this.#seen.choices);
   }
@@ -290,7 +290,7 @@ class Serving {
     return conversationOf(this.route, this.#seen, principal.organizationId, headers["x-session-id"]);
   }
 
-  /** Asks again if that is worth it, or gives the hold back. @throws ApiError unless the client has left. */
+  /** Asks again if the refusal allows it; else settles or releases the hold. @throws ApiError unless the client has left. */
   async failed(error: unknown, upstreams: Upstreams, deadline: Deadline, bill: Bill): Promise<void> {
     let last: unknown;
     try {
@@ -313,7 +313,7 @@ class Serving {
         last instanceof ClientLeft ? "cancelled" : "error",
       );
     else await bill.release();
-    // There is nobody left to tell.
+    // The client has left: nobody gets the error.
     if (this.#call.sink.closed.aborted) return;
     throw told instanceof ApiError ? withToldPlaces(told, this.outgoing.sent.places) : told;
   }
@@ -352,7 +352,7 @@ class Serving {
     return inspected.stream ? relayStream(relayJob, answer) : relayWhole(relayJob, answer);
   }
 
-  /** What is charged of a call where its upstream, of this dialect, reports nothing, and what it is believed. */
+  /** Returns what a call costs if its upstream, of this dialect, reports nothing, and the most that its report is believed. */
   #usageContext(upstream: Dialect): RelayJob["usage"] {
     const inspected = this.#seen;
     const tiers = expectedTiers(this.outgoing.tiers, this.#call.dialect, upstream);
@@ -369,6 +369,6 @@ function chargedTokens({ settled }: Bill): ModelTokens | null {
   return settled === null ? null : { input: promptOf(settled.tokens), output: settled.tokens.output };
 }
 
-/** null: nothing is sealed, because the account serves this organization alone, or nobody verifies it (Chat). */
+/** Returns the seal for an answer; null: the account serves this organization alone, or nobody verifies reasoning (Chat). */
 const answerSeal = (dialect: Dialect, { dedicatedTo }: Upstream, sealer: Sealer): AnswerSeal | null =>
   dedicatedTo !== null || dialect === "chat" ? null : new AnswerSeal(sealer, dialect);

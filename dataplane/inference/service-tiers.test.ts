@@ -347,7 +347,7 @@ describe("rules 4.3 and 10.2: an empty answer to a batch's request costs its pro
   test.each(cells)(
     "one that breaks off before anything came is free, and may be asked for again: %s, %s",
     async (client, way) => {
-      // At its retries, too.
+      // The retries fail as well.
       fake.next(
         ...Array.from({ length: 5 }, () => withFaults(hello(), { cutAtByte: 0, delayFirstByteMs: 30 })),
       );

@@ -1,4 +1,4 @@
-/** Rules 1.16, 2.13: what a process that ends waits for no longer is told so on every way, and charged for what was seen. */
+/** Rules 1.16, 2.13: a request that an ending process no longer waits for gets an error on every way, and is charged for what was seen. */
 import { once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
@@ -33,7 +33,7 @@ describe.each(ways.map((way) => [nameOf(way), way] as const))("%s", (_, way) => 
     );
     await fake.arrived(1);
     const isTold = way.stream && when !== "before the answer";
-    // Its first hundred bytes are here.
+    // By then the first hundred bytes have come.
     if (!way.stream && when !== "before the answer") await sleep(100);
     if (isTold) await expect.poll(() => call.sink.text).toMatch(/one/);
     shutdown.tell();
@@ -49,7 +49,7 @@ describe.each(ways.map((way) => [nameOf(way), way] as const))("%s", (_, way) => 
       expect(call.sink.status).toBe(0);
       expect(call.meter.settled.length + call.meter.released).toBe(1);
     }
-    // It is no fault of the upstream.
+    // It does not count as a fault of the upstream.
     expect(await metrics.streamFaults.get()).toEqual(faultsBefore);
   });
 

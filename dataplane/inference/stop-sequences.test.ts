@@ -37,7 +37,7 @@ const telling = (text: string): Step => ({
   },
 });
 
-/** Serves one request, and says what its client has. */
+/** Serves one request, and returns what its client reads. */
 async function answerOn(way: Way, step: Step) {
   fake.model("upstream-model", step);
   const call = callOn(fake.url, way, { ...stopsOf(way, five), route: { timeouts: long } });

@@ -23,7 +23,7 @@ const found: RunTool = async () => ({
 });
 const { fake, serve } = await serveOneUpstream(found);
 
-/** Five, of which Chat takes four. */
+/** Five stop sequences, of which Chat takes four. */
 const stops = ["END", "1", "2", "3", "4"];
 const words = ["a", "E", "N", "D", "END", "🦜", "\n", " ", "[Gates](https://gates.example/)"];
 const text = fc.array(fc.constantFrom(...words), { minLength: 1, maxLength: 8 }).map((some) => some.join(""));
@@ -101,7 +101,7 @@ const saidBy = (way: Way): fc.Arbitrary<Said> =>
       }),
       deltaChars: fc.integer({ min: 1, max: 9 }),
     })
-    // A refusal that is cut stays one only where it is known to be one before: whole (rule 2.4).
+    // A refusal that is cut is still a refusal only in a whole answer, where it is known to be one before (rule 2.4).
     .filter(
       ({ isStopped, first, second }) =>
         !isStopped || [...first, ...second].every(({ type }) => type !== "refusal"),
@@ -132,7 +132,7 @@ async function answer(way: Way, { first, second, isCut, isStopped, usage, deltaC
   return { message, charge: { tokens: charge?.tokens, status: charge?.status, tools: charge?.tools } };
 }
 
-/** Ids and seals are made anew, and an SDK adds fields of its own. */
+/** Fields that differ each time, such as ids and seals, and fields that an SDK adds. */
 const varying = new Set(
   `id created created_at completed_at call_id tool_use_id signature encrypted_content encrypted_index object parsed
    parsed_output parsed_arguments output_parsed output_text`.split(/\s+/),
@@ -194,7 +194,7 @@ test.each(cells)("%s", async (_name, way) => {
       // An upstream that is let go at a stop sequence has not reported yet.
       if (said.isStopped) for (const each of [one, other]) delete (each as JsonObject)["usage"];
       else expect(streamed.charge).toEqual(whole.charge);
-      // Nor has it told the citations behind it.
+      // Nor has it sent the citations that follow.
       if (said.isStopped) for (const each of [one, other]) delete (each as JsonObject)["cited"];
       expect(one).toEqual(other);
     }),

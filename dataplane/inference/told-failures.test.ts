@@ -1,4 +1,4 @@
-/** Rule 1.5: an upstream that tells in its answer, in whatever form, that it failed is believed, and its words stay here. */
+/** Rule 1.5: an upstream that reports in its answer, in whatever form, that it failed is believed, and no client gets its words. */
 import { beforeAll, describe, expect, test } from "vitest";
 import { hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
@@ -35,7 +35,7 @@ beforeAll(async () => {
 const cells = ways
   .filter(({ stream }) => stream)
   .flatMap((way) => Object.entries(forms).map(([what, form]) => [what, nameOf(way), way, form] as const))
-  // Other dialects' chunks are no events.
+  // In the other dialects, a chunk of Chat is no event.
   .filter(([what, , { upstream }]) => !what.startsWith("a chunk") || upstream === "chat");
 
 test.each(cells)("%s: %s", async (_what, _name, way, form) => {
@@ -99,7 +99,7 @@ const errors = ways
 test.each(errors)("an error %s that stands for a stream: %s", async (_what, _name, way, error) => {
   const body = JSON.stringify({ type: "error", error });
   const tell = async (stream: boolean) => {
-    // Some send blank lines for as long as they work at an answer.
+    // Some upstreams send blank lines while they work at an answer.
     const sent = stream ? `${"\n".repeat(20)}${body}\n` : body;
     const raw = { raw: { body: sent, contentType: "application/json" }, faults: { chunkBytes: 16 } };
     fake.next(raw, raw, raw);

@@ -12,11 +12,11 @@ test("rule 9.7: held is what 95 of 100 answers of the route take, and at least 1
   expect(outputs.held(typical, route, 64_000)).toBe(1_024);
   for (let tokens = 100; tokens <= 10_000; tokens += 100) outputs.learn(route, answer(tokens), 1);
   expect(outputs.held(typical, route, 64_000)).toBe(9_500);
-  // Never more than the request may take, nor of another route, nor for who holds the worst.
+  // Never more than the limit; nothing of another route; all of it for an organization that holds the worst case.
   expect(outputs.held(typical, route, 500)).toBe(500);
   expect(outputs.held(typical, sampleRoute("beta"), 64_000)).toBe(1_024);
   expect(outputs.held(sampleOrganization("org"), route, 64_000)).toBe(64_000);
-  // What was usual once is forgotten.
+  // Answers that were usual before are forgotten.
   for (let index = 0; index < 256; index += 1) outputs.learn(route, answer(2_000), 1);
   expect(outputs.held(typical, route, 64_000)).toBe(2_000);
 });

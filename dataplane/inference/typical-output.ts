@@ -1,20 +1,20 @@
 /**
- * How many output tokens the answers of a route usually have, for organizations that hold no more than that (rule 9.7). As this
- * process saw it: others learn by themselves. A process that has seen none holds the least.
+ * How many output tokens the answers of a route usually have, for organizations that hold no more than that (rule 9.7). Each
+ * process learns it from its own answers. A process that has seen none holds `LEAST_TOKENS`.
  */
 import { LRUCache } from "lru-cache";
 import type { FinalUsage } from "../billing/meter.ts";
 import type { OrganizationEntry, Route } from "../config/schema.ts";
 
-/** Held at least, unless the request's own limit is lower. */
+/** Fewest tokens that are held, unless the request's own limit is lower. */
 const LEAST_TOKENS = 1_024;
-/** Answers that are remembered of a route, and how many new ones it takes to look at them again. */
+/** Answers that are remembered of a route, and new ones after which the usual output is computed again. */
 const REMEMBERED = 256;
 const LOOKED_AT_EACH = 16;
 const MOST_ROUTES = 5_000;
 
 interface Seen {
-  /** A ring of output tokens; `count`: how many ever came. */
+  /** A ring of output tokens; `count`: how many were ever put into it. */
   readonly tokens: Float64Array;
   count: number;
   usual: number;
@@ -24,7 +24,7 @@ interface Seen {
 export class TypicalOutput {
   readonly #routes = new LRUCache<string, Seen>({ max: MOST_ROUTES });
 
-  /** Of an answer that went well, with so many choices. */
+  /** Remembers an answer that went well; its choices share the tokens. */
   learn({ source }: Pick<Route, "source">, settled: FinalUsage | null, choices: number): void {
     if (settled === null || settled.status !== "ok") return;
     let seen = this.#routes.get(source.uid);
@@ -38,7 +38,7 @@ export class TypicalOutput {
     }
   }
 
-  /** What is held of an output limit: all of it, unless the organization says Typical. */
+  /** Returns the tokens held for an output limit: all of it, unless `hold` is typical. */
   held(
     organization: OrganizationEntry | undefined,
     { source }: Pick<Route, "source">,
@@ -50,7 +50,7 @@ export class TypicalOutput {
   }
 }
 
-/** The 95th percentile. */
+/** Returns the 95th percentile. */
 function usualOf(seen: Seen): number {
   const { count, lookedAt } = seen;
   if (lookedAt === 0 || count - lookedAt >= LOOKED_AT_EACH || count < LOOKED_AT_EACH) {

@@ -1,4 +1,4 @@
-/** Rule 10.1: what makes an upstream charge more never goes there unpriced, on whatever path. */
+/** Rule 10.1: a field or header that makes an upstream charge more never goes there without a price, on any path. */
 import { describe, expect, test } from "vitest";
 import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { declaredSearch, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../../test/fakes/inference.ts";

@@ -36,7 +36,7 @@ const second: Said = {
     { start_index: 5, end_index: 9, url: "https://c.example/", title: "" },
   ],
 };
-/** The second text's as they count where both are one: the parrot is one character. */
+/** Both texts as one, with the second one's citations moved: the parrot is one character. */
 const joined: Said = {
   text: first.text + second.text,
   cited: [
@@ -159,7 +159,7 @@ const chatCitations = (wire: string): unknown =>
     ),
   );
 
-/** Those of each content part of a Responses answer. */
+/** Citations of each content part of a Responses answer. */
 function partCitations(wire: string): unknown {
   const last = objectsIn(wire).at(-1);
   return (last.response ?? last).output.flatMap(({ content }: { content?: { annotations: unknown }[] }) =>
