@@ -1,4 +1,4 @@
-/** What recurs beside serving, in every data plane. */
+/** Recurring work of every data plane beside serving. */
 import type { Logger } from "pino";
 import type { DatabasePool } from "slonik";
 import { readBalances } from "./billing/balance-metrics.ts";
@@ -25,19 +25,19 @@ interface BackgroundNeeds {
   readonly stores: OpenStores;
   readonly loader: SnapshotLoader;
   readonly serving: Pick<ServingParts, "files" | "own">;
-  /** Finds receivers of notifications inside of the cluster. */
+  /** Resolves receivers of notifications inside the cluster. */
   readonly insideResolver: Resolver;
 }
 
-/** What is stopped at the end. */
+/** Work that is stopped at the end of the process. */
 interface BackgroundWork {
-  /** Tells receivers of spent credit. */
+  /** Sends notifications of spent credit. */
   readonly sender: Stops;
-  /** Loses nothing when it is cut: the next round goes on. */
+  /** Work that loses nothing when it is cut: its next round continues. */
   readonly helpers: readonly Stops[];
 }
 
-/** Starts it all. */
+/** Starts all recurring work. */
 export function startBackgroundWork(needs: BackgroundNeeds): BackgroundWork {
   const { environment, log, stores, loader, serving } = needs;
   const { postgres: pool, clock } = stores;
@@ -62,7 +62,7 @@ export function startBackgroundWork(needs: BackgroundNeeds): BackgroundWork {
   return { sender, helpers };
 }
 
-/** Prometheus is told of each organization that is served (rule 14.6). */
+/** Shows Prometheus the balance of each organization that is served (rule 14.6). */
 function balances(pool: DatabasePool, loader: SnapshotLoader, log: Logger): Recurring {
   const shown = showOrganizations((id) => {
     const source = loader.current?.organization(id)?.source;

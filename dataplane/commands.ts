@@ -1,6 +1,6 @@
 /**
- * What the program does besides serving: short commands, which main.ts lists. Each says what is wrong by an Error, and loads what it
- * needs when it runs.
+ * The program's short commands, which main.ts lists. Each throws an Error that says what is wrong, and loads its modules only when
+ * it runs.
  */
 import type { DatabasePool } from "slonik";
 import { readDatabaseUrl, readMigrateUrl, readStores } from "./environment.ts";
@@ -19,7 +19,7 @@ export const commands: ReadonlyMap<string, Command> = new Map<string, Command>([
   ["why", runWhy],
 ]);
 
-/** @throws Error where a command that takes no arguments got some: who asks for help does not mean to start it. */
+/** @throws Error if a command without arguments gets some: somebody who adds `--help` does not mean to start it. */
 function refuseArguments(command: string, args: readonly string[]): void {
   if (args.length > 0) throw new Error(`usage: ${command}, without arguments`);
 }
@@ -29,7 +29,7 @@ const print = (lines: readonly string[]) => {
   for (const line of lines) process.stdout.write(`${line}\n`);
 };
 
-/** Waits for a Postgres that is away for as long as is usual, and says so. */
+/** Opens Postgres. While it is away, waits for the default time and says so. */
 async function postgresOf(url: string): Promise<DatabasePool> {
   const { openPostgres } = await import("./store/postgres.ts");
   const { nowAndThen } = await import("./store/once-there.ts");
@@ -37,7 +37,7 @@ async function postgresOf(url: string): Promise<DatabasePool> {
   return await openPostgres(url, { maxConnections: 1, onError: () => {}, onAway });
 }
 
-/** Prints what comes of work on Postgres, which may change what is there: looking, granting, releasing. */
+/** Does work on Postgres, which may change data (a grant) or only read it, and prints the lines that it returns. */
 async function printFrom(
   environment: NodeJS.ProcessEnv,
   work: (postgres: DatabasePool) => Promise<readonly string[]>,

@@ -4,7 +4,7 @@ import { endServing, type EndingParts } from "./end-serving.ts";
 beforeEach(() => void vi.useFakeTimers());
 afterEach(() => void vi.useRealTimers());
 
-/** Parts that tell when they are asked to end. `frozen`: those that never do. */
+/** Parts that record when they are asked to end. `frozen`: those that never end. */
 function partsOf(...frozen: string[]) {
   const steps: string[] = [];
   const error = vi.fn<(...words: unknown[]) => void>();

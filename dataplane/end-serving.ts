@@ -1,11 +1,11 @@
-/** The end of a data plane, in its order: each step has a bound of its own, so that no store keeps those that come after. */
+/** The steps that end a data plane, in order. Each has a bound of its own, so that no store holds up the steps after it. */
 import type { Logger } from "pino";
 import { within } from "./lib/within.ts";
 import { UNSEEN_MS } from "./upstream/limits.ts";
 
-/** How long a store that answers nothing may keep the process at its end. The grace period has 60 s for all of it. */
+/** How long a store that does not answer may hold up a step. The grace period has 60 s for all steps. */
 const GOODBYE_MS = 5_000;
-/** What was charged is in Redis or Postgres by then, or told as lost. */
+/** After this the last charges are in Redis or Postgres, or reported as lost. */
 const LAST_CHARGES_MS = 30_000;
 
 export interface Stops {
@@ -14,7 +14,7 @@ export interface Stops {
 
 export interface EndingParts {
   readonly log: Pick<Logger, "info" | "error">;
-  /** Waits for requests and batches, as long as it may. @returns whether all of them ended by themselves. */
+  /** Waits for requests and batches, as long as it may. @returns whether all requests ended by themselves. */
   readonly drain: () => Promise<boolean>;
   readonly holds: { idle(timeoutMs: number): Promise<unknown> };
   readonly loader: Stops;
@@ -23,11 +23,11 @@ export interface EndingParts {
   readonly dispatchers: readonly { destroy(): Promise<unknown> }[];
   readonly pools: readonly { close(): Promise<unknown> }[];
   readonly records: Stops;
-  /** Waits for the receivers that are being told of spent credit, each for its 15 s at most: cut off, it would tell them once more. */
+  /** Waits for notifications of spent credit that are being sent, 15 s each at most: one that is cut off would be sent again. */
   readonly sender: Stops;
   /** Copies what is declared, and writes when keys were last used. */
   readonly sync: Stops;
-  /** Moves the last charges into the ledger; then tells what the ledger has come to. */
+  /** Moves the last charges into the ledger; then writes the last changes of accounts to Redis. */
   readonly money: Stops & { tellLast(): Promise<unknown> };
   readonly stores: { close(): Promise<unknown> };
   readonly stopTelemetry: () => Promise<unknown>;
@@ -35,7 +35,7 @@ export interface EndingParts {
 
 export async function endServing(parts: EndingParts): Promise<void> {
   const { log, holds, loader, helpers, dispatchers, pools, records, sender, sync, money, stores } = parts;
-  /** What fails is told, and keeps nothing that comes after it from ending. */
+  /** Waits for all; a failure is logged, and does not keep later steps from running. */
   const all = async (...ends: readonly Promise<unknown>[]): Promise<void> => {
     for (const end of await Promise.allSettled(ends))
       if (end.status === "rejected") log.error({ err: end.reason as unknown }, "not everything ended well");
@@ -51,7 +51,7 @@ export async function endServing(parts: EndingParts): Promise<void> {
     await all(sync.stop(), money.stop());
     await all(money.tellLast());
   };
-  // Beside one another: with a Postgres that is frozen, charges go where they can while copying waits.
+  // In parallel: if Postgres hangs, charges go where they can while copying waits.
   await within(LAST_CHARGES_MS, () => all(sender.stop(), moveLastCharges()));
   // The stores go last: until here running requests were settling their charges.
   await within(GOODBYE_MS, () => all(stores.close(), parts.stopTelemetry()));

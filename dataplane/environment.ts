@@ -4,13 +4,13 @@ import { DAY_MS, HOUR_MS } from "./lib/clock.ts";
 import { addressFault } from "./store/address-fault.ts";
 import { checkRedisAddress, withSentinelPassword } from "./store/redis-address.ts";
 
-/** Digits alone: a blank text would count as 0, which is any free port. */
+/** Only digits: a blank text would count as 0, which is any free port. */
 const whole = (least: number, most: number) => {
   const within = (text: string) => /^\d{1,9}$/.test(text) && Number(text) >= least && Number(text) <= most;
   return z.string().refine(within, `must be a whole number from ${least} to ${most}`).transform(Number);
 };
 const port = whole(0, 65_535);
-/** An empty variable counts as absent: charts and shells set such. */
+/** An empty variable counts as absent: charts and shells set empty ones. */
 const optional = <Schema extends z.ZodType>(schema: Schema) =>
   z.preprocess((value) => (value === "" ? undefined : value), schema.optional());
 /** `268435456`, `256Mi`, `2Gi`: in bytes. */
@@ -31,7 +31,7 @@ const redisUrl = z.string().superRefine((url, context) => {
   }
 });
 
-/** An address whose user and password must be readable; of a wrong scheme the schema itself tells. */
+/** Checks that an address and its user and password can be read; a wrong scheme is reported by the schema itself. */
 const readable = <Schema extends z.ZodType<string>>(schema: Schema, scheme: RegExp) =>
   schema.superRefine((address, context) => {
     const fault = scheme.test(address) ? addressFault(address) : null;
@@ -52,12 +52,12 @@ const HTTP_WORDS = "must be an http:// or https:// address";
 const httpUrl = z.url({ protocol: /^https?$/, error: HTTP_WORDS });
 const HTTP = /^https?:\/\//i;
 
-/** A list of exporters, of which we have one: true where it is among them. */
+/** A list of exporters, as true if it names `otlp`, the only one we have. */
 const otlpExporter = withDefault(z.string(), "otlp").transform((list) =>
   list.split(",").some((exporter) => exporter.trim() === "otlp"),
 );
 
-/** `7d`, `12h`, `0`: in milliseconds. What may not be 0 is told so by its own bound. */
+/** `7d`, `12h`, `0`: in milliseconds. A variable that may not be 0 has a bound of its own. */
 const duration = (wanted: string) =>
   z
     .string()
@@ -68,12 +68,12 @@ const requestRetention = duration("0, or a number of days or hours such as 7d or
   "must be at most 90d",
 );
 const LONG = "a number of days or hours such as 400d or 840h";
-/** Batches, dead letters and whatever else may still change a row are over by then (store/migrations/0007_closings.sql). */
+/** After 35 days, batches, dead letters and all else that may change a row are over (store/migrations/0007_closings.sql). */
 const usageRetention = duration(LONG).refine(
   (ms) => ms >= 35 * DAY_MS,
   "must be at least 35d, as younger usage may still change; leave it out to keep usage for ever",
 );
-/** Usage of a key that was deleted comes until then, as above. */
+/** For 35 days, usage of a deleted key may still come, as above. */
 const auditRetention = duration(LONG).refine((ms) => ms >= 35 * DAY_MS, "must be at least 35d");
 
 export const environmentSchema = z.object({
@@ -81,11 +81,11 @@ export const environmentSchema = z.object({
   PORT: withDefault(port, "8080"),
   OPS_PORT: withDefault(port, "9090"),
   POD_UID: withDefault(z.string(), "local"),
-  /** Of the server, or of a PgBouncer in transaction mode before it (rule 12.3). */
+  /** Address of the server, or of a PgBouncer in transaction mode before it (rule 12.3). */
   DATABASE_URL: databaseUrlSchema,
   /** A replica for reports and lists. Default: DATABASE_URL. */
   DATABASE_READ_URL: optional(databaseUrlSchema),
-  /** The most connections of this process to each of them. */
+  /** The most connections of this process to each of the two databases. */
   DATABASE_CONNECTIONS: withDefault(whole(2, 100), "10"),
   REDIS_URL: redisUrl,
   /** Default: REDIS_URL. */
@@ -93,16 +93,15 @@ export const environmentSchema = z.object({
   GAPURA_CONFIG_DIR: z.string().min(1, "is empty"),
   /** `kid:base64,...`; the first one seals. */
   GAPURA_SEAL_KEYS: optional(z.string()),
-  /** The address that clients use, for links in answers. */
-  /** Clients are told it, so it may hold no secret. */
+  /** The address that clients use, for links in answers. Clients see it, so it may hold no secret. */
   PUBLIC_URL: optional(
     httpUrl
       .refine((url) => !/[?#]/.test(url), "must have no query")
       .refine((url) => !/^https?:\/\/[^/]*@/i.test(url), "must have no user and no password"),
   ),
-  /** Serve the console, which the image holds, under `/console/` (rule 11.1). */
+  /** Whether to serve the console, which the image holds, under `/console/` (rule 11.1). */
   CONSOLE: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
-  /** Tell Prometheus the balance and the spend of each organization (rule 14.6). */
+  /** Whether metrics show the balance and the spend of each organization (rule 14.6). */
   METRICS_ORGANIZATIONS: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   LOG_LEVEL: withDefault(z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]), "info"),
   FILES_S3_URL: optional(readable(z.string().regex(HTTP, HTTP_WORDS), HTTP)),
@@ -119,13 +118,13 @@ export const environmentSchema = z.object({
   OTEL_RESOURCE_ATTRIBUTES: optional(z.string()),
   /** Bytes of request bodies that this process holds at once (rule 7.2); see `usualBodyBudget`. */
   BODY_BUDGET: optional(bytes),
-  /** How long what is known of a request can be asked for (rule 14.1). */
+  /** How long the record of a request is kept (rule 14.1). */
   RETENTION_REQUESTS: withDefault(requestRetention, "7d"),
-  /** How long the audit log tells of a change, and a deleted key without usage is known. */
+  /** How long the audit log keeps a change, and the database a deleted key without usage. */
   RETENTION_AUDIT: withDefault(auditRetention, "400d"),
   /** A month that is older than this is closed (rule 12.5). Default: none is. */
   RETENTION_USAGE: optional(usageRetention),
-  /** Rows of closed months are dropped, instead of kept in tables of their own. */
+  /** Whether rows of closed months are dropped, instead of kept in tables of their own. */
   RETENTION_DROP: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
   /** Set in every pod: the address of the API server. */
   KUBERNETES_SERVICE_HOST: withDefault(z.string(), ""),
@@ -138,29 +137,29 @@ export type Environment = z.infer<typeof environmentSchema>;
 
 type Variables = Readonly<Record<string, string | undefined>>;
 
-/** @throws Error with one line for each variable that is missing or wrong; never with a value. */
+/** Reads the environment. @throws Error with one line for each variable that is missing or wrong; never with a value. */
 export const readEnvironment = (variables: Variables): Environment => read(environmentSchema, variables);
 
-/** What commands need that use both stores. @throws like `readEnvironment`. */
+/** Reads what a command needs that uses both stores. @throws like `readEnvironment`. */
 export const readStores = (variables: Variables) =>
   read(environmentSchema.pick({ DATABASE_URL: true, REDIS_URL: true }), variables);
 
-/** Where migrations go: past a PgBouncer, when MIGRATE_DATABASE_URL says so. @throws like `readEnvironment`. */
+/** Reads the address for migrations: past a PgBouncer, if MIGRATE_DATABASE_URL is set. @throws like `readEnvironment`. */
 export function readMigrateUrl(variables: Variables): string {
   const { MIGRATE_DATABASE_URL: direct = "" } = variables;
   if (direct === "") return readDatabaseUrl(variables);
   return read(z.object({ MIGRATE_DATABASE_URL: databaseUrlSchema }), variables).MIGRATE_DATABASE_URL;
 }
 
-/** How long running answers may take to end, in seconds. @throws like `readEnvironment`. */
+/** Reads how long running answers may take to end, in seconds. @throws like `readEnvironment`. */
 export const readDrainTimeout = (variables: Variables): number =>
   read(environmentSchema.pick({ DRAIN_TIMEOUT: true }), variables).DRAIN_TIMEOUT;
 
-/** What commands need that use the ledger alone. @throws like `readEnvironment`. */
+/** Reads what a command needs that uses the ledger alone. @throws like `readEnvironment`. */
 export const readDatabaseUrl = (variables: Variables): string =>
   read(environmentSchema.pick({ DATABASE_URL: true }), variables).DATABASE_URL;
 
-/** Nothing but white space is no value, nor an absent one: nobody writes it on purpose. An operator refuses it as well. */
+/** Whether a text is only white space, which is neither a value nor absent: nobody writes it on purpose. An operator refuses it as well. */
 const isBlank = (text = "") => text !== "" && text.trim() === "";
 
 function read<Schema extends z.ZodObject>(schema: Schema, variables: Variables): z.infer<Schema> {
@@ -185,8 +184,8 @@ function read<Schema extends z.ZodObject>(schema: Schema, variables: Variables):
 }
 
 /**
- * The addresses of Postgres, with DATABASE_USER and DATABASE_PASSWORD where they are given: they may hold any characters,
- * which only we can escape.
+ * Returns the addresses of Postgres, with DATABASE_USER and DATABASE_PASSWORD put in where they are given: these may hold any
+ * characters, which only we can escape.
  */
 function databaseUrls(variables: Variables): Variables {
   const { DATABASE_USER: user = "", DATABASE_PASSWORD: password = "" } = variables;

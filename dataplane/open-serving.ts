@@ -1,4 +1,4 @@
-/** What requests and batches are served with: upstreams, server tools, files, seals, and threads for large bodies. */
+/** Opens all that serving requests and batches takes: upstreams, server tools, files, seals, and threads for large bodies. */
 import { randomBytes } from "node:crypto";
 import type { Logger } from "pino";
 import type { Dispatcher } from "undici";
@@ -35,7 +35,7 @@ import { countUpstream, type CountUpstream } from "./upstream/count-tokens.ts";
 import { newUpstreamDispatcher } from "./upstream/dispatcher.ts";
 import { Upstreams } from "./upstream/upstreams.ts";
 
-/** What an organization may keep that has left the snapshot, while its last batches end. */
+/** Storage limits of an organization that has left the snapshot, while its last batches end. */
 const DEFAULT_STORAGE = { maxBytes: 10 * 2 ** 30, maxFiles: 100_000 };
 
 export interface ServingParts {
@@ -43,13 +43,13 @@ export interface ServingParts {
   readonly countUpstream: CountUpstream;
   readonly files: FileStore;
   readonly sealerOf: (organizationId: string) => OrganizationSealer;
-  /** The threads that large bodies are worked on in. */
+  /** The threads that work on large bodies. */
   readonly large: WorkerPool;
-  /** Addresses that web_fetch never reaches; asks `ownPlaces`. */
+  /** Addresses that web_fetch never reaches, from `ownPlaces`. */
   readonly own: OwnAddresses;
-  /** Grows by the addresses of this process' listeners, which are known once they listen. */
+  /** Places of the release. The addresses of this process' listeners are added once they listen. */
   readonly ownPlaces: OwnPlace[];
-  /** Every organization's tool calls a minute, counted for all processes. */
+  /** Admits tool calls up to an organization's limit a minute in all processes. */
   readonly admitToolCall: AdmitToolCall;
   /** Serves inference; its tool calls run when `admitToolCall` lets them. */
   serveWith(admitToolCall: AdmitToolCall): Serve;
@@ -64,11 +64,11 @@ interface ServingNeeds {
   readonly log: Logger;
   readonly stores: OpenStores;
   readonly loader: SnapshotLoader;
-  /** In which the pages that tools open are counted. */
+  /** The body budget, which also counts the pages that tools open. */
   readonly bodies: ByteBudget;
 }
 
-/** Starts threads and processes that are better warm, and nothing that recurs. */
+/** Opens the parts. Starts threads and processes that are better warm, but no recurring work. */
 export function openServing({ environment, log, stores, loader, bodies }: ServingNeeds): ServingParts {
   const { clock } = stores;
   const dispatcher = newUpstreamDispatcher();
@@ -119,7 +119,7 @@ export function openServing({ environment, log, stores, loader, bodies }: Servin
   };
 }
 
-/** Where no policy lets a model open pages, two processes that load a parser are memory for nothing. */
+/** Opens the pool that reads pages. Its two processes take memory: they start only if a policy lets a model open pages. */
 function openPages(loader: SnapshotLoader): ExtractionPool {
   const pages = new ExtractionPool();
   const warmIfOpened = (snapshot: Snapshot | null) => {

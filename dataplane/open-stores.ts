@@ -16,31 +16,31 @@ import type { RedisStore } from "./store/redis-servers.ts";
 
 export interface OpenStores {
   readonly postgres: DatabasePool;
-  /** Of whatever expires: this machine's clock may be wrong. Asked anew every few seconds. */
+  /** Postgres' time, for all that expires: this machine's clock may be wrong. Read again every few seconds. */
   readonly clock: PostgresClock;
-  /** Which ledger this database is. */
+  /** Identifies the ledger of this database. */
   readonly ledger: LedgerId;
   readonly redis: RedisStore;
   /** Caches may live elsewhere: money's Redis must never be filled by them. */
   readonly cacheRedis: RedisStore;
   /** Where lists and reports are read. */
   readonly reads: Reads;
-  /** Asks Postgres no more what time it is, nor how far the replica is. */
+  /** Ends the regular questions to Postgres: its time, and how far the replica is. */
   stop(): Promise<void>;
   /** Never fails. */
   close(): Promise<void>;
 }
 
 /**
- * How long a start waits for Postgres. Longer outages are waited for by one process after the other: each reads its
- * environment anew, where the fault may be mended.
+ * How long a start waits for Postgres. In a longer outage the process is started again and again: each time it reads its
+ * environment anew, where the fault may have been corrected.
  */
 const STARTS_WITHIN_MS = 300_000;
 
 /**
- * Waits for Postgres; one that goes away later is logged.
- * @param waitsFor hears what is wrong, at each try in vain.
- * @throws Error when Postgres lets us in nowhere, or is away for too long.
+ * Opens the stores. Waits for Postgres; a store that is away later is logged.
+ * @param waitsFor called with what is wrong after each failed try.
+ * @throws Error when Postgres refuses us, or is away for too long.
  */
 export async function openStores(
   environment: Environment,
@@ -90,7 +90,7 @@ export async function openStores(
 const readMigrated = (pool: DatabasePool): Promise<readonly string[]> =>
   pool.anyFirst(sql.type(z.object({ name: z.string() }))`select name from schema_migrations`);
 
-/** Without the cause: what is said of it has the words already. */
+/** The error has no cause: its message holds the cause's words already. */
 function saysOfPostgres(error: unknown): never {
   throw new Error(`Postgres: ${wordsOf(error)}`);
 }

@@ -9,11 +9,11 @@ import { reconcileLedger } from "./billing/reconcile/reconcile-ledger.ts";
 import { openPostgres } from "./store/postgres.ts";
 import { openRedis, redisReady } from "./store/redis.ts";
 
-/** A large ledger takes minutes to count. */
+/** Longest time of one statement: a large ledger takes minutes to count. */
 const STATEMENT_TIMEOUT_MS = 600_000;
 
 /**
- * One line for each broken invariant, and one to end with.
+ * Returns one line for each broken invariant, and a last one with counts.
  * @throws Error when a store cannot be reached.
  */
 export async function reconcile(

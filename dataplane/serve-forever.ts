@@ -64,8 +64,8 @@ export async function serveForever(environment: Environment): Promise<void> {
   const { version } = manifest;
   metrics.buildInfo.set({ version, node: process.versions.node }, 1);
   const stopTelemetry = await startTelemetry(environment, version);
-  // The ops port answers from the beginning, so that a pod that waits for a store is not taken for dead, and says what it
-  // waits for.
+  // The ops port answers from the beginning, so that a pod that waits for a store is not taken for dead, and reports what
+  // it waits for.
   let phase: ProcessPhase = { waitsFor: "its stores" };
   const waitsFor = (what: string) => {
     phase = { waitsFor: what };
@@ -73,13 +73,13 @@ export async function serveForever(environment: Environment): Promise<void> {
   const ops = createOpsServer(log, () => phase);
   await listen(ops, environment.OPS_PORT, environment.HOST);
 
-  // What it stands on, in this order: stores, configuration, who may ask and what they may spend.
+  // The base, in this order: stores, configuration, who may ask and what they may spend.
   const stores = await openStores(environment, log, waitsFor);
   const { postgres, redis, reads, clock } = stores;
   waitsFor("its first configuration to be read");
   const loader = new SnapshotLoader(environment.GAPURA_CONFIG_DIR, log);
   await loader.start();
-  // Its first file was read by the pool, which unpacks what clients send.
+  // Node's pool, which also decompresses bodies, has threads since the first file was read.
   poolStepsBack();
   const resolver = resolverAsSystem();
   const accounts = await startAccounts({ log, stores, loader, resolver, waitsFor });
@@ -166,7 +166,7 @@ export async function serveForever(environment: Environment): Promise<void> {
       ...(consoleFiles === undefined ? {} : { consoleFiles }),
     }),
   );
-  // From here on somebody may be waiting for an answer.
+  // From here on a client may wait for an answer: a signal begins the drain.
   const { signalled, hurry } = endSignals(log);
   const address = await server.app.listen({ port: environment.PORT, host: environment.HOST });
   publicUrl ||= ownUrl(address);
@@ -217,16 +217,16 @@ export async function serveForever(environment: Environment): Promise<void> {
 }
 
 interface LoadWatch {
-  /** Bytes that bodies may take. */
+  /** The budget of bytes that bodies may take. */
   readonly bodies: ByteBudget;
-  /** Told of each live request: refuses it while the process is overloaded. @throws ApiError 503 */
+  /** Called for each live request; refuses it while the process is overloaded. @throws ApiError 503 */
   readonly shed: () => void;
   readonly isOverloaded: () => boolean;
-  /** What batches give way to. */
+  /** The load to which batches give way. */
   readonly liveLoad: LiveRequests["load"];
 }
 
-/** Measures what this process has and what it does with it. */
+/** Measures the memory and the load of this process. */
 function watchLoad(environment: Environment, log: Logger): LoadWatch {
   const memory = memoryLimit(readText, totalmem());
   const heap = getHeapStatistics().heap_size_limit;
@@ -276,7 +276,7 @@ function endSignals(log: Logger): { readonly signalled: Promise<void>; readonly 
   return { signalled: promise, hurry: hurry.signal };
 }
 
-/** What nobody caught leaves this process in an unknown state: it says so and makes room for a new one. */
+/** Ends the process at an error that nobody caught: its state is unknown, so it logs the error and lets a new process start. */
 function dieOfSurprises(log: Logger): void {
   const die = (error: unknown) => {
     log.fatal({ err: error }, "unexpected error");

@@ -13,20 +13,20 @@ import { Recurring } from "./lib/recurring.ts";
 import type { OpenStores } from "./open-stores.ts";
 import type { Resolver } from "./tools/url-guard/resolver.ts";
 
-/** How often it is looked which issuers' keys are to be read anew. */
+/** How often it is checked which issuers' keys must be read again. */
 const ISSUERS_LOOK_MS = 2_000;
 
 export interface AccountParts {
-  /** Whose key this is. */
+  /** Finds the owner of a key. */
   readonly directory: KeyDirectory;
-  /** Whose token this is. */
+  /** Finds the person of a token. */
   readonly people: TokenPeople;
   /** Makes, changes and deletes keys. */
   readonly keys: Keys;
   /** Copies what snapshots declare into Postgres. */
   readonly sync: DirectorySync;
   readonly money: Money;
-  /** Reads the keys of tokens' issuers anew. */
+  /** Reads the keys of tokens' issuers again from time to time. */
   readonly issuers: Recurring;
 }
 
@@ -34,15 +34,15 @@ interface AccountNeeds {
   readonly log: Logger;
   readonly stores: OpenStores;
   readonly loader: SnapshotLoader;
-  /** Finds the issuers of tokens. */
+  /** Resolves the hosts of tokens' issuers. */
   readonly resolver: Resolver;
-  /** Hears what the start waits for. */
+  /** Called with what the start waits for. */
   readonly waitsFor: (what: string) => void;
 }
 
 /**
- * Ends once Redis is compared with the ledger, or cannot be, and the snapshot that is served is copied into Postgres: a new
- * process must know its keys before it takes requests.
+ * Starts the parts. Resolves once Redis is compared with the ledger, or cannot be, and the served snapshot is copied into
+ * Postgres: a new process must know its keys before it takes requests.
  */
 export async function startAccounts(needs: AccountNeeds): Promise<AccountParts> {
   const { log, stores, loader, resolver, waitsFor } = needs;
