@@ -18,7 +18,7 @@ test("rule 7.15: static headers and query parameters are shown by name, their va
     countTokensUrl: "https://example.com/v1/messages/count_tokens",
     headers: { "x-account": "***", accept: "***" },
   });
-  // Whoever reads a dump reads the same form, and what holds no secret is as it was.
+  // A dump has the form of the routing, and all that holds no secret is unchanged.
   expect(routingSchema.parse(shown)).toEqual(shown);
   const plain = sampleRouting(1);
   expect(shownRouting(plain).organizations).toEqual(plain.organizations);

@@ -6,7 +6,7 @@ import type { Routing } from "./schema.ts";
 
 const HIDDEN = "***";
 
-/** Of the same form as the routing itself. */
+/** Returns the routing without secrets, in the same form. */
 export function shownRouting(routing: Routing): Routing {
   const text = JSON.stringify(routing, (_, value: unknown) =>
     typeof value === "string" ? withoutSecrets(value) : value,
@@ -22,7 +22,7 @@ export function shownRouting(routing: Routing): Routing {
 const namesOf = (headers: Readonly<Record<string, string>>) =>
   Object.fromEntries(Object.keys(headers).map((name) => [name, HIDDEN]));
 
-/** An address keeps its place and the names of its parameters, any other text is itself. */
+/** Strips an address down to its place and the names of its parameters; any other text stays as it is. */
 function withoutSecrets(text: string): string {
   const address = /^([a-z][a-z0-9+.-]*:\/\/)(?:[^/?#@]*@)?([^?#]*)(?:\?([^#]*))?/i.exec(text);
   if (address === null) return text;

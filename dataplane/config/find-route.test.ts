@@ -87,7 +87,7 @@ describe("rule 1.17: patterns of models", () => {
     const some = sampleSnapshot(sampleRouting(1, { organizations: [organization], routes }));
     const user = { organizationId: organization.id, limits };
     const names = allowedRoutes(some, user).map(({ model }) => model);
-    // What is listed is what is found.
+    // Exactly the routes that are listed are found.
     for (const { model } of routes)
       expect(findRoute(some, user, model) !== undefined).toBe(names.includes(model));
     return names.toSorted();

@@ -3,10 +3,10 @@ import { MOST_MODEL_NAME } from "../lib/names.ts";
 import type { Limits, Route } from "./schema.ts";
 import type { Snapshot } from "./snapshot.ts";
 
-/** A list of ids, and of beginnings that end in `*`, as it is looked through: a list may have hundreds, and so do models. */
+/** A list of ids and of prefixes ending in `*`, compiled for look-ups: a list may have hundreds, and so may the models. */
 interface Patterns {
   readonly ids: ReadonlySet<string>;
-  /** In their order; none begins with another. */
+  /** The prefixes, sorted; none begins with another. */
   readonly beginnings: readonly string[];
 }
 
@@ -18,7 +18,7 @@ function compile(patterns: readonly string[]): Patterns {
   for (const pattern of patterns)
     if (pattern.endsWith("*")) wild.push(pattern.slice(0, -1));
     else ids.push(pattern);
-  // What begins with one that came before says nothing more.
+  // A prefix that begins with an earlier one matches nothing more.
   for (const beginning of wild.toSorted((one, other) => (one < other ? -1 : 1))) {
     const last = beginnings.at(-1);
     if (last === undefined || !beginning.startsWith(last)) beginnings.push(beginning);
@@ -32,7 +32,7 @@ function isAllowed(patterns: readonly string[], model: string): boolean {
   if (known === undefined) compiled.set(patterns, (known = compile(patterns)));
   const { ids, beginnings } = known;
   if (ids.has(model)) return true;
-  // The last one that is not behind the id: all that stands between a beginning of the id and the id begins with it too.
+  // Only the last prefix that sorts before the id can match: what sorts between a match and the id begins with it too.
   let [from, to] = [0, beginnings.length];
   while (from < to) {
     const middle = (from + to) >>> 1;
@@ -42,11 +42,11 @@ function isAllowed(patterns: readonly string[], model: string): boolean {
   return from > 0 && model.startsWith(beginnings[from - 1] as string);
 }
 
-/** By route: what is left of it for each organization that an upstream of it is dedicated to, and for all others (""). */
+/** By route: the route as each organization with a dedicated upstream may use it, and as all others ("") may. */
 const shares = new WeakMap<Route, Map<string, Route | undefined>>();
 
 /**
- * The route as this organization may use it: without the upstreams that are dedicated to another one (rule 7.12).
+ * Returns the route as this organization may use it: without the upstreams that are dedicated to another one (rule 7.12).
  * Undefined when none is left. The same route gives the same object each time.
  */
 export function routeFor(route: Route, organizationId: string): Route | undefined {
@@ -62,7 +62,7 @@ export function routeFor(route: Route, organizationId: string): Route | undefine
   return known.get(own);
 }
 
-/** Who asks: its organization, and the lists of models of its key and project, each of which has to allow one. */
+/** A caller: its organization, and the limits of its key and project, each of which must allow a model. */
 export interface ModelUser {
   readonly organizationId: string;
   readonly limits: readonly { readonly limits: Limits }[];
@@ -76,10 +76,10 @@ const mayUse = ({ limits }: ModelUser, allowed: readonly string[], model: string
   isAllowed(allowed, model) && isWithinLimits(limits, model);
 
 /**
- * The route that an organization's key may use under a public id or alias: one of its own namespace hides one that serves
- * all (rule 8.2). Undefined for an unknown model, for one outside `models.allow` and for one without an upstream for this
- * organization alike (rule 1.7); allowed is judged by the public id also for aliases. Claude Code's `[1m]` suffix is not
- * part of a name (dialects.md §F).
+ * Finds the route that an organization's key may use under a public id or alias: one of its own namespace hides one that
+ * serves all (rule 8.2). Undefined for an unknown model, for one outside `models.allow` and for one without an upstream for
+ * this organization alike (rule 1.7). `models.allow` holds public ids, which aliases are judged by as well. Claude Code's
+ * `[1m]` suffix is not part of a name (dialects.md §F).
  */
 export function findRoute(snapshot: Snapshot, user: ModelUser, model: string): Route | undefined {
   const { organizationId } = user;
@@ -92,11 +92,11 @@ export function findRoute(snapshot: Snapshot, user: ModelUser, model: string): R
   return routeFor(route, organizationId);
 }
 
-/** For an unknown model, and for one that the organization may not use (rule 1.7). The words that Claude Code knows. */
+/** Makes the error for an unknown model and for one that the organization may not use (rule 1.7), in words that Claude Code knows. */
 export const modelNotFound = (model: string): ApiError =>
   new ApiError("model_not_found", `model: ${model.slice(0, MOST_MODEL_NAME)}`, { param: "model" });
 
-/** Every route that an organization's key may use, newest first, ties by id. */
+/** Lists every route that an organization's key may use, newest first, ties by id. */
 export function allowedRoutes(snapshot: Snapshot, user: ModelUser): Route[] {
   const { organizationId } = user;
   const organization = snapshot.organization(organizationId);

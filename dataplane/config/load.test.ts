@@ -124,7 +124,7 @@ describe("half-way and damaged (rule 6.3)", () => {
     await publish("b", 4);
     await loader.look();
     expect([serial(), loader.rejected]).toEqual([5, null]);
-    // The slot that is served, too.
+    // The same for the slot that is served.
     await writeFile(join(directory, "a-index.json"), "{}");
     await loader.look();
     expect(loader.rejected).not.toBe(null);
@@ -247,7 +247,7 @@ describe("watching", () => {
     expect(serial()).toBe(1);
     await mount("..2", 2);
     await vi.waitFor(() => expect(serial()).toBe(2), { timeout: 800, interval: 10 });
-    // What the kubelet does next: the old view goes.
+    // The kubelet then removes the old view.
     await rm(join(directory, "..1"), { recursive: true });
     await loader.look();
     expect(serial()).toBe(2);

@@ -1,8 +1,8 @@
 /**
  * Keeps the newest complete snapshot of a directory (design.md §2, rules.md 6.3). The directory is a projected
  * volume that the kubelet swaps by a symbolic link, or a folder into which the operator renames files. Either may
- * be seen half-way: what is not complete is waited for, what is complete and wrong is reported, and neither ever
- * disturbs the snapshot that is being served.
+ * be seen half-way: the loader waits for a snapshot that is not complete, and reports one that is complete and wrong.
+ * Neither ever disturbs the snapshot that is being served.
  */
 import { createHash } from "node:crypto";
 import { watch, type FSWatcher } from "node:fs";
@@ -30,17 +30,17 @@ import { type Rejection, PendingSerials } from "./pending-serials.ts";
 const MAX_INDEX_BYTES = 64 * 1024;
 /** 10,000 routes take about 20 MB; a part that unpacks to more than this is refused. */
 const MAX_PART_BYTES = 256 * 1024 * 1024;
-/** A change is usually several events. */
+/** Wait after a file event: a change is usually several. */
 const SETTLE_MS = 20;
-/** The directory is read at least so often: volumes and replaced directories may cause no file events. */
+/** Longest time between two readings of the directory: volumes and replaced directories may cause no file events. */
 const POLL_MS = 1000;
 
 const unzip = promisify(gunzip);
 const slots: readonly Slot[] = slotSchema.options;
 
-/** What reading a slot gives. */
+/** The result of reading a slot. */
 type SlotView =
-  /** Not all there yet, or changing under our eyes. */
+  /** Not complete yet, or changing while it is read. */
   | { readonly state: "pending"; readonly lacks: string }
   | { readonly state: "rejected"; readonly rejection: Rejection }
   | { readonly state: "complete"; readonly snapshot: Snapshot };
@@ -56,7 +56,7 @@ export class SnapshotLoader {
   readonly #listeners = new Set<(snapshot: Snapshot) => void>();
   readonly #abort = new AbortController();
   readonly #routing = new RoutingReader();
-  /** Texts of indexes that were looked at to the end, by slot: nothing is judged twice. */
+  /** Texts of indexes that were read and judged, by slot: none is judged twice. */
   readonly #judged = new Map<Slot, { text: string; rejection: Rejection | null }>();
   readonly #waiting: PendingSerials;
   #current: Snapshot | null = null;
@@ -88,14 +88,14 @@ export class SnapshotLoader {
     return newest;
   }
 
-  /** Calls back after each swap, and at once when something is served already. @returns stops it. */
+  /** Calls `listener` after each swap, and at once if a snapshot is served already. @returns a function that ends it. */
   subscribe(listener: (snapshot: Snapshot) => void): () => void {
     this.#listeners.add(listener);
     if (this.#current !== null) listener(this.#current);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Looks once and goes on watching. */
+  /** Reads the directory once, then watches and polls it. */
   async start(): Promise<void> {
     await this.look();
     const poll = setInterval(
@@ -151,7 +151,7 @@ export class SnapshotLoader {
         continue;
       }
       if (this.#current !== null && view.index.serial <= this.#current.index.serial) {
-        // It reads well again: what was wrong with it before is mended.
+        // An index that can be read again ends an earlier rejection of its slot.
         this.#judged.delete(slot);
         this.#waiting.end(slot);
         continue;
@@ -222,7 +222,7 @@ export class SnapshotLoader {
     this.#log.error({ slot, ...rejection }, "a published configuration cannot be served");
   }
 
-  /** Watches the directory itself; anew when it was replaced. The poll does without it. */
+  /** Watches the directory itself; again when it was replaced. If that fails, the poll alone finds changes. */
   async #watch(): Promise<void> {
     const found = await stat(this.#directory, { bigint: true }).catch(() => null);
     if (this.#watcher !== null && found?.ino === this.#watcher.inode) return;
@@ -252,12 +252,12 @@ export class SnapshotLoader {
 
 const serialOf = (view: IndexView): number => (view.state === "found" ? view.index.serial : -1);
 
-/** The one directory that a projected volume points to now, so that all files are of one moment; null: not there. */
+/** Resolves the directory that a projected volume points to now, so that all files are of one moment; null: not there. */
 async function resolveView(directory: string): Promise<string | null> {
   return realpath(join(directory, "..data")).catch(() => realpath(directory).catch(() => null));
 }
 
-/** A file of at most `maxBytes`; null when it is missing or larger. */
+/** Reads a file of at most `maxBytes`; null when it is missing or larger. */
 async function readBounded(path: string, maxBytes: number): Promise<Buffer | null> {
   try {
     await using file = await open(path);
@@ -288,7 +288,7 @@ async function readIndex(directory: string, slot: Slot): Promise<IndexView> {
   return { state: "found", text, index };
 }
 
-/** All pieces as one buffer, or what one of them lacks: it is missing or has not its digest (yet). */
+/** Reads all pieces as one buffer, or returns what one lacks: it is missing or does not match its digest (yet). */
 async function readShards(
   directory: string,
   slot: Slot,
@@ -306,14 +306,14 @@ async function readShards(
   return Buffer.concat(pieces);
 }
 
-/** The credentials part, or what is wrong with it: never more than where, so that no secret can show. */
+/** Reads the credentials part, or returns that it is not valid: never why, so that no secret can show. */
 async function readCredentials(bytes: Buffer): Promise<Credentials | string> {
   const text = await unpack(bytes);
   const parsed = credentialsSchema.safeParse(text === null ? undefined : parseJson(text.toString("utf8")));
   return parsed.success ? parsed.data : "the credentials part is not valid";
 }
 
-/** null when the bytes are not gzipped, or unpack to more than is bearable. */
+/** Returns null for bytes that are not gzipped, or unpack to more than the limit. */
 async function unpack(bytes: Buffer): Promise<Buffer | null> {
   return unzip(bytes, { maxOutputLength: MAX_PART_BYTES }).catch(() => null);
 }

@@ -1,7 +1,7 @@
-/** Serials of which not all files are there yet: waited for silently, and reported when that takes too long. */
+/** Serials whose files are not all there yet: the loader waits for them silently, and reports it when that takes too long. */
 import type { Slot } from "./schema.ts";
 
-/** The kubelet brings the rest within a minute and a half at worst, and at once when the operator pokes the pod. */
+/** Wait without a report. The kubelet adds the rest within a minute and a half at worst, at once when the operator pokes the pod. */
 const PATIENCE_MS = 60_000;
 
 /** A published snapshot that cannot be served. */
@@ -11,7 +11,7 @@ export interface Rejection {
 }
 
 interface Wait {
-  /** Of the index: another one begins a new wait. */
+  /** Text of the index: another one begins a new wait. */
   readonly text: string;
   readonly serial: number;
   /** Monotonic milliseconds. */
@@ -28,7 +28,7 @@ export class PendingSerials {
     this.#patienceMs = patienceMs;
   }
 
-  /** A slot is not complete; `lacks` says what is missing. @returns what to say, once, when it lasts too long. */
+  /** Notes that a slot is not complete; `lacks` says what is missing. @returns what to report, once, when that lasts too long. */
   note(slot: Slot, text: string, serial: number, lacks: string): Rejection | null {
     const known = this.#waits.get(slot);
     const wait =
@@ -40,12 +40,12 @@ export class PendingSerials {
     return rejectionOf(wait);
   }
 
-  /** The slot is complete, empty, or known to be bad. */
+  /** Ends the wait for a slot: it is complete, empty, or known to be bad. */
   end(slot: Slot): void {
     this.#waits.delete(slot);
   }
 
-  /** What has been waited for too long, and is waited for still. */
+  /** Serials that are waited for, and have been for too long. */
   get overdue(): Rejection[] {
     return [...this.#waits.values()].filter((wait) => this.#isLong(wait)).map(rejectionOf);
   }

@@ -1,7 +1,7 @@
 /**
- * Reads routing parts, one publication after the other. A change usually touches one entry of thousands, so that
- * an entry whose bytes were read before is taken over as it is, and only new ones are parsed and validated. All of
- * it happens in slices: ten thousand routes never hold up a request (design.md §8).
+ * Reads routing parts, one publication after the other. A change usually touches one entry of thousands: an entry whose
+ * bytes were read before is reused as it is, and only new ones are parsed and validated. All of it happens in slices: ten
+ * thousand routes never hold up a request (design.md §8).
  */
 import { hash } from "node:crypto";
 import { z } from "zod";
@@ -9,17 +9,17 @@ import { JsonFault, JsonReader, type Span } from "../lib/json-reader.ts";
 import { Slices } from "../lib/slices.ts";
 import { organizationSchema, routeSchema, routingSchema, sourceSchema, type Routing } from "./schema.ts";
 
-/** Work on a configuration between two turns of everything else. */
+/** Longest work on a configuration before other work gets its turn. */
 const SLICE_MS = 5;
 
-/** The part without what stands in its lists: those were judged entry by entry. */
+/** The routing part without the entries of its lists, which are validated one by one. */
 const outlineSchema = routingSchema.extend({
   routes: z.array(z.unknown()),
   organizations: z.array(z.unknown()),
   objects: z.array(z.unknown()),
 });
 
-/** The part is not one that can be served; the message names the place. */
+/** Thrown for a part that cannot be served; the message names the place. */
 class RoutingFault extends Error {}
 
 export class RoutingReader {
@@ -32,7 +32,7 @@ export class RoutingReader {
     this.#sliceMs = sliceMs;
   }
 
-  /** The routing part that this JSON text holds, or what is wrong with it. One reading at a time. */
+  /** Returns the routing part that this JSON text holds, or what is wrong with it. One reading at a time. */
   async read(text: Buffer): Promise<Routing | string> {
     try {
       return await this.#read(text);
@@ -77,7 +77,7 @@ export class RoutingReader {
   }
 }
 
-/** One list of the routing part over its publications. */
+/** One list of the routing part, through all publications. */
 class EntryList<Entry> {
   readonly #name: string;
   readonly #schema: z.ZodType<Entry>;
@@ -99,7 +99,7 @@ class EntryList<Entry> {
   }
 }
 
-/** One list of one publication. */
+/** The reading of one list of one publication. */
 class Reading<Entry> {
   readonly entries: Entry[] = [];
   readonly seen = new Map<string, Entry>();
@@ -129,7 +129,7 @@ class Reading<Entry> {
   }
 }
 
-/** The first fault with its path: enough to act on, short enough for a status. */
+/** Describes the first fault with its path: enough to act on, short enough for a status. */
 export function describe(what: string, error: z.ZodError): string {
   const [issue] = error.issues;
   const path = [what, ...(issue?.path ?? [])].join(".");

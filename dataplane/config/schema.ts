@@ -17,21 +17,21 @@ export const SCHEMA_VERSION = 1;
 export const ACCEPTED_SCHEMA_VERSIONS: readonly number[] = [1];
 /** A piece must fit a Secret (1 MiB) with room for base64 and metadata. */
 export const MAX_SHARD_BYTES = 700 * 1024;
-/** Fixed places in each slot, so that a chart can list them all. */
+/** Number of pieces in each slot, fixed so that a chart can list them all. */
 export const ROUTING_SHARDS = 8;
 export const CREDENTIAL_SHARDS = 2;
 
-/** How keys begin (service.md "Authentication"), wherever they are made, declared or shown. */
+/** Prefixes of keys (service.md "Authentication"), wherever they are made, declared or shown. */
 export const keyPrefixes = { inference: "sk-svc-", admin: "sk-adm-svc-" } as const;
 
-/** What a key is, wherever one is declared or presented. Behind an admin key's prefix: base64 of either alphabet; no dots, as tokens have. */
+/** Forms of keys, wherever one is declared or presented. After an admin key's prefix: base64 of either alphabet, without the dots of tokens. */
 export const keyForms: Readonly<Record<keyof typeof keyPrefixes, RegExp>> = {
   inference: new RegExp(`^${keyPrefixes.inference}[0-9A-Za-z]{40}$`),
   admin: new RegExp(`^${keyPrefixes.admin}(?=.{1,200}$)[-_+/0-9A-Za-z]+=*$`),
 };
 
 /**
- * No policy opens these (rule 3.16): link-local, cloud metadata, and addresses that mean no single host. The operator
+ * Networks that no policy opens (rule 3.16): link-local, cloud metadata, and addresses that mean no single host. The operator
  * refuses a network that overlaps one, the data plane an address in one.
  */
 export const NEVER_REACHABLE: readonly string[] = [
@@ -102,7 +102,7 @@ export const indexSchema = z.object({
 });
 export type SnapshotIndex = z.infer<typeof indexSchema>;
 
-/** Which object, in which generation, an entry was compiled from. */
+/** The object, and its generation, that an entry was compiled from. */
 export const sourceSchema = z.object({
   kind: z.enum(["ModelRoute", "ToolPolicy", "PriceTable", "Organization"]),
   namespace: z.string(),
@@ -123,19 +123,19 @@ const ratesSchema = z.object({
   cacheRead: decimalSchema,
   cacheWrite5m: decimalSchema,
   cacheWrite1h: decimalSchema,
-  /** Absent: the model hears nothing, does not speak, or makes no images (rule 10.5). */
+  /** Absent: the model takes no audio, does not speak, or makes no images (rule 10.5). */
   audioInput: decimalSchema.optional(),
   audioOutput: decimalSchema.optional(),
   imageOutput: decimalSchema.optional(),
 });
 export type Rates = z.infer<typeof ratesSchema>;
 
-/** Long prompts: the whole request is charged at a tier whose bound its input exceeds (rule 10.3). */
+/** Tiers for long prompts: the whole request is charged at the tier whose bound its input exceeds (rule 10.3). */
 const longPromptsSchema = ratesSchema.extend({
   tiers: z.array(ratesSchema.extend({ inputOver: z.number().int().positive() })).optional(),
 });
 
-/** A provider's tier with a price: so many times the standard prices, or prices of its own (rules 10.2, 10.3). */
+/** A provider's tier with a price: a multiple of the standard prices, or prices of its own (rules 10.2, 10.3). */
 const serviceTierSchema = z.union([
   z.object({ name: z.string(), multiplier: decimalSchema }),
   longPromptsSchema.extend({ name: z.string() }),
@@ -168,7 +168,7 @@ const upstreamSchema = z.object({
   dialect: z.enum(["messages", "chat", "responses"]),
   /** The whole address of the inference endpoint: base URL, path and query already joined. */
   url: z.string(),
-  /** The same for token counting, on Messages upstreams that may count; null: estimate locally. */
+  /** The address for token counting, on Messages upstreams that may count; null: estimate locally. */
   countTokensUrl: z.string().nullable(),
   /** The model's name at the upstream. */
   model: z.string(),
@@ -178,9 +178,9 @@ const upstreamSchema = z.object({
   credential: z.object({ id: z.string(), header: routeHeaderSchema }).nullable(),
   /** Static headers, names in lower case. */
   headers: z.record(routeHeaderSchema, z.string()),
-  /** Id of the only organization whose requests go there; null: those of all do. */
+  /** Id of the only organization whose requests go there; null: the requests of all do. */
   dedicatedTo: z.string().nullable(),
-  /** It is sent `traceparent`, where requests are traced; absent: it is not. */
+  /** Whether it gets `traceparent` of traced requests; absent: it does not. */
   propagateTrace: z.boolean().optional(),
 });
 export type Upstream = z.infer<typeof upstreamSchema>;
@@ -219,7 +219,7 @@ export const routeSchema = z.object({
     requestMs: millisecondsSchema,
   }),
   retries: z.object({
-    /** All tries, the first one included. */
+    /** Number of tries, including the first. */
     attempts: z.number().int().positive(),
     retryOn: z.array(z.enum(["connect", "rate_limited", "server_error", "first_byte_timeout"])),
   }),
@@ -265,11 +265,11 @@ const policySchema = z.object({
 });
 export type Policy = z.infer<typeof policySchema>;
 
-/** What a key or a project may spend in each window, by UTC: days, weeks from Monday, months, or ever (rule 9.2). */
+/** Windows, by UTC, in each of which a key or a project may spend its limit: day, week from Monday, month, or ever (rule 9.2). */
 export const limitPeriods = ["day", "week", "month", "total"] as const;
 export type LimitPeriod = (typeof limitPeriods)[number];
 
-/** Limits of a key or of a project; what is absent is not limited. Stands in Postgres in this form as well. */
+/** Limits of a key or of a project; what is absent is not limited. Postgres stores them in this form as well. */
 export const limitsSchema = z.object({
   credits: z.object({ amountMicros: z.string().regex(/^\d{1,16}$/), per: z.enum(limitPeriods) }).optional(),
   /** As `allowedModels`. */
@@ -280,19 +280,19 @@ export const limitsSchema = z.object({
 });
 export type Limits = Readonly<z.infer<typeof limitsSchema>>;
 
-/** Who is told when credit is spent (rule 9.8). */
+/** A receiver of notifications about spent credit (rule 9.8). */
 const notificationSchema = z.object({
   url: z.string(),
   /** Id in the credentials part; null: it is not there, so nothing is sent. */
   credential: z.string().nullable(),
-  /** Per cent. */
+  /** In per cent. */
   thresholds: z.array(z.number().int().positive()),
   allowCidrs: z.array(z.string()),
   allowPorts: z.array(z.number().int()),
 });
 export type Notification = z.infer<typeof notificationSchema>;
 
-/** What a person may do (rule 13.3): inference, reading the admin API, all of the admin API. */
+/** Roles of people (rule 13.3), who may use inference, read the admin API, or use all of the admin API. */
 export const roles = ["member", "viewer", "admin"] as const;
 export type Role = (typeof roles)[number];
 
@@ -300,24 +300,24 @@ const identityRuleSchema = z.object({
   /** Each claim equals its text, or has it as an item; a name may be a path of names with dots between them. */
   claims: z.record(z.string(), z.string()),
   role: z.enum(roles),
-  /** Members only: where they work, and what each of them may. */
+  /** For members only: their project, and the limits of each of them. */
   project: z.string().optional(),
   limits: limitsSchema.optional(),
 });
 export type IdentityRule = z.infer<typeof identityRuleSchema>;
 
-/** How people sign in to the console at the issuer; told to whoever names the organization. */
+/** How people sign in to the console at the issuer; public to anybody who names the organization. */
 const consoleSignInSchema = z.object({
   clientId: z.string(),
   /** Beside `openid`. */
   scopes: z.array(z.string()),
   audience: z.string().nullable(),
   resource: z.string().nullable(),
-  /** Of the issuer's endpoints that are not its own. */
+  /** Origins of the issuer's endpoints, other than its own. */
   origins: z.array(z.string()),
 });
 
-/** Whose tokens are accepted beside keys, and for what (rules.md §13). */
+/** The issuer whose tokens are accepted beside keys, and the roles that they give (rules.md §13). */
 export const identitySchema = z.object({
   issuer: z.string(),
   audiences: z.array(z.string()).min(1),
@@ -325,9 +325,9 @@ export const identitySchema = z.object({
   jwksUrl: z.string().nullable(),
   allowCidrs: z.array(z.string()),
   allowPorts: z.array(z.number().int()),
-  /** Absent: with keys alone. */
+  /** Absent: sign-in with keys alone. */
   console: consoleSignInSchema.optional(),
-  /** The first that matches decides. */
+  /** The first rule that matches decides. */
   rules: z.array(identityRuleSchema),
 });
 export type IdentityEntry = Readonly<z.infer<typeof identitySchema>>;
@@ -343,13 +343,13 @@ export const keySchema = z.object({
 
 export const organizationSchema = z.object({
   source: sourceSchema,
-  /** Its namespace is trusted with itself alone, and other such namespaces do not trust it. Absent: it is trusted. */
+  /** Whether its namespace is trusted only with itself, and not by other such namespaces. Absent: it is trusted. */
   isTenants: z.literal(true).optional(),
   // A control character would break the packed operations of the meter (billing/holds/shard.ts).
   id: z.string().regex(/^\P{Cc}+$/u),
   displayName: z.string(),
   suspended: z.boolean(),
-  /** Applied once each by name; micro-credits, may be negative. */
+  /** Grants in micro-credits, which may be negative; each is applied once by its name. */
   grants: z.array(z.object({ name: z.string(), amountMicros: z.string().regex(/^-?\d+$/) })),
   /** Public model ids, each with at most one trailing `*`. */
   allowedModels: z.array(z.string()),
@@ -359,7 +359,7 @@ export const organizationSchema = z.object({
     tokensPerMinute: z.number().int().positive().nullable(),
     concurrentRequests: z.number().int().positive().nullable(),
   }),
-  /** Files, requests of batches and results that it may keep. */
+  /** Limits of the files, requests of batches and results that it keeps. */
   storage: z.object({
     maxBytes: z.number().int().nonnegative(),
     maxFiles: z.number().int().nonnegative(),
@@ -367,11 +367,11 @@ export const organizationSchema = z.object({
   projects: z.array(z.string()).min(1),
   /** By name of the project; absent: none. */
   projectLimits: z.record(z.string(), limitsSchema).optional(),
-  /** What running requests hold: what answers usually take (rule 9.7); absent: their whole output limit. */
+  /** How much a running request holds: what answers usually take (rule 9.7); absent: its whole output limit. */
   hold: z.literal("typical").optional(),
   /** Absent: none. */
   notifications: z.array(notificationSchema).optional(),
-  /** For inference keys that do not name the limit themselves. */
+  /** Limits of inference keys that do not set the limit themselves. */
   keyDefaults: limitsSchema.optional(),
   apiKeys: z.array(
     keySchema.extend({
@@ -398,8 +398,8 @@ export const routingSchema = z.object({
   /** Every object whose present generation this snapshot holds, for acknowledgement. */
   objects: z.array(sourceSchema),
   /**
-   * Namespaces by the organization id that they own and nobody is served under at present: all that somebody declares, and
-   * some others. For the operator, and for pods, which tell it whether that is still so.
+   * By organization id that is not served at present: the namespace that owns it. Holds all such ids that an object declares,
+   * and some others. For the operator, and for pods, which report to it whether that is still so.
    */
   owners: z.record(z.string(), z.string()).optional(),
 });
@@ -412,7 +412,7 @@ export const credentialsSchema = z.object({
 });
 export type Credentials = z.infer<typeof credentialsSchema>;
 
-/** What a pod may note about an Organization that it serves, or refuses; a newer one may know others. */
+/** Reasons that a pod may note about an Organization that it serves, or refuses; a newer pod may know others. */
 export type NoteReason =
   | "GrantUnchanged"
   | "GrantRefused"
@@ -433,7 +433,7 @@ export const statusSchema = z.object({
   objects: z.array(
     sourceSchema.extend({ notes: z.array(z.object({ path: z.string(), reason: z.string() })) }),
   ),
-  /** Objects of the snapshot whose present generation the pod does not take, and why; absent: none. */
+  /** Objects of the snapshot whose present generation the pod refuses, and why; absent: none. */
   refused: z.array(sourceSchema.extend({ reason: z.string(), message: z.string().optional() })).optional(),
   /**
    * Organization ids that are not declared by the namespace they belong to: all that the snapshot names, and some others; absent:

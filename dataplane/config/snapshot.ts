@@ -5,7 +5,7 @@ export class Snapshot {
   readonly index: SnapshotIndex;
   readonly routing: Routing;
   readonly #credentials: Readonly<Record<string, string>>;
-  /** By the namespace whose organizations they serve (undefined: all), then by public id or alias. */
+  /** Routes by the namespace whose organizations they serve (undefined: all), then by public id or alias. */
   readonly #routes = new Map<string | undefined, Map<string, Route>>();
   readonly #organizations = new Map<string, OrganizationEntry>();
   #newestRoutes: readonly Route[] | null = null;
@@ -21,7 +21,7 @@ export class Snapshot {
     for (const route of routing.routes) this.#routesOf(route.servesNamespace).set(route.model, route);
   }
 
-  /** The route of a public model id or alias, of those that serve this namespace alone; undefined: that serve all. */
+  /** Finds a public model id or alias among the routes that serve this namespace alone; undefined: that serve all. */
   route(modelOrAlias: string, servesNamespace?: string): Route | undefined {
     return this.#routes.get(servesNamespace)?.get(modelOrAlias);
   }
@@ -30,7 +30,7 @@ export class Snapshot {
     return this.#organizations.get(id);
   }
 
-  /** All routes, newest first, ties by id; sorted when it is first asked for. */
+  /** All routes, newest first, ties by id; sorted at the first use. */
   get newestRoutes(): readonly Route[] {
     this.#newestRoutes ??= this.routing.routes.toSorted(
       (one, other) => other.createdAt - one.createdAt || (one.model < other.model ? -1 : 1),
