@@ -1,9 +1,9 @@
--- The ledger and the server that the bases of this shard are from, when `word` is another one; nil when it is the same.
--- What another server says of an account is not comparable: it may have lost its last transactions, and must be compared
+-- Returns the word of the ledger and server that the bases of this shard are from, if `word` is another one; nil if it is the
+-- same. Accounts of another server are not comparable: it may have lost its last transactions, and must be compared
 -- with what is known here first (billing/holds/ledger-guard.ts). '' is not compared.
 local same_ledger
 local function other_ledger(word)
-  -- Asked once for a call, unless it changes.
+  -- Read once in a call, unless the word changes.
   if word == '' or word == same_ledger then
     return nil
   end
@@ -21,7 +21,7 @@ local function other_ledger(word)
 end
 
 -- adopt(word before, word)
--- Everything that is known here was compared with this server's ledger. Replies: adopted | other, the word that it is.
+-- Takes another server's ledger, with which all that is known here was compared. Replies: adopted | other, the word of this shard.
 operations.adopt = function(before, word)
   local of_shard = call('GET', LEDGER) or ''
   if of_shard ~= before and of_shard ~= word then
@@ -33,7 +33,7 @@ operations.adopt = function(before, word)
   return { 'adopted' }
 end
 
--- Whether an entry of the stream stands at another one's place, or before it.
+-- Whether an entry of the stream is another one, or older.
 local function is_up_to(entry, other)
   local ms, sequence = string.match(entry, '^(%d+)-(%d+)$')
   local other_ms, other_sequence = string.match(other, '^(%d+)-(%d+)$')
@@ -41,7 +41,7 @@ local function is_up_to(entry, other)
   return ms < other_ms or (ms == other_ms and tonumber(sequence) <= tonumber(other_sequence))
 end
 
--- Keys are others now, or have other limits: what was charged so far does not say which of the new scopes it is of.
+-- Notes that keys or their limits have changed: charges up to now do not name the new scopes that they belong to.
 local function note_moved(organization)
   write_charges()
   local youngest = call('XREVRANGE', USAGE, '+', '-', 'COUNT', 1)[1]
@@ -51,8 +51,8 @@ local function note_moved(organization)
   read_again(organization)
 end
 
--- Takes an account as the ledger has it, when that is newer than what is known here. drained: the ledger has the entries of
--- the stream up to this one; nil: nobody says so.
+-- Takes an account as the ledger has it, if that is newer than what is known here. drained: the entry of the stream up to which
+-- the ledger has all; nil: not known.
 local function take_account(organization, base, version, key_epoch, drained)
   local key = organization_key(organization)
   local before = call('HMGET', key, 'version', 'keyEpoch', 'moved')
@@ -61,7 +61,7 @@ local function take_account(organization, base, version, key_epoch, drained)
     call('HSET', key, 'base', base, 'version', version)
     note_told(organization)
   end
-  -- Null in a drain's books: the key epoch was not read there.
+  -- '' from a drain, which does not read the key epoch.
   if key_epoch ~= '' and (not before[2] or tonumber(key_epoch) > tonumber(before[2])) then
     call('HSET', key, 'keyEpoch', key_epoch)
     note_moved(organization)
@@ -70,13 +70,13 @@ local function take_account(organization, base, version, key_epoch, drained)
     call('HDEL', key, 'moved')
     read_again(organization)
   end
-  -- Read anew by the next operation of the call.
+  -- Read again by the next operation of the call.
   known[organization] = nil
 end
 
--- Takes the spend of a scope as the ledger has it (base: below zero), when that is newer than what is known here; or, when what
--- is known here does not count, not older than the organization's account: an older one lacks charges that the account has.
--- key_epoch: that whoever asked for it knows the scope by; nil: nobody asked, so what does not count stays so.
+-- Takes the spend of a scope as the ledger has it (base: a negative number) if it is newer than the one that is known here. If the
+-- known one does not count, the new one must not be older than the organization's account, or it lacks charges of the account.
+-- key_epoch: the one that the request knows the scope by; nil: no request asked, so a spend that does not count stays so.
 local function take_scope(organization, name, base, version, key_epoch)
   known[organization] = nil
   local key, reading = organization_key(name), reading_of(organization)
@@ -106,14 +106,14 @@ operations.scope = function(organization, name, base, version, word, key_epoch)
 end
 
 -- reread(organization)
--- The ledger was changed past this Redis. Replies: done.
+-- Has the spend of the scopes read again, because the ledger was changed without this Redis. Replies: done.
 operations.reread = function(organization)
   read_again(organization)
   return { 'done' }
 end
 
 -- account(organization, base, version, keyEpoch, only if known, word of the ledger)
--- Replies: taken | unknown (not asked for here yet, so left to be loaded when it is) | other (server: nothing is taken).
+-- Replies: taken | unknown (no request has asked for it here yet: the first one loads it) | other (server: nothing is taken).
 operations.account = function(organization, base, version, key_epoch, only_known, word)
   if other_ledger(word) then
     return { 'other' }

@@ -3,7 +3,7 @@
 -- credit and each limit of its scopes cover it, else `spent`. Both are totals, so a repeated call changes nothing. Replies:
 --   held          the next iteration is covered
 --   short         it is not; the hold is what was spent
---   unsure        as short, but it would be if the ledger had some of the undrained charges already: ask again soon
+--   unsure        as short, but it is covered if the ledger has some of the undrained charges already: ask again soon
 --   load          the ledger's account has to be read first
 --   scopes        the spend of its scopes has to be read first
 --   done          the request was charged already
@@ -24,7 +24,7 @@ operations.advance = function(organization, id, spent, wanted, item, row, cost, 
     swept = select(5, parts_of(hold))
     give_back(id, hold)
   end
-  -- What other requests hold, and what they lack of their estimates.
+  -- What other requests hold, and what they lack of their estimates, is not free.
   local covered, possible = true, true
   for _, room in ipairs(rooms(organization, account, scopes)) do
     local free = room.left - room.held - room.short
@@ -32,7 +32,7 @@ operations.advance = function(organization, id, spent, wanted, item, row, cost, 
     possible = possible and tonumber(wanted) <= free + room.undrained
   end
   local amount = covered and wanted or spent
-  -- There was none when the owner was cut off and its hold swept away: it is back.
+  -- Without a hold, the owner was cut off and its hold was swept: now it is back.
   make_hold(id, organization, amount, '0', item, swept, row, cost, scopes)
   return { covered and 'held' or possible and 'unsure' or 'short' }
 end

@@ -1,14 +1,14 @@
 -- Runs the operations of one call in order: the group commit of one pod for one shard (design.md §5).
 -- ARGV: the epoch that the caller knows, a fresh word for a new epoch, and the operations: each its name, the number
--- of its arguments, and these, a zero byte behind each. One packed text costs the callers far less than thousands of
+-- of its arguments, and these, a zero byte after each. One packed text costs the callers far less than thousands of
 -- arguments, and `struct` takes it apart without a search. Replies {0, epoch} without doing anything when the epoch
--- is another one (this Redis lost what it knew: the caller charges and holds again first), else {1, replies, youngest
--- entry of the stream that a charge of the call stands at or before, or ''}, with a unit separator (31) between the words of
--- a reply and a record separator (30) between two replies. An operation that fails replies `error` and why: what is wrong
--- with one organization's keys must not concern the others of the call.
+-- is another one (this Redis lost what it knew: the caller charges and holds again first), else {1, replies, entry of the
+-- stream at or before which all charges of the call are, or ''}, with a unit separator (31) between the words of a reply
+-- and a record separator (30) between two replies. An operation that fails replies `error` and why: a fault of one
+-- organization's keys must not concern the others of the call.
 --
--- An epoch is the id of its ledger, a point, and a random word. That of another ledger is left alone: replies {2, its id}.
--- Without the random word it is over (meter-shard.lua): nothing of it counts, but the ledger is still the same.
+-- An epoch is the id of its ledger, a point, and a random word. An epoch of another ledger is not replaced: replies {2, id of that
+-- ledger}. Without the random word the epoch is over (meter-shard.lua): nothing of it counts, but the ledger is still the same.
 if epoch ~= ARGV[1] then
   local owner = epoch and string.match(epoch, '^([^.]+)%.')
   if owner and owner ~= string.match(ARGV[2], '^[^.]*') then
@@ -23,7 +23,7 @@ if epoch ~= ARGV[1] then
   return { 0, epoch }
 end
 
--- Formats by the number of arguments, as text.
+-- Formats for `struct.unpack`, by the number of arguments as text.
 local formats = {}
 local function format(count)
   local made = formats[count]
@@ -34,12 +34,12 @@ local function format(count)
   return made
 end
 
--- Of what `struct.unpack` returns the last is where the next operation begins; an operation ignores it.
+-- Runs an operation with what `struct.unpack` returned. The last value is where the next operation begins; operations ignore it.
 local function run(operation, ...)
   local after = select(select('#', ...), ...)
   local fine, reply = pcall(operation, ...)
   if not fine then
-    -- A server before 7.0 says it with a text.
+    -- A server before 7.0 throws a text.
     local why = type(reply) == 'table' and reply.err or tostring(reply)
     reply = { 'error', (string.gsub(why, '%c', ' ')) }
   end

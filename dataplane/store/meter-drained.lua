@@ -4,12 +4,12 @@
 -- The ledger has the stream's oldest entries: deletes them, takes the accounts that they are part of now, and
 -- subtracts their sums from `undrained`. Replies:
 --   drained       done
---   moved         they are not the oldest any more, or the last is not there: another pod was faster, or this Redis
---                 lost its end. Nothing is deleted: whoever reads what is there now goes on from that
+--   moved         they are not the oldest any more, or the last one is missing: another pod was faster, or this Redis lost
+--                 the end of the stream. Nothing is deleted: the next drain begins with what is there now
 --   other         another server of the ledger than the one that is known here took them: nothing is done
---   broken        an entry from among them was missing, which none of ours takes out: they are deleted and the sums
+--   broken        an entry among them was missing, which the meter never deletes alone: they are deleted and the sums
 --                 left in `undrained`, as too little may be available but never too much
--- An organization whose key is none of ours is passed over: the others' charges must not wait for it.
+-- An organization whose key is of the wrong type is passed over: the others' charges must not wait for it.
 operations.drained = function(word, first, last, count, charged, accounts, scopes, ...)
   if other_ledger(word) then
     return { 'other' }
@@ -18,12 +18,12 @@ operations.drained = function(word, first, last, count, charged, accounts, scope
   local values = { ... }
   local told = 3 * tonumber(accounts) + 1
   local sums = told + 4 * tonumber(scopes)
-  -- Entries go in at the end and out at the beginning: with both ends there, those in between are.
+  -- Entries are added at the end and deleted at the beginning: if the first and the last are there, so are those between.
   local oldest = call('XRANGE', USAGE, '-', '+', 'COUNT', 1)[1]
   local there = oldest and oldest[1] == first and #call('XRANGE', USAGE, last, last) > 0
   local deleted
   if there then
-    -- The first that is written, as a full memory refuses what needs more of it until a script has freed some.
+    -- The first write, because a server at its memory limit refuses what needs more until a script has freed some.
     local milliseconds, sequence = string.match(last, '^(%d+)-(%d+)$')
     deleted = call('XTRIM', USAGE, 'MINID', '=', milliseconds .. '-' .. text(tonumber(sequence) + 1))
     if call('XLEN', USAGE) == 0 then

@@ -1,5 +1,5 @@
--- What an organization may ask of endpoints that cost nothing (rule 7.7): requests, which fill a bucket, and bytes of
--- counted text, of which the bucket holds a minute's worth.
+-- Limits of an organization on endpoints that cost nothing (rule 7.7): requests, with a bucket of a given size, and bytes of
+-- counted text, whose bucket holds a minute's worth.
 
 -- free(organization, group, requests a minute, size of their bucket, requests to take, bytes a minute, bytes that must
 -- be there, bytes to take)
@@ -10,7 +10,7 @@ operations.free = function(organization, group, per_minute, size, requests, byte
   local key = tag .. ':f:' .. group .. ':' .. organization
   local stored = call('HMGET', key, 'requests', 'bytes', 'at', 'perMinute', 'size', 'bytesLimit')
   if requests == 0 and stored[4] then
-    -- What is not asked for stays as it is, under the limit that it is of.
+    -- If no request is to be taken, their bucket keeps the limit that it was stored with.
     per_minute, size = tonumber(stored[4]), tonumber(stored[5])
   end
   local requests_level, left, rate = filled(stored[1], stored[3], per_minute, stored[4], size, stored[5])
@@ -18,7 +18,7 @@ operations.free = function(organization, group, per_minute, size, requests, byte
   if requests > 0 and requests_level < requests then
     return { 'limited', 'requests', text(math.ceil(ms_until(requests, left, rate))) }
   end
-  -- More than the bucket holds may go when it is full.
+  -- Bytes beyond the size of the bucket may be taken when it is full.
   local needed = math.min(bytes, bytes_limit)
   if needed > 0 and bytes_level < needed then
     return { 'limited', 'text', text(math.ceil(ms_until(needed, bytes_left, bytes_rate))) }
@@ -30,8 +30,8 @@ operations.free = function(organization, group, per_minute, size, requests, byte
 end
 
 -- pace(scopes)
--- A request that costs nothing counts in the requests a minute of its key and project (rule 9.5); their tokens it leaves alone,
--- under the limit that they are of.
+-- Counts a request that costs nothing in the requests a minute of its key and project (rule 9.5). Their buckets of tokens stay as
+-- they are, with the limit that they were stored with.
 -- Replies: taken | limited, kind, ms to wait, limit.
 operations.pace = function(scopes)
   local buckets = {}

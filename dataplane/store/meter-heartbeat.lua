@@ -1,5 +1,5 @@
 -- heartbeat(id, row, cost)
--- The owner lives; row and cost are what the sweeper shall charge if it dies ('' when nothing new was seen).
+-- Notes that the owner lives; row and cost are what the sweeper charges if it dies ('' when nothing new was seen).
 -- Replies: beaten | gone (there is no such hold: take it again) | done.
 operations.heartbeat = function(id, row, cost)
   local hold, charged = read_request(id)

@@ -1,5 +1,5 @@
--- Whether too many charges wait for the ledger, asked once for a call: it holds at most some hundred operations. The
--- count says nothing when somebody took the stream away.
+-- Whether too many charges wait for the ledger, read once in a call, which has at most some hundred operations. The count
+-- is not valid if the stream was deleted.
 local behind
 local function too_far_behind()
   if behind == nil then
@@ -8,8 +8,8 @@ local function too_far_behind()
   return behind
 end
 
--- Whether charges wait for the ledger that may belong to scopes which they do not name. Once the entry that was noted is gone
--- from the stream, the ledger has them, whosever the later ones are.
+-- Whether charges wait for the ledger that may belong to scopes which they do not name. Once the entry in `moved` is gone from
+-- the stream, the ledger has all of them; later entries do not matter.
 local function is_moving(organization, account)
   if moved[organization] then
     return true
@@ -27,19 +27,19 @@ local function is_moving(organization, account)
   return false
 end
 
--- Whether an organization may begin a request, save for what its running ones hold. Returns the reply that refuses it
--- or nil, and where there are limits a minute its buckets.
+-- Judges whether an organization may begin a request, except for what its running ones hold. Returns the reply that refuses it
+-- or nil, and its buckets if there are limits a minute.
 local function judge(organization, key_epoch, concurrent, requests_limit, tokens_limit, tokens, scopes)
   local account = books(organization)
   if not account then
     return { 'load' }
   end
   if key_epoch ~= '' and key_epoch ~= account.keyEpoch then
-    -- Newer than what is known here, or older: either way one of the two has to be read again.
+    -- If the request's is newer, the account has to be read again; if it is older, the key.
     return { tonumber(key_epoch) > tonumber(account.keyEpoch) and 'load' or 'key' }
   end
-  -- Between a drain's commit and its word to this Redis, charges may be in the ledger's account and still undrained here. So
-  -- only the ledger says that nothing is left; who asks again soon gets to know.
+  -- Between a drain's commit and its call here, charges may be in the ledger's account and still undrained here. So only the
+  -- ledger's base can show that nothing is left; a request that asks again soon gets to know.
   if account.base <= 0 then
     return { 'empty' }
   end
@@ -53,7 +53,7 @@ local function judge(organization, key_epoch, concurrent, requests_limit, tokens
   for n = 1, #list do
     local scope = list[n]
     if scope.credit then
-      -- The ledger has them in a moment, and then says what they spent.
+      -- The ledger has the charges in a moment, and then the scopes' spend is read from it.
       if is_moving(organization, account) then
         return { 'busy', scope.credit }
       end
@@ -61,7 +61,7 @@ local function judge(organization, key_epoch, concurrent, requests_limit, tokens
       if not left then
         return { 'scopes' }
       end
-      -- As of the organization: spent is what the ledger says to be.
+      -- As for the organization: only the ledger's base shows that the limit is spent.
       if left <= 0 then
         return { left + spend.undrained <= 0 and 'spent' or 'busy', scope.credit, scope.kind }
       end
@@ -80,8 +80,8 @@ local function judge(organization, key_epoch, concurrent, requests_limit, tokens
 end
 
 -- look(organization, keyEpoch, concurrent, requests limit, tokens limit, scopes)
--- Takes nothing, and asks for what the smallest request needs. Replies: fine | load | scopes | key | empty | spent | busy | full | concurrent | limited …,
--- each as of `hold`.
+-- Asks, without taking anything, whether the smallest request may begin. Replies: fine | load | scopes | key | empty | spent |
+-- busy | full | concurrent | limited …, each as those of `hold`.
 operations.look = function(organization, key_epoch, concurrent, requests_limit, tokens_limit, scopes)
   local refusal =
     judge(organization, key_epoch, number(concurrent), number(requests_limit), number(tokens_limit), 1, scopes)
@@ -89,9 +89,9 @@ operations.look = function(organization, key_epoch, concurrent, requests_limit, 
 end
 
 -- standing(organization, scopes)
--- For showing what is left of limits. Replies: standing, or moving where charges wait for the ledger that may belong to scopes
--- which they do not name; and for each scope with a limit of credit what was spent (empty: it has to be read from the
--- ledger) and what is held.
+-- Shows what is left of limits. Replies: standing, or moving if charges wait for the ledger that may belong to scopes which they
+-- do not name; and for each scope with a limit of credit what was spent (empty: it has to be read from the ledger) and
+-- what is held.
 operations.standing = function(organization, scopes)
   local account = books(organization)
   local reply = { account and is_moving(organization, account) and 'moving' or 'standing' }
@@ -108,19 +108,19 @@ end
 -- hold(organization, id, estimate, keyEpoch, item, concurrent, requests limit, tokens limit, tokens, scopes)
 -- Admits a request and sets min(estimate, available) aside (rule 1.8). Limits of 0 are none; an empty keyEpoch is
 -- not compared. Replies:
---   held, amount, and where there are limits a minute, of that which has least left: of requests the limit (0: none), left,
---                 ms to full, and of tokens the same
+--   held, amount, and if there are limits a minute, of the one with least left: for requests the limit (0: none), left, ms to
+--                 full, and the same for tokens
 --   done          the request was charged already
 --   load          the ledger's account has to be read first
 --   scopes        the spend of its scopes has to be read first
 --   key           the key was read under an older epoch: look it up again
 --   empty         grants − usage is not above 0 in the ledger
 --   spent, scope, kind   the scope's limit of credit is spent
---   busy, scope   there is credit, but other requests hold all of it, or the ledger has yet to say whether there is: of the
---                 organization's ('') or of a scope's
+--   busy, scope   there is credit of the organization ('') or of a scope, but other requests hold all of it, or the ledger has
+--                 yet to show whether there is
 --   full          the ledger is too far behind
 --   concurrent, kind, limit   too many requests of the organization (o) or of a scope run
---   limited, kind, requests or tokens, ms to wait, limit, and as of `held`
+--   limited, kind, requests or tokens, ms to wait, limit, and the limits a minute as after `held`
 operations.hold = function(
   organization, id, estimate, key_epoch, item, concurrent, requests_limit, tokens_limit, tokens, scopes)
   local hold, charged = read_request(id)
@@ -137,8 +137,8 @@ operations.hold = function(
   if refusal then
     return refusal
   end
-  -- What running requests lack of their estimates comes first: else credit that others give back would be promised
-  -- twice, and together they could spend more than was there plus one request.
+  -- Running requests first get what they lack of their estimates: else credit that others give back would be promised twice,
+  -- and together they could spend more than was there plus one request.
   local available, busy = least_free(books(organization), scopes)
   if busy then
     return { 'busy', busy }

@@ -1,7 +1,7 @@
 -- lead(pod, beat)
--- One pod looks after a shard: drains it and sweeps it. It says each round that it lives, by a count and not by a time, as
--- clocks step: another takes its place that has seen the same count for a while, and names it ('' when it has seen none).
--- Nothing depends on there being only one, so it need not outlast the server. Replies: mine | other.
+-- One pod, the leader, drains and sweeps a shard. Each round it shows that it lives by a count, and not by a time, as clocks
+-- step. Another pod that has seen the same count for a while takes its place by passing that count as `beat` ('' while it has
+-- seen none). Nothing depends on there being only one leader, so the key need not outlast the server. Replies: mine | other.
 operations.lead = function(pod, beat)
   local leader, last = string.match(call('GET', LEADER) or '', '^(%S+) (%d+)$')
   if leader and leader ~= pod and last ~= beat then

@@ -1,41 +1,41 @@
--- Rate limits of an organization and of scopes: buckets that hold a minute's worth and fill evenly. Requests cost 1, tokens what
--- is estimated for the input; after the answer the tokens are corrected by what was really used, so a bucket may
--- stand below zero. These are no amounts of money: doubles will do.
+-- Rate limits of an organization and of scopes: buckets that hold a minute's worth and fill evenly. A request takes 1 from one and
+-- the estimated tokens of its input from the other. After the answer the tokens are corrected to those really used, so a
+-- level may be below zero. Levels are not money: doubles will do.
 
--- A bucket is full long before it is forgotten, and the server's clock, which expiry goes by, may step.
+-- Expiry of a bucket: it is full long before, as the server's clock, which expiry goes by, may step.
 local FORGOTTEN_MS = 7 * 86400000
 
 -- The level of a bucket without a limit: more than any limit.
 local UNLIMITED = 1e15
 
--- The bucket's level now. It holds a minute's worth, or `size`. limit_before, size_before: those that the stored level is of. A
--- raised limit gives the difference at once, and a lowered one takes it, as far as it is there. Then what the whole difference
--- would leave, and what comes to it a minute: there is something again when that is above zero (`ms_until`).
+-- Returns the bucket's level now. It holds a minute's worth, or `size`. limit_before, size_before: those of the stored level. A
+-- raised limit adds the difference at once; a lowered one takes it, as far as it is there. Also returns the level if the whole
+-- difference was taken, and how much it grows a minute: the bucket has something again once that level is above zero (`ms_until`).
 local function filled(level, at, limit, limit_before, size, size_before)
-  -- Without a limit it stays full: requests must not count against one that is set later.
+  -- Without a limit it stays full: requests must not count against a limit that is set later.
   if limit <= 0 then
     return UNLIMITED, UNLIMITED, 0
   end
   size, limit_before = size or limit, tonumber(limit_before or 0)
-  -- A restarted server forgets the shard's clock; what it kept may be of a later time.
+  -- A restarted server forgets the shard's clock, so that stored times may be later than now.
   if not level or limit_before <= 0 or at - now > MOST_PASSED then
     return size, size, limit
   end
   size_before = tonumber(size_before or limit_before)
-  -- Who is refused writes nothing, so a level may have been of the limit before for long: it fills by the higher of the two.
+  -- A refusal writes nothing, so a stored level may have an old limit for long: it fills by the higher of the two.
   local rate = math.max(limit_before, limit)
   local before = math.min(size_before, tonumber(level) + math.max(0, now - at) * rate / 60000)
   local left = before + size - size_before
   return math.max(left, math.min(before, 0)), left, rate
 end
 
--- Milliseconds until there is so much.
+-- Returns the milliseconds until there is that amount.
 local function ms_until(amount, left, rate)
   return (amount - left) * 60000 / rate
 end
 
--- By name: what is stored of a bucket, {level of requests, of tokens, when they were right, and the limits that they are of}, and
--- changed by this call so far; and the names of those that are to be written.
+-- By name: a bucket as stored, with the changes of this call: {level of requests, of tokens, the time of these levels, and their
+-- limits}; and the names of the buckets that are to be written.
 local buckets_known, buckets_changed = {}, {}
 
 local function stored_bucket(name)
@@ -48,7 +48,7 @@ local function stored_bucket(name)
   return unpack(bucket, 1, 5)
 end
 
--- Both limits at once; a limit of 0 is none. Returns the kind of the refusing limit or '', the milliseconds to wait, and the
+-- Judges both limits; a limit of 0 is none. Returns the kind of the refusing limit or '', the milliseconds to wait, and the
 -- levels of requests and of tokens.
 local function read_buckets(organization, requests_limit, tokens_limit, tokens)
   local requests_stored, tokens_stored, at, requests_before, tokens_before = stored_bucket(organization)
@@ -74,7 +74,7 @@ end
 
 local function write_buckets()
   if next(buckets_changed) then
-    -- What a full memory refuses here would fail the call, and with it what others asked in it.
+    -- A write that a full memory refuses would fail the call, with all operations of others in it.
     insist()
   end
   for name in pairs(buckets_changed) do
@@ -84,8 +84,8 @@ local function write_buckets()
   buckets_changed = {}
 end
 
--- After the answer: `difference` = tokens really used − tokens taken at admission. The limits are those of its admission; where
--- the bucket is of others by now, it stays so.
+-- Corrects the tokens after the answer: `difference` = tokens really used − tokens taken at admission. The limits are those at
+-- admission; a bucket that has other limits by now keeps them.
 local function correct_tokens(organization, requests_limit, tokens_limit, difference)
   if tokens_limit <= 0 or difference == 0 then
     return
@@ -120,7 +120,7 @@ local function ms_to_full(limit, level)
   return text(math.ceil((limit - level) * 60000 / limit))
 end
 
--- The buckets of an organization and of a request's scopes as they are now, and which of their limits refuses it.
+-- Returns the buckets of an organization and of a request's scopes as they are now, and the first of their limits that refuses it.
 local function read_all(organization, requests_limit, tokens_limit, tokens, list)
   local buckets, refusal = {}, nil
   local function look(name, kind, of_requests, of_tokens)
@@ -145,7 +145,7 @@ local function read_all(organization, requests_limit, tokens_limit, tokens, list
   return buckets, refusal
 end
 
--- Of requests or of tokens: the limit that has least left, what that is, and the milliseconds until it is full.
+-- Returns for requests or for tokens the limit with least left, what is left, and the milliseconds until it is full.
 local function tightest(buckets, what)
   local found
   for _, bucket in ipairs(buckets) do
@@ -165,7 +165,7 @@ local function state_of(buckets)
   return limit, left, ms, tightest(buckets, 'tokens')
 end
 
--- The reply that refuses a request, or nil and its buckets; nil: it has none.
+-- Returns the reply that refuses a request, or nil and its buckets (nil: it has none).
 local function judge_buckets(organization, requests_limit, tokens_limit, tokens, list)
   if requests_limit <= 0 and tokens_limit <= 0 and #list == 0 then
     return nil
@@ -178,7 +178,7 @@ local function judge_buckets(organization, requests_limit, tokens_limit, tokens,
   return nil, #buckets > 0 and buckets or nil
 end
 
--- A request is admitted. Returns what headers tell of the buckets after it.
+-- Takes an admitted request from its buckets. Returns their state for the headers.
 local function take_from(buckets, tokens)
   for _, bucket in ipairs(buckets) do
     bucket.requests.level = bucket.requests.level - 1

@@ -1,10 +1,10 @@
 -- Not an operation: joined after meter-shard.lua as a script of its own. ARGV: organizations and scopes of this shard.
--- Adds up, at one moment, what the holds and the stream say, beside what the organizations' books say. A hold of another
--- epoch is in no sum, and waits for the sweep. Replies:
+-- Adds up, at one moment, the holds and the stream, to be compared with the organizations' books. A hold of another epoch
+-- is in no sum, and waits for the sweep. Replies:
 -- {{organization, base, version, undrained, held, live, sum of its entries, sum of its holds, its live holds,
 -- short, what its holds lack}, ...},
 -- then {milliseconds since the oldest heartbeat, its hold, milliseconds since the oldest entry, number of holds,
--- number of charges in the stream, heartbeats without a hold, number of charges that are said to be there}. What is held is
+-- number of charges in the stream, heartbeats without a hold, number of charges in the stream by TAG:waiting}. What is held is
 -- within the credit, so that doubles hold its sums exactly; a charge is what its request cost, however much that is.
 local held, live, undrained, short = {}, {}, {}, {}
 local holds = call('ZRANGE', BEATS, 0, -1, 'WITHSCORES')
@@ -34,7 +34,7 @@ for at = 1, #holds, 2 do
     end
   end
 end
--- Sums of texts of amounts, in two parts: what stands before their last 11 digits, and these.
+-- Adds amounts that are texts, in two parts: the digits before the last 11, and these.
 local PART = 100000000000
 local function add_text(sums, name, amount)
   local sum = sums[name] or { 0, 0 }
@@ -52,7 +52,7 @@ for _, entry in ipairs(entries) do
   for charge in string.gmatch(entry[2][2], '[^\30]+') do
     charged = charged + 1
     local organization, cost = string.match(charge, '^([^\31]*)\31(%d+)\31')
-    -- An entry that none of our scripts wrote is part of no balance.
+    -- An entry that the meter's scripts did not write is part of no balance.
     if cost then
       add_text(undrained, organization, cost)
       for name in string.gmatch(string.match(charge, '\31[^\31]*\31[^\31]*\31(.*)$') or '', '%S+') do
@@ -79,7 +79,7 @@ local oldest_beat, oldest_hold = now, ''
 if #holds > 0 then
   oldest_beat, oldest_hold = tonumber(holds[2]), holds[1]
 end
--- The stream goes by the server's clock.
+-- Entries of the stream have times of the server's clock.
 local oldest_entry = raw
 if #entries > 0 then
   oldest_entry = tonumber(string.match(entries[1][1], '^%d+'))

@@ -1,6 +1,6 @@
 -- release(organization, id, requests limit, tokens limit, token difference, done, scopes, keyEpoch that they were read under)
--- Gives a hold back without a charge. With done = "1" the ledger has the charge already, and the sweeper or a late
--- settle must not add another; the spend of its scopes is read there again. If Redis has that charge, too, tokens were
+-- Gives a hold back without a charge. With done = "1" the ledger has the charge already: the sweeper or a late settle must not
+-- add another, and the spend of its scopes is read from the ledger again. If Redis has the charge as well, the tokens were
 -- corrected with it. Replies: released.
 operations.release = function(
   organization, id, requests_limit, tokens_limit, difference, done, scopes, key_epoch)

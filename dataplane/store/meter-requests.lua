@@ -1,23 +1,23 @@
--- The requests of a call: their holds, what says that their owners live, and the marks of their charges.
+-- The requests of a call: their holds, the heartbeats of their owners, and the marks of their charges.
 
--- A hold is packed: epoch that it was made under, organization, amount, short (what it lacks of its estimate), item ("1"
+-- Format of a packed hold: epoch that it was made under, organization, amount, short (what it lacks of its estimate), item ("1"
 -- for a batch item), swept ("1" after a provisional charge), row and cost (what the sweeper would charge), and its scopes.
 local HOLD = 'sssssssss'
--- Pods charge again, after a loss, what they charged in the last 60 s.
+-- How long the mark of a charge is kept: after a loss, pods charge again what they charged in the last 60 s.
 local CHARGED_MS = 75000
--- With so few calls in the list their charges are left to the sweep, which forgets so many at once: some milliseconds.
+-- With up to FEW_CALLS calls in the list, their marks are left to the sweep, which deletes FORGOTTEN_AT_ONCE in some milliseconds.
 local FEW_CALLS = 100
 local FORGOTTEN_AT_ONCE = 5000
 
 -- By id: a packed hold, "final", "provisional", or false.
 local requests = {}
--- Ids of `requests` that are to be written; and whether an owner was heard of, or is not expected to be any more.
+-- Ids of `requests` that are to be written; and by id whether its owner was heard of (true), or has no more heartbeats (false).
 local changed, heard = {}, {}
 -- Ids whose writes are durable: they were charged, or have observed usage, which is charged if the owner dies (but for
 -- batch items, whose holds are released then).
 local durable = {}
--- What is to be added to the stream; and the youngest entry that this call wrote, or that a charge which was made before
--- stands at or before.
+-- Charges that are to be added to the stream; and the youngest entry that this call wrote, or one at or after an earlier charge of
+-- a request that was settled again.
 local charges, newest = {}, ''
 -- Organizations of charges that may belong to scopes which they do not name (`moved` in meter-shard.lua).
 local moved = {}
@@ -26,7 +26,7 @@ local function request_key(id)
   return tag .. ':r:' .. id
 end
 
--- As in `requests`.
+-- Returns the value of a request, as in `requests`.
 local function read_value(id)
   local value = requests[id]
   if value == nil then
@@ -47,7 +47,7 @@ local function set_request(id, value)
   changed[id] = true
 end
 
--- A request's hold, still packed, or nil and how it was charged, or nil. A hold of another epoch is forgotten.
+-- Returns a request's packed hold; or nil and how it was charged; or nil. A hold of another epoch is forgotten.
 local function read_request(id)
   local value = read_value(id)
   if value == 'final' or value == 'provisional' then
@@ -65,12 +65,12 @@ local function note_lasting(id, item, row)
   durable[id] = durable[id] or (row ~= '' and item ~= '1')
 end
 
--- Organization, amount, short, item, swept, row, cost and scopes of a packed hold.
+-- Returns organization, amount, short, item, swept, row, cost and scopes of a packed hold.
 local function parts_of(hold)
   return select(2, struct.unpack(HOLD, hold))
 end
 
--- Says as well that the request's owner lives.
+-- Also notes that the request's owner lives.
 local function set_hold(id, organization, amount, short, item, swept, row, cost, scopes)
   set_request(id, struct.pack(HOLD, epoch, organization, amount, short, item, swept, row, cost, scopes))
   heard[id] = true
@@ -82,7 +82,7 @@ local function make_hold(id, organization, amount, short, item, swept, row, cost
   set_hold(id, organization, amount, short, item, swept, row, cost, scopes)
 end
 
--- Gives the credit of a packed hold of this epoch back; what becomes of the request is the caller's.
+-- Gives back the credit of a packed hold of this epoch; the caller sets what becomes of the request.
 local function give_back(id, hold)
   local organization, amount, short, item, _, row, _, scopes = parts_of(hold)
   add_hold(organization, scopes, -number(amount), -number(short), item == '1' and 0 or -1)
@@ -90,8 +90,8 @@ local function give_back(id, hold)
   note_lasting(id, item, row)
 end
 
--- A key that is none of ours is found by `books` and `add`, before anything is changed. kind: final or provisional.
--- key_epoch: that its scopes were read under. Under another one, or an unknown one (''), they may be others by now.
+-- Charges a request. `books` and `add` find a key of the wrong type before anything is changed. kind: final or provisional.
+-- key_epoch: the one that its scopes were read under. If that is over, or unknown (''), the scopes may be others by now.
 local function charge(organization, id, hold, cost, row, kind, scopes, key_epoch)
   local list = scopes_of(scopes)
   for n = 1, #list do
@@ -113,7 +113,7 @@ local function charge(organization, id, hold, cost, row, kind, scopes, key_epoch
     packed = packed .. '\31' .. list.credit_names
   end
   charges[#charges + 1] = packed
-  -- Read anew where the account was taken over since this call added to it.
+  -- Read again, in case the account was taken over since this call added to it.
   local account = books(organization)
   if not account or key_epoch ~= account.keyEpoch then
     moved[organization] = true
@@ -125,14 +125,14 @@ local function charge(organization, id, hold, cost, row, kind, scopes, key_epoch
   durable[id] = true
 end
 
--- Final marks end by a list, which costs less than an expiry for each. Provisional ones do not: their requests may come
--- back, and the key would be a hold's by then.
+-- Deletes old final marks. They end by a list, which costs less than an expiry for each. Provisional ones do not: their
+-- requests may come back, and the key would then be a hold's.
 local function forget_charged(most)
   local forgotten = 0
   while forgotten < most do
     local oldest = call('LINDEX', CHARGED, 0)
     local at = oldest and string.match(oldest, '^%d+')
-    -- A restarted server forgets the shard's clock; what it kept may be of a later time.
+    -- A restarted server forgets the shard's clock, so that stored times may be later than now.
     if not at or (now - at < CHARGED_MS and at - now <= MOST_PASSED) then
       return
     end
@@ -146,7 +146,8 @@ local function forget_charged(most)
   end
 end
 
--- With their sums, as a key further on that is none of ours must not leave charges in the stream that are in no books.
+-- Writes the charges, together with their sums: a later failure at a key of the wrong type must not leave charges in the stream
+-- that are in no books.
 local function write_charges()
   if #charges == 0 then
     return
@@ -164,7 +165,7 @@ local function write_charges()
   moved = {}
 end
 
--- A charge was made before: its owner wants to know behind which entry it does not stand.
+-- Notes, for a request that was charged before, an entry of the stream at or after its charge, which its owner wants to know.
 local function note_charged()
   local youngest = newest == '' and call('XREVRANGE', USAGE, '+', '-', 'COUNT', 1)[1]
   if youngest then
@@ -172,12 +173,12 @@ local function note_charged()
   end
 end
 
--- The commands that change a call's requests, words to be added.
+-- Returns the commands that change a call's requests, without their arguments.
 local function commands()
   return { gone = { 'DEL' }, ended = { 'ZREM', BEATS }, values = { 'MSET' }, beats = { 'ZADD', BEATS } }
 end
 
--- A call names at most some hundred requests: fewer than the 8,000 arguments that Lua's stack takes.
+-- Runs a command that got arguments. A call names at most some hundred requests: fewer than the 8,000 arguments of Lua's stack.
 local function write_command(volatiles, durables, name, words)
   if #volatiles[name] > words then
     volatile(unpack(volatiles[name]))
@@ -206,7 +207,7 @@ local function write_requests()
   for id, lives in pairs(heard) do
     local of = durable[id] and durables or volatiles
     if lives then
-      -- Redis does not log a ZADD that changes nothing. So a durable heartbeat has a score of its own (.5): a volatile one
+      -- Redis does not log a ZADD that changes nothing. So a durable heartbeat has a score of its own (.5), as a volatile one
       -- may have set the plain score already.
       of.beats[#of.beats + 1] = durable[id] and now_text .. '.5' or now_text
       of.beats[#of.beats + 1] = id
@@ -221,16 +222,16 @@ local function write_requests()
   write_command(volatiles, durables, 'ended', 2)
   if #final > 0 then
     local calls = call('RPUSH', CHARGED, now_text .. '\31' .. table.concat(final, '\31'))
-    -- More than come in, so that none stays.
+    -- Forgets more than are added, so that none stays.
     if calls > FEW_CALLS then
       forget_charged(2 * #final)
     end
   end
 end
 
--- What a later operation reads with a command of its own, or the end of the call, needs what those before it changed.
--- Charges go first: when they are refused, nothing of the call has happened. Then what is deleted: a full memory
--- refuses what needs more of it until a script has freed some, and holds must be given back all the same.
+-- Writes all changes of the operations so far: before an operation that reads with a command of its own, and at the end of the
+-- call. Charges go first: when they are refused, nothing of the call has happened. Then come deletions: a server at its memory
+-- limit refuses what needs more until a script has freed some, and holds must be given back all the same.
 local function write()
   write_charges()
   write_requests()

@@ -1,11 +1,12 @@
--- Limits of keys and projects (rule 9.1). A call says a request's scopes in one text, as its hold does: for each, with
+-- Limits of keys and projects (rule 9.1). A call passes a request's scopes as one text, which its hold keeps: for each, with
 -- spaces between, k (a key) or p (a project), its id, the window that its credit is limited in ("-": it is not), the amount, and
--- the limits of running requests, of requests and of tokens a minute (0: none); a semicolon between two. The window is
+-- the limits of running requests, of requests and of tokens a minute (0: none); a semicolon between two scopes. The window is
 -- d, w, m or t and the day that it begins at, as days since 1970.
 
 local NO_SCOPES = {}
 local parsed = { [''] = NO_SCOPES }
--- Most requests have no scopes: what each of them passes counts through the list, as `ipairs` costs two calls for an empty one.
+-- Most requests have no scopes: code on the way of each request counts through the list, as `ipairs` costs two calls even for an
+-- empty one.
 local function scopes_of(scopes)
   local list = parsed[scopes]
   if list then
@@ -17,9 +18,9 @@ local function scopes_of(scopes)
   do
     list[#list + 1] = {
       kind = kind,
-      -- Where its running requests and its buckets are counted.
+      -- Name under which its running requests and its buckets are counted.
       name = '/' .. id,
-      -- Where its credit is; nil: it has no such limit.
+      -- Name under which its credit is counted; nil: its credit is not limited.
       credit = window ~= '-' and '/' .. id .. '.' .. window or nil,
       amount = tonumber(amount),
       concurrent = tonumber(concurrent),
@@ -31,13 +32,13 @@ local function scopes_of(scopes)
   for n = 1, #list do
     names[#names + 1] = list[n].credit
   end
-  -- Of those with a limit of credit, a space between two.
+  -- Names of the scopes with a limit of credit, with a space between two.
   list.credit_names = table.concat(names, ' ')
   parsed[scopes] = list
   return list
 end
 
--- What a scope's base must have been told under to count.
+-- Returns the word under which the base of an organization's scope must have been stored to count.
 local function reading_of(organization)
   local account = books(organization)
   if not account then
@@ -47,18 +48,18 @@ local function reading_of(organization)
   return account.word
 end
 
--- The spend of an organization's scopes has to be read from the ledger again, by whoever asks for it.
+-- Makes the spend of an organization's scopes invalid: the next request that asks for it reads it from the ledger again.
 local function read_again(organization)
   local key = organization_key(organization)
   if call('HINCRBY', key, 'reading', 1) == 1 then
-    -- It may have been known before, and forgotten: the word must be none that a scope remembers of then.
+    -- The organization may have been forgotten: the word must differ from all those that its scopes may still hold from before.
     call('HSET', key, 'reading', text(now))
     note_told(organization)
   end
   known[organization] = nil
 end
 
--- What is left of a scope's amount beside what was spent; nil: its spend has to be read first.
+-- Returns what is left of a scope's amount after what was spent, and its books; nil: its spend has to be read first.
 local function room_of(organization, scope)
   local spend = books(scope.credit)
   if not spend.base or spend.reading ~= reading_of(organization) then
@@ -67,8 +68,9 @@ local function room_of(organization, scope)
   return scope.amount + spend.base - spend.undrained, spend
 end
 
--- Credits of an organization and of the scopes of a request: for each what is left, what others hold of it, what they lack
--- of their estimates, and what is undrained: so much more may be left, as the ledger may have it already. nil: the spend of a scope has to be read first.
+-- Returns the credits of an organization and of the scopes of a request: for each what is left, what others hold of it, what they
+-- lack of their estimates, and what is undrained: so much more may be left, as the ledger's base may hold it already. nil: the
+-- spend of a scope has to be read first.
 local function rooms(organization, account, scopes)
   local found = {
     {
@@ -90,8 +92,8 @@ local function rooms(organization, account, scopes)
   return found
 end
 
--- What a new request may take of the credits of an organization and of its scopes, whose spend was read; and the first that
--- has nothing free: '' (the organization) or a scope's name.
+-- Returns what a new request may take of the credits of an organization and of its scopes, whose spend was read; and the first of
+-- them that has nothing free: '' (the organization) or a scope's name.
 local function least_free(account, scopes)
   local least = account.base - account.undrained - account.held - account.short
   if least <= 0 then
@@ -130,9 +132,9 @@ local function add_hold(organization, scopes, amount, short, live)
   end
 end
 
--- A scope that nothing was told of for so long, by the shard's clock, and that nothing runs in is forgotten; and so is an
--- organization. The ledger has what they had, and is read again when they are asked for. An organization is known for so
--- long because a ledger that was restored is compared with what is known here (billing/holds/ledger-guard.ts).
+-- A scope or an organization is forgotten when nothing was noted of it (`note_told`) for this long, by the shard's clock, and
+-- nothing runs in it. The ledger has what they had, and is read again when a request asks for them. An organization is known for
+-- so long because a restored ledger is compared with what is known here (billing/holds/ledger-guard.ts).
 local FORGOTTEN_SCOPE_MS, FORGOTTEN_ACCOUNT_MS = 8 * 86400000, 90 * 86400000
 
 local function forget_if_idle(told, name)
@@ -148,11 +150,11 @@ local function forget_if_idle(told, name)
   known[name], current[name] = nil, nil
 end
 
--- To be called when everything of the call is written.
+-- Call it when all changes of the call are written.
 local function forget_idle(most)
   for told, after_ms in pairs({ [SCOPES] = FORGOTTEN_SCOPE_MS, [ACCOUNTS] = FORGOTTEN_ACCOUNT_MS }) do
     for _, name in ipairs(call('ZRANGEBYSCORE', told, '-inf', text(now - after_ms), 'LIMIT', 0, most)) do
-      -- One whose key is none of ours stays; the others must not wait for it.
+      -- One whose key is of the wrong type stays; the others must not wait for it.
       if not pcall(forget_if_idle, told, name) then
         note_told(name)
       end

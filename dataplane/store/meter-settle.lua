@@ -1,6 +1,6 @@
 -- settle(organization, id, cost, row, requests limit, tokens limit, token difference, scopes, keyEpoch that they were read under)
--- Turns a hold into a charge; works without a hold. A provisional charge of the sweeper does not stand in its way:
--- the ledger replaces that row by this one. Replies: settled | done (it was charged already).
+-- Turns a hold into a charge; works without a hold. A provisional charge of the sweeper does not prevent it: the ledger
+-- replaces that row by this one. Replies: settled | done (it was charged already).
 operations.settle = function(
   organization, id, cost, row, requests_limit, tokens_limit, difference, scopes, key_epoch)
   local hold, charged = read_request(id)

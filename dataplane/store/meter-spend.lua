@@ -1,9 +1,9 @@
 -- spend(organization, id, spent, wanted, item, row, cost, scopes)
--- A part of a request is done, and more shall begin: what was spent is charged if its owner dies now, and the hold
--- covers it. It becomes `wanted` (spent + what is to come) where that is more, as far as the credit and the limits of its scopes go; what it lacks
--- then comes before new requests, as after `hold`. Amounts are totals, so a repeated call changes nothing. Replies:
---   noted, amount, left   what is held now, and what credit there is beyond what was spent and what others hold (and,
---                         where it does not cover `wanted`, lack)
+-- A part of a request is done, and another begins: `spent` is charged if the owner dies now, and the hold covers it. The hold
+-- grows to `wanted` (spent + what is to come) as far as the credit and the limits of its scopes go; what it then lacks comes
+-- before new requests, as after `hold`. Amounts are totals, so a repeated call changes nothing. Replies:
+--   noted, amount, left   what is held now, and the credit beyond what was spent and what others hold (and, if the hold
+--                         does not cover `wanted`, beyond what others lack)
 --   load                  the ledger's account has to be read first
 --   scopes                the spend of its scopes has to be read first
 --   done                  the request was charged already
@@ -34,13 +34,13 @@ operations.spend = function(organization, id, spent, wanted, item, row, cost, sc
   local most = math.huge
   for _, room in ipairs(list) do
     room.free = room.left - room.held
-    -- What others lack of their estimates comes before more for this one; what was spent is a fact.
+    -- Others first get what they lack of their estimates, before this hold grows; what was spent is held in any case.
     most = math.min(most, room.free, math.max(before, room.free - room.short))
   end
   local held = math.max(spent, math.min(math.max(before, wanted), most))
   local left = math.huge
   for _, room in ipairs(list) do
-    -- One at a time may lack something, as with new requests: else two could spend what is there once.
+    -- Only one request at a time may lack something, as with new requests: else two could spend the same credit.
     left = math.min(left, room.free - spent - (wanted > held and room.short or 0))
   end
   short = math.max(0, tonumber(short) - math.max(0, held - before), wanted - held)
