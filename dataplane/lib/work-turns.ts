@@ -4,8 +4,8 @@
  * together. When that is used up, or others wait, work waits in line; the owner that had the least lately is served first. So one
  * owner may have all the time of an idle process, and in a busy one a turn of the loop stays short however many wait.
  *
- *   within ──more than his share lately──> beyond ──no room in this turn, or others wait──> in line
- *     ^──────────time passes─────────────────┘ ^─────────────his turn──────────────────────────┘
+ *   within ──more than its share lately──> beyond ──no room in this turn, or others wait──> in line
+ *     ^──────────time passes─────────────────┘ ^─────────────its turn──────────────────────────┘
  */
 import type { Clock } from "./clock.ts";
 import { TokenBucket } from "./token-bucket.ts";

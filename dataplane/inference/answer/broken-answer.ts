@@ -15,11 +15,12 @@ export function brokenStream(fault: CallFault): ApiError {
   return fault === "cut" || fault === "cancelled" ? cutAnswer() : corruptAnswer(fault);
 }
 
-/** Returns the client's error for a whole answer that broke off or was none; counts it, except deadlines and shutdowns. */
+/** Returns the client's error for a whole answer that broke off or was none; counts it where the upstream was at fault. */
 export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
   if (fault === "deadline") return new ApiError("timeout", timedOut);
   if (fault === "shutdown") return endedByUs();
-  metrics.streamFaults.inc({ dialect, kind: faultKind(fault) });
+  // That the client left says nothing about the upstream.
+  if (fault !== "cancelled") metrics.streamFaults.inc({ dialect, kind: faultKind(fault) });
   return corruptAnswer(fault);
 }
 
