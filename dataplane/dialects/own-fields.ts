@@ -5,7 +5,7 @@
  */
 import type { DropListener } from "./drop-listener.ts";
 import type { JsonObject } from "./messages/types.ts";
-import type { ReportedError } from "./upstream-error.ts";
+import type { ReportedError } from "./reported-error.ts";
 
 const names = ["service_tier", "stream_options", "max_completion_tokens", "user", "metadata"] as const;
 export type OwnField = (typeof names)[number];

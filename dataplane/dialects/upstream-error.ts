@@ -6,13 +6,13 @@
 import { ApiError } from "../lib/api-error.ts";
 import type { ErrorCode } from "../lib/api-error.ts";
 import { isObject } from "../lib/json-object.ts";
-import { closedJson } from "../lib/json-prefix.ts";
 import type { JsonReader } from "../lib/json-reader.ts";
 import { saidSentence, sentenceOf } from "./context-overflow.ts";
 import type { Dialect } from "./dialect.ts";
-import { objectOf, parseJson, stringOf, textOf } from "./fields.ts";
+import { objectOf, stringOf, textOf } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
 import { type ModelNames, type Own, type OwnSecrets, withoutSecrets } from "./own-secrets.ts";
+import { readErrorBody, reportedError, type ReportedError } from "./reported-error.ts";
 
 /** Seconds that a client is asked to wait when the upstream named none, and at most (rule 1.5). */
 const RETRY_AFTER_DEFAULT_S = 5;
@@ -189,94 +189,6 @@ export const saidBy = (error: ApiError): ReportedError | null =>
 export const withoutOwn = (error: ApiError, own: () => Own): ApiError =>
   error instanceof UpstreamRefusal || error instanceof ContextOverflow ? error.without(own()) : error;
 
-/** `error` of either style, whatever surrounds it. */
-export interface ReportedError {
-  readonly type: string;
-  /** `error.code`, or `error.details.error_code` of Messages style. */
-  readonly code: string;
-  readonly message: string;
-  readonly param: string | null;
-  /** What validators such as pydantic say of a request's fields. */
-  readonly details: readonly FieldError[];
-}
-
-interface FieldError {
-  readonly type: string;
-  /** The field of the request that the fault is in. */
-  readonly field: string;
-}
-
-function reported(error: unknown): ReportedError {
-  const fields = objectOf(error);
-  const code = fields?.["code"] ?? objectOf(fields?.["details"])?.["error_code"];
-  return {
-    type: stringOf(fields?.["type"]) ?? "",
-    code: typeof code === "number" ? String(code) : (stringOf(code) ?? ""),
-    message: stringOf(error) ?? stringOf(fields?.["message"]) ?? "",
-    param: stringOf(fields?.["param"]),
-    details: fieldErrors(fields?.["detail"] ?? objectOf(fields?.["message"])?.["detail"]),
-  };
-}
-
-/** Most characters that are read of each text in an error. */
-const MOST_SAID = 8 * 1024;
-
-const bounded = ({ type, code, message, param, details }: ReportedError): ReportedError => ({
-  type: words(type),
-  code: words(code),
-  message: words(message),
-  param: param === null ? null : words(param),
-  details: details.map((one) => ({ type: words(one.type), field: words(one.field) })),
-});
-
-/** Returns the beginning of a long text, but for its last word, which may be the beginning of a secret. */
-const words = (text: string): string =>
-  text.length <= MOST_SAID ? text : text.slice(0, Math.max(0, text.lastIndexOf(" ", MOST_SAID)));
-
-/** Most faults that are read; a request has fewer fields. */
-const MAX_DETAILS = 100;
-
-/** FastAPI's `detail`, which Mistral has in its `message`. */
-function fieldErrors(detail: unknown): FieldError[] {
-  if (!Array.isArray(detail)) return [];
-  return detail.slice(0, MAX_DETAILS).map((entry: unknown) => {
-    const { type, loc } = objectOf(entry) ?? {};
-    const place: unknown[] = Array.isArray(loc) ? loc : [];
-    return { type: stringOf(type) ?? "", field: stringOf(place[place[0] === "body" ? 1 : 0]) ?? "" };
-  });
-}
-
-/**
- * Reads an error of the three dialects, vLLM's flat form, FastAPI's `detail`, or the beginning of one; empty strings
- * for anything else.
- */
-function readErrorBody(bytes: string | Uint8Array): ReportedError {
-  const text = textIn(bytes);
-  const body = parseJson(text);
-  return bounded(body === undefined ? readBegunError(text) : reportedIn(body));
-}
-
-function reportedIn(json: unknown): ReportedError {
-  const body = objectOf(json);
-  return reported(body?.["error"] ?? stringOf(body?.["detail"]) ?? body);
-}
-
-/** Reads an error that was cut: its last word may be the beginning of a secret, and half a code says nothing. */
-function readBegunError(begun: string): ReportedError {
-  const { type, code, message, param, details } = reportedIn(parseJson(closedJson(begun)));
-  const isWhole = (text: string) => begun.includes(JSON.stringify(text));
-  return {
-    type: isWhole(type) ? type : "",
-    code: isWhole(code) ? code : "",
-    message: isWhole(message) ? message : message.slice(0, Math.max(0, message.lastIndexOf(" "))),
-    param: param !== null && isWhole(param) ? param : null,
-    details: details.filter(({ field }) => isWhole(field)),
-  };
-}
-
-const textIn = (bytes: string | Uint8Array): string =>
-  typeof bytes === "string" ? bytes : Buffer.from(bytes).toString("utf8");
-
 /** Most characters of an upstream's message that are kept for the operator. */
 const MAX_WORDS = 300;
 
@@ -330,7 +242,7 @@ export const kindOfEvent = (data: JsonObject, name: string): string =>
  * Responses' flat or nested `error` event, and the `error` of a failed response.
  */
 export const inBandError = (body: JsonObject): ApiError =>
-  errorSaying(bounded(reported(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body)));
+  errorSaying(reportedError(objectOf(body["error"]) ?? stringOf(body["error"]) ?? body));
 
 /** Makes the error for what an upstream says inside an answer. */
 export function errorSaying(error: ReportedError): ApiError {

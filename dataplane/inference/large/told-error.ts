@@ -1,5 +1,6 @@
 /** Errors as plain data, to send them between threads. */
-import { errorSaying, saidBy, type ReportedError } from "../../dialects/upstream-error.ts";
+import type { ReportedError } from "../../dialects/reported-error.ts";
+import { errorSaying, saidBy } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { isObject } from "../../lib/json-object.ts";
 
