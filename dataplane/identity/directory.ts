@@ -10,25 +10,15 @@ import { steadyClock, type Clock } from "../lib/clock.ts";
 import { Gathered } from "../lib/gathered.ts";
 import { SharedCache } from "../lib/shared-cache.ts";
 import type { CurrentKey } from "../billing/holds/held-bill.ts";
-import { NO_LIMITS } from "../billing/scopes.ts";
 import { lookedUpInTime } from "../store/lookup-time.ts";
+import { KeyLimits, type LimitsNow } from "./key-limits.ts";
 import { KeyLookupQueue } from "./key-lookup-queue.ts";
+import { KeyUses } from "./key-uses.ts";
 import { MOST_PEOPLE, type Person, UNSEEN_DAYS, updatePerson, writePerson } from "./person.ts";
-import {
-  foundSchema,
-  inProjectSchema,
-  isValidKey,
-  principalSchema,
-  selectPrincipals,
-} from "./principal-rows.ts";
-import type { Directory, Principal } from "./principal.ts";
+import { foundSchema, isValidKey, principalSchema, selectPrincipals } from "./principal-rows.ts";
+import { principalWeight, type Directory, type Principal } from "./principal.ts";
 
 const MOST_REMEMBERED = 50_000;
-const MOST_LIMITS = 10_000;
-/** Bytes of lists of models that weigh as much as one more remembered key. */
-const HEAVY_BYTES = 1024;
-/** Bytes that a text in a list takes in addition to its characters: in the list and in what config/find-route.ts makes of it. */
-const TEXT_BYTES = 72;
 /**
  * Age up to which an entry is used while Postgres is away: no key can be revoked there then, so the entry is still right;
  * yet not for ever, as it may be only this pod that cannot reach it.
@@ -43,13 +33,6 @@ const AWAY_MS = 10_000;
 const PERSON_AGE_MS = 30_000;
 /** Most keys that one statement looks up again, for as many requests. */
 const RECHECKED_AT_ONCE = 500;
-
-/** A key, and the project in which work of it was begun. */
-interface KeyInProject {
-  readonly keyId: string;
-  readonly projectId: string;
-}
-const inText = ({ keyId, projectId }: KeyInProject): string => `${keyId} ${projectId}`;
 
 /** For this long after an organization had no room for one more person, newcomers cost a look-up and no count. */
 const FULL_MS = 5_000;
@@ -81,13 +64,8 @@ export class KeyDirectory implements Directory {
   readonly #lookups = new Map<string, Promise<Principal | null>>();
   /** Keys that ended here, with the time: the answer of a look-up that began before it is not kept. */
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
-  /** Limits of a moment ago by key and project, for many items of the same batch. */
-  readonly #limits = new LRUCache<string, Pick<Principal, "limits" | "keyEpoch">>({
-    max: MOST_LIMITS,
-    maxSize: MOST_LIMITS,
-    sizeCalculation: weightOf,
-    ttl: 1_000,
-  });
+  readonly #limits: KeyLimits;
+  readonly #uses: KeyUses;
   /** Gathers look-ups: when an organization's keys change, all its earlier requests have to look again at the same moment. */
   readonly #rechecks = new Gathered(
     (keyIds: readonly string[]) => lookedUpInTime(this.#recheckTogether(keyIds)),
@@ -98,10 +76,6 @@ export class KeyDirectory implements Directory {
     (sha256s: readonly string[]) => this.#askTogether([...new Set(sha256s)]),
     RECHECKED_AT_ONCE,
   );
-  readonly #limitLookups = new Gathered(
-    (asked: readonly KeyInProject[]) => lookedUpInTime(this.#limitsTogether(asked)),
-    RECHECKED_AT_ONCE,
-  );
   readonly #line = new KeyLookupQueue((sha256s) => this.#lookUpTogether(sha256s));
   /** Members who came with tokens, by id, as their newest token here says. */
   readonly #members = new SharedCache<Person>(MOST_REMEMBERED);
@@ -109,12 +83,12 @@ export class KeyDirectory implements Directory {
   readonly #full = new LRUCache<string, true>({ max: 10_000, ttl: FULL_MS });
   /** When Postgres left a look-up without an answer, if none has come since; by the clock for ages. */
   #awayAt = Number.NEGATIVE_INFINITY;
-  /** Keys used since the last `writeUsed`, with Unix milliseconds. */
-  #used = new Map<string, number>();
 
   constructor(options: KeyDirectoryOptions) {
     this.#options = options;
     this.#ages = options.ages ?? steadyClock;
+    this.#limits = new KeyLimits(options.pool);
+    this.#uses = new KeyUses(options);
   }
 
   find(sha256: string, maxAgeMs: number): Principal | Promise<Principal | null> {
@@ -126,7 +100,7 @@ export class KeyDirectory implements Directory {
     }
     // The key's end may have been moved since.
     if (this.#isExpired(remembered)) return this.#findAnew(sha256, undefined, 0);
-    this.#sawUse(remembered.principal);
+    this.#uses.saw(remembered.principal);
     return remembered.principal;
   }
 
@@ -151,17 +125,13 @@ export class KeyDirectory implements Directory {
     return expiresAt !== null && expiresAt <= this.#options.clock.now();
   }
 
-  #sawUse({ keyId }: Principal): void {
-    this.#used.set(keyId, this.#options.clock.now());
-  }
-
   knows(sha256: string): boolean {
     return this.#remembered.has(sha256);
   }
 
   async findQueued(sha256: string): Promise<Principal | null> {
     const principal = await this.#line.find(sha256);
-    if (principal !== null) this.#sawUse(principal);
+    if (principal !== null) this.#uses.saw(principal);
     return principal;
   }
 
@@ -177,7 +147,7 @@ export class KeyDirectory implements Directory {
     if (remembered === undefined || !isNamed(person, remembered.principal)) return this.#introduced(person);
     // Postgres may be away: what is remembered is still right.
     if (this.#ageOf(remembered) >= PERSON_AGE_MS) this.#askOnce(sha256).catch(() => undefined);
-    this.#sawUse(remembered.principal);
+    this.#uses.saw(remembered.principal);
     return remembered.principal;
   }
 
@@ -185,7 +155,7 @@ export class KeyDirectory implements Directory {
     try {
       const principal = await this.#introduce(person);
       if (principal === null) throw new Error("the organization or its project is not in Postgres yet");
-      this.#sawUse(principal);
+      this.#uses.saw(principal);
       return principal;
     } catch (error) {
       throw error instanceof ApiError ? error : unavailable(error);
@@ -221,7 +191,7 @@ export class KeyDirectory implements Directory {
     maxAgeMs: number,
   ): Promise<Principal | null> {
     const principal = await this.#lookUp(sha256, remembered, maxAgeMs >= SHARED_MS);
-    if (principal !== null) this.#sawUse(principal);
+    if (principal !== null) this.#uses.saw(principal);
     return principal;
   }
 
@@ -256,65 +226,18 @@ export class KeyDirectory implements Directory {
     return new Map(rows.map(({ principal }) => [principal.keyId, principal]));
   }
 
-  /** Returns the limits of a key, valid or not, in the project that its work was begun in: for work that outlives the key. */
-  async limitsOf(keyId: string, projectId: string): Promise<Pick<Principal, "limits" | "keyEpoch">> {
-    const name = inText({ keyId, projectId });
-    const known = this.#limits.get(name);
-    if (known !== undefined) return known;
+  /** As KeyLimits.of. @throws ApiError 503 */
+  async limitsOf(keyId: string, projectId: string): Promise<LimitsNow> {
     try {
-      const { limits, keyEpoch } = (await this.#limitLookups.ask({ keyId, projectId })).get(name) ?? {
-        limits: NO_LIMITS,
-        keyEpoch: 0,
-      };
-      this.#limits.set(name, { limits, keyEpoch });
-      return { limits, keyEpoch };
+      return await this.#limits.of({ keyId, projectId });
     } catch (error) {
       throw unavailable(error);
     }
   }
 
-  /** Looks up keys in projects; returns the known ones, by `inText`. */
-  async #limitsTogether(asked: readonly KeyInProject[]): Promise<ReadonlyMap<string, Principal>> {
-    const each = new Map(asked.map((one) => [inText(one), one])).values();
-    const pairs = Array.from(each, ({ keyId, projectId }) => [keyId, projectId]);
-    const joined = sql.fragment`
-      join ${sql.unnest(pairs, ["text", "text"])} as asked(key_id, project_id) on asked.key_id = key.id
-    `;
-    const rows = await this.#options.pool.any(
-      sql.type(inProjectSchema)`
-        ${selectPrincipals(sql.fragment`, asked.project_id as "askedProjectId"`, sql.fragment`asked.project_id`, joined)}
-      `,
-    );
-    return new Map(
-      rows.map(({ projectId, principal }) => [inText({ keyId: principal.keyId, projectId }), principal]),
-    );
-  }
-
-  /** Writes `last_used_at` of the keys used since the last time. */
-  async writeUsed(): Promise<void> {
-    const used = this.#used;
-    if (used.size === 0) return;
-    this.#used = new Map();
-    try {
-      // In the order of their ids, as other pods write the same keys: otherwise two could deadlock.
-      await this.#options.pool.query(sql.unsafe`
-        with used as (
-          select key.id, used.at
-          from api_keys key join ${sql.unnest(
-            Array.from(used, ([keyId, at]) => [keyId, new Date(at).toISOString()]),
-            ["text", "timestamptz"],
-          )} as used (id, at) on used.id = key.id
-          order by key.id for no key update of key
-        )
-        update api_keys key
-        set last_used_at = greatest(key.last_used_at, used.at)
-        from used
-        where key.id = used.id
-      `);
-    } catch (error) {
-      for (const [keyId, at] of used) if (!this.#used.has(keyId)) this.#used.set(keyId, at);
-      throw error;
-    }
+  /** As KeyUses.write. */
+  writeUsed(): Promise<void> {
+    return this.#uses.write();
   }
 
   async #lookUp(
@@ -389,18 +312,12 @@ export class KeyDirectory implements Directory {
   /** `at`: when its look-up began. */
   #remember(sha256: string, principal: Principal, at: number): void {
     if (at > (this.#ended.get(sha256) ?? Number.NEGATIVE_INFINITY))
-      this.#remembered.set(principal.organizationId, sha256, { principal, at }, weightOf(principal));
+      this.#remembered.set(principal.organizationId, sha256, { principal, at }, principalWeight(principal));
   }
 }
 
 /** Whether a person's stored name is the one of their token, if that has any. */
 const isNamed = ({ name }: Person, { keyName }: Principal): boolean => name === null || name === keyName;
-
-/** Weighs what is remembered: an organization's keys may each list hundreds of models, and would fill the memory. */
-function weightOf({ limits }: Pick<Principal, "limits">): number {
-  const models = limits.flatMap((scope) => scope.limits.models ?? []);
-  return 1 + Math.floor(models.reduce((sum, { length }) => sum + length + TEXT_BYTES, 0) / HEAVY_BYTES);
-}
 
 const unavailable = (cause: unknown) =>
   new ApiError("unavailable", "Keys cannot be checked right now. Try again in a moment.", {

@@ -29,3 +29,14 @@ export interface Directory {
 export interface People {
   find(token: string): Principal | Promise<Principal>;
 }
+
+/** Bytes of lists of models that weigh as much as one more remembered key. */
+const HEAVY_BYTES = 1024;
+/** Bytes that a text in a list takes in addition to its characters: in the list and in what config/find-route.ts makes of it. */
+const TEXT_BYTES = 72;
+
+/** Weighs what is remembered of a key, 1 or more: an organization's keys may each list hundreds of models, and would fill the memory. */
+export function principalWeight({ limits }: Pick<Principal, "limits">): number {
+  const models = limits.flatMap((scope) => scope.limits.models ?? []);
+  return 1 + Math.floor(models.reduce((sum, { length }) => sum + length + TEXT_BYTES, 0) / HEAVY_BYTES);
+}
