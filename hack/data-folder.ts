@@ -1,11 +1,17 @@
-/** Checks whether `npm start` can keep its data in a folder, before anything starts, so that one sentence says what is wrong. */
+/** The folder in which `npm start` keeps its data. */
+import { randomBytes } from "node:crypto";
 import * as fs from "node:fs";
 import { dirname, join } from "node:path";
 
 /** Least free space: a new Postgres takes 60 MiB, its log and Redis' file grow, and with less the first traffic fills the disk. */
 const NEEDED_BYTES = 300 * 1024 * 1024;
+/** A log that has grown beyond this is set aside at the next start. */
+const MAX_LOG_BYTES = 50 * 1024 * 1024;
 
-/** Makes the folder. null: it can be used; else one sentence. `free`: bytes that may still be written there. */
+/**
+ * Makes the folder, before anything starts. null: it can be used; else one sentence that says what is wrong.
+ * `free`: bytes that may still be written there.
+ */
 export function dataFolderFault(folder: string, free: (folder: string) => number = freeBytes): string | null {
   const probe = join(folder, `.probe-${process.pid}`);
   try {
@@ -34,4 +40,20 @@ function makeFolders(folder: string): void {
 function freeBytes(folder: string): number {
   const { bavail, bsize } = fs.statfsSync(folder);
   return bavail * bsize;
+}
+
+/** Returns the folder's seal keys, made once: what was sealed with them must open again after a restart. */
+export function sealKeys(folder: string): string {
+  const file = join(folder, "seal-keys");
+  if (!fs.existsSync(file)) {
+    fs.writeFileSync(file, `k1:${randomBytes(32).toString("base64")}\n`, { mode: 0o600, flag: "wx" });
+  }
+  return fs.readFileSync(file, "utf8").trim();
+}
+
+/** Returns the path of a log; an earlier one that is too long is set aside. */
+export function logFile(folder: string, name: string): string {
+  const file = join(folder, name);
+  if (fs.existsSync(file) && fs.statSync(file).size > MAX_LOG_BYTES) fs.renameSync(file, `${file}.1`);
+  return file;
 }

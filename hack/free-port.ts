@@ -1,5 +1,6 @@
 /** Ports for programs that are about to start. */
 import { randomInt } from "node:crypto";
+import { once } from "node:events";
 import { createServer } from "node:net";
 
 /**
@@ -33,4 +34,32 @@ function isFree(port: number): Promise<boolean> {
   probe.once("error", () => resolve(false));
   probe.listen(port, "127.0.0.1", () => probe.close(() => resolve(true)));
   return promise;
+}
+
+/** Codes of errors of the host rather than of its port. */
+const NO_HOST: ReadonlySet<string> = new Set(["EADDRNOTAVAIL", "ENOTFOUND"]);
+
+/**
+ * Returns the port itself, or a free one for 0.
+ * @throws Error when it is taken: another program would answer in our place; or when the host cannot be listened on.
+ */
+export async function choosePort(flag: string, given: number, host: string): Promise<number> {
+  const port = given === 0 ? await freePort() : given;
+  const probe = createServer();
+  try {
+    probe.listen(port, host);
+    await once(probe, "listening");
+  } catch (error) {
+    const { code = "" } = error as NodeJS.ErrnoException;
+    if (NO_HOST.has(code))
+      throw new Error(`--host ${host} cannot be listened on (${code}): choose an address of this machine`, {
+        cause: error,
+      });
+    throw new Error(`port ${port} of ${host} cannot be used (${code}): choose another with ${flag}`, {
+      cause: error,
+    });
+  } finally {
+    probe.close();
+  }
+  return port;
 }

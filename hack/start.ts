@@ -8,26 +8,21 @@
  *   DATABASE_URL, REDIS_URL, REDIS_CACHE_URL   use these stores instead of starting some
  */
 import { spawn, type ChildProcess } from "node:child_process";
-import { randomBytes } from "node:crypto";
-import { once } from "node:events";
 import * as fs from "node:fs";
-import { createServer } from "node:net";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { z } from "zod";
-import { indexSchema, routingSchema, statusSchema } from "../dataplane/config/schema.ts";
-import { Snapshot } from "../dataplane/config/snapshot.ts";
 import { buildConsole } from "../dataplane/console/build.ts";
 import { readDrainTimeout, readEnvironment } from "../dataplane/environment.ts";
+import { becomesReady, servedConfiguration } from "./await-ready.ts";
 import { startDemo, type Demo } from "./demo.ts";
 import { howToCall, shown } from "./how-to-call.ts";
 import { ALLOCATOR, NODE_FLAGS } from "./node-flags.ts";
-import { freePort } from "./free-port.ts";
+import { choosePort } from "./free-port.ts";
 import { lastWords } from "./last-words.ts";
 import { startPostgres } from "./postgres.ts";
 import { startReaper } from "./reaper.ts";
 import { startRedis } from "./redis.ts";
-import { dataFolderFault } from "./data-folder.ts";
+import { dataFolderFault, logFile, sealKeys } from "./data-folder.ts";
 import { readOptions } from "./start-options.ts";
 import { removeRun, takeOver, writeRun } from "./run-file.ts";
 import { Supervisor } from "./supervise.ts";
@@ -37,8 +32,6 @@ const say = (line: string) => console.error(`gapura: ${line}`);
 
 const DATA_PLANE = "dataplane/main.ts";
 const OPERATOR = "operator/main.ts";
-/** The data plane must be ready within this time. */
-const READY_TIMEOUT_MS = 120_000;
 /** A second signal within this time is the same Ctrl-C, passed on by hack/ensure.mjs. */
 const SAME_KEY_MS = 400;
 /** After a second Ctrl-C: how long one program may take, the data plane for its last words, and all of them together. */
@@ -47,8 +40,6 @@ const LAST_WORDS_MS = 4_000;
 const HURRIED_MS = 8_000;
 /** Without a parent nobody waits for a drain. */
 const ORPHAN_DRAIN_MS = 3_000;
-/** A log that has grown beyond this is set aside at the next start. */
-const MAX_LOG_BYTES = 50 * 1024 * 1024;
 
 const options = readOptions(process.argv.slice(2), say);
 const drainMs = drainMsOrEnd();
@@ -65,6 +56,8 @@ const programs: { dataPlane?: Supervisor; operator?: Supervisor; redis?: Supervi
   {};
 let demo: Demo | null = null;
 let stopping: Promise<void> | null = null;
+/** Aborted when everything is ending: nothing more is to be started. */
+const ending = new AbortController();
 /** `performance.now()` of the first signal. */
 let askedAt = 0;
 /** Whether a second signal came: nothing is waited for any more. */
@@ -100,8 +93,8 @@ async function start(): Promise<void> {
   await takeOver(options.data, say);
   ours = true;
   remember();
-  const port = await choosePort("--port", options.port);
-  const opsPort = await choosePort("--ops-port", options.opsPort);
+  const port = await choosePort("--port", options.port, options.host);
+  const opsPort = await choosePort("--ops-port", options.opsPort, options.host);
   const [database, redis, hasConsole] = await Promise.all([openPostgres(), openRedis(), openConsole()]);
   // Where `npm run reconcile -- --data DIR` finds them.
   fs.writeFileSync(
@@ -119,7 +112,7 @@ async function start(): Promise<void> {
     REDIS_URL: redis,
     REDIS_CACHE_URL: process.env["REDIS_CACHE_URL"] || redis,
     GAPURA_CONFIG_DIR: join(options.data, "snapshot"),
-    GAPURA_SEAL_KEYS: sealKeys(),
+    GAPURA_SEAL_KEYS: process.env["GAPURA_SEAL_KEYS"] || sealKeys(options.data),
     HOST: options.host,
     PORT: String(port),
     OPS_PORT: String(opsPort),
@@ -143,7 +136,7 @@ async function start(): Promise<void> {
     ]),
   );
   await launch(programs.operator);
-  const log = logFile("data-plane.log");
+  const log = logFile(options.data, "data-plane.log");
   say(`starting the data plane (its log: ${shown(log)})`);
   programs.dataPlane = supervise(
     "the data plane",
@@ -152,8 +145,10 @@ async function start(): Promise<void> {
     log,
   );
   await launch(programs.dataPlane);
-  await becomesReady(opsAddress, log);
-  const served = await servedConfiguration(opsAddress);
+  await becomesReady(opsAddress, ending.signal).catch((error: unknown) => {
+    throw new Error(`${(error as Error).message}; see ${shown(log)}`, { cause: error });
+  });
+  const served = await servedConfiguration(opsAddress, ending.signal);
   say(`health, metrics and configuration: ${opsAddress}`);
   console.log(`ready ${address}`);
   if (hasConsole) console.log(`console: ${address}/console/`);
@@ -174,35 +169,6 @@ async function openConsole(): Promise<boolean> {
 
 function inUrl(host: string): string {
   return host.includes(":") ? `[${host}]` : host;
-}
-
-/** Codes of errors of the host rather than of its port. */
-const NO_HOST: ReadonlySet<string> = new Set(["EADDRNOTAVAIL", "ENOTFOUND"]);
-
-/**
- * Returns the port itself, or a free one for 0.
- * @throws Error when it is taken: another program would answer in our place; or when the host cannot be listened on.
- */
-async function choosePort(flag: string, given: number): Promise<number> {
-  const port = given === 0 ? await freePort() : given;
-  const probe = createServer();
-  try {
-    probe.listen(port, options.host);
-    await once(probe, "listening");
-  } catch (error) {
-    const { code = "" } = error as NodeJS.ErrnoException;
-    const { host } = options;
-    if (NO_HOST.has(code))
-      throw new Error(`--host ${host} cannot be listened on (${code}): choose an address of this machine`, {
-        cause: error,
-      });
-    throw new Error(`port ${port} of ${host} cannot be used (${code}): choose another with ${flag}`, {
-      cause: error,
-    });
-  } finally {
-    probe.close();
-  }
-  return port;
 }
 
 async function openPostgres(): Promise<string> {
@@ -296,10 +262,10 @@ async function launch(program: Supervisor): Promise<void> {
   await program.launch();
 }
 
-/** @throws when everything is ending: nothing more is to be started. */
+/** @throws when everything is ending */
 async function going(): Promise<void> {
   await sleep(0);
-  if (stopping !== null) throw new Error("stopping");
+  ending.signal.throwIfAborted();
 }
 
 /** Records what runs, for the next start and for the reaper. */
@@ -315,61 +281,6 @@ function remember(): void {
   reaper.watch([dataPlane, operator, redis, postgres].filter((program) => program !== undefined));
 }
 
-async function becomesReady(opsAddress: string, log: string): Promise<void> {
-  const deadline = Date.now() + READY_TIMEOUT_MS;
-  let last = "it does not answer";
-  for (;;) {
-    await going();
-    try {
-      const answer = await fetch(`${opsAddress}/readyz`, { signal: AbortSignal.timeout(2_000) });
-      if (answer.ok) return;
-      last = (await answer.text()).trim();
-    } catch {
-      // Not listening yet.
-    }
-    if (Date.now() >= deadline) {
-      throw new Error(`the data plane did not become ready (${last}); see ${shown(log)}`);
-    }
-    await sleep(50);
-  }
-}
-
-/** The served configuration, once the data plane knows every organization's keys. */
-async function servedConfiguration(opsAddress: string): Promise<Snapshot> {
-  const read = async (path: string) => {
-    const answer = await fetch(`${opsAddress}${path}`, { signal: AbortSignal.timeout(10_000) });
-    return (await answer.json()) as unknown;
-  };
-  for (const deadline = Date.now() + READY_TIMEOUT_MS; ; await sleep(25)) {
-    await going();
-    const { index, routing } = z
-      .object({ index: indexSchema, routing: routingSchema })
-      .parse(await read("/config/dump"));
-    const { objects, refused = [] } = statusSchema.parse(await read("/config/status"));
-    const known = new Set([...objects, ...refused].map(({ uid }) => uid));
-    if (routing.organizations.every(({ source }) => known.has(source.uid)) || Date.now() > deadline) {
-      return new Snapshot(index, routing, { serial: index.serial, values: {} });
-    }
-  }
-}
-
-/** The seal keys, made once: what was sealed with them must open again after a restart. */
-function sealKeys(): string {
-  const given = process.env["GAPURA_SEAL_KEYS"];
-  if (given !== undefined && given !== "") return given;
-  const file = join(options.data, "seal-keys");
-  if (!fs.existsSync(file)) {
-    fs.writeFileSync(file, `k1:${randomBytes(32).toString("base64")}\n`, { mode: 0o600, flag: "wx" });
-  }
-  return fs.readFileSync(file, "utf8").trim();
-}
-
-function logFile(name: string): string {
-  const file = join(options.data, name);
-  if (fs.existsSync(file) && fs.statSync(file).size > MAX_LOG_BYTES) fs.renameSync(file, `${file}.1`);
-  return file;
-}
-
 /** Ends everything when our parent (ensure.mjs under npm) is gone without a signal to us. */
 function watchParent(): void {
   const parent = process.ppid;
@@ -383,6 +294,7 @@ function watchParent(): void {
 
 /** Ends the data plane first, so that running answers end and are charged, and the stores last. */
 function shutDown(code: number, drainMs: number): Promise<void> {
+  ending.abort();
   stopping ??= (async () => {
     if (programs.dataPlane !== undefined)
       say("stopping: waiting for running answers to end (Ctrl-C again: at once)");
