@@ -1,38 +1,27 @@
 /**
- * The HTTP side: one Fastify server, one hook that every request passes, one place where errors are written. The resources are
- * in `routes/` and `admin/`; this file knows none of them.
+ * The HTTP side: one Fastify server, one hook that every request passes. The resources are in `routes/` and `admin/`; this file
+ * knows none of them. How errors are written is in error-reply.ts.
  */
-import Fastify, {
-  type FastifyError,
-  type FastifyInstance,
-  type FastifyReply,
-  type FastifyRequest,
-  type RouteHandlerMethod,
-} from "fastify";
+import Fastify, { type FastifyInstance, type FastifyReply, type RouteHandlerMethod } from "fastify";
 import type { Socket } from "node:net";
 import type { Principal } from "../identity/principal.ts";
-import { errorBody, errorHeaders, errorStatus } from "../dialects/errors.ts";
-import { ApiError } from "../lib/api-error.ts";
-import { apiErrorOf } from "../store/store-away.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
-import { absence } from "./absent.ts";
 import { authenticate, callerOfUnserved, kindFault } from "./auth.ts";
 import { closeWithAnswer, refuseConnection } from "./bare-socket.ts";
 import { beforeBody } from "./before-body.ts";
-import { ClientGone } from "./body-errors.ts";
 import { boundChunks } from "./chunked-bodies.ts";
 import { ConnectionShares, tooManyConnections } from "./connection-shares.ts";
-import { isUninvited, letBodiesWait } from "./continue.ts";
-import { errorStyle, pathOf, versionOf, withLiteralPercents, withoutKeys } from "./error-style.ts";
+import { letBodiesWait } from "./continue.ts";
+import { sendError } from "./error-reply.ts";
+import { withLiteralPercents } from "./error-style.ts";
 import { announceKeyless, KeylessConnections, showedKey } from "./keyless-connections.ts";
 import { limits } from "./limits.ts";
-import { dropRest } from "./linger.ts";
-import { ownHeaders } from "./own-headers.ts";
 import { boundPipelining } from "./pipelining.ts";
 import { refuseExpectation, refuseUpgrade, requireHost } from "./protocol.ts";
 import { begin } from "./request-life.ts";
 import type { HttpServices, Routes, ServedRoute } from "./route.ts";
+import { ServedPaths } from "./served-paths.ts";
 import { StalledClients } from "./stalled-clients.ts";
 
 /** How old a remembered key may be: less where no hold is made, whose script would notice a revoked key (design.md §4.1). */
@@ -50,8 +39,7 @@ export interface HttpServer {
 }
 
 export function createServer(services: HttpServices, routes: readonly Routes[]): HttpServer {
-  const { log } = services;
-  const { directory, people, unknownCallers } = services;
+  const { directory, log, people, unknownCallers } = services;
   let draining = false;
   const app = Fastify({
     logger: false,
@@ -81,7 +69,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       request.firstByteAt = null;
       request.dialect = undefined;
       begin(request, reply, services);
-      sendError(error, request, reply);
+      sendError(error, request, reply, log);
     },
     clientErrorHandler: (error, socket) => refuseConnection(error, socket, services),
   });
@@ -106,30 +94,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     app.server.once("close", () => stops.forEach((stop) => stop()));
   });
 
-  const sendError = (error: unknown, request: FastifyRequest, reply: FastifyReply): void => {
-    if (error instanceof ClientGone) {
-      reply.hijack();
-      reply.raw.destroy();
-      return;
-    }
-    const apiError = toApiError(error);
-    if (apiError.code === "internal") log.error({ request_id: request.id, err: error }, "request failed");
-    else if (apiError !== error && apiError.code === "unavailable")
-      log.warn({ request_id: request.id, err: error }, "a store could not be asked");
-    request.summary.errorCode = apiError.code;
-    announceKeyless(reply.raw);
-    const style = errorStyle(pathOf(request.url), versionOf(request));
-    const status = errorStatus(style.family, apiError);
-    // No wait for the rest of a body that is too slow, nor for one that was not invited by `100 Continue`.
-    if (status === 408 || isUninvited(request.raw)) reply.header("connection", "close");
-    else dropRest(request.raw);
-    for (const name of HEADERS_OF_CONTENTS) reply.removeHeader(name);
-    reply
-      .code(status)
-      .headers({ ...ownHeaders(request, performance.now()), ...errorHeaders(apiError) })
-      .type("application/json")
-      .send(withoutKeys(JSON.stringify(errorBody(style, apiError, request.id))));
-  };
+  const paths = new ServedPaths();
 
   // Bodies are read where they are needed, after the key was checked.
   app.removeAllContentTypeParsers();
@@ -142,17 +107,6 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
   // Set by the hook below before anything can read them; a shared default object would mix requests.
   app.decorateRequest("bodyLease", null as unknown as ByteLease);
   app.decorateRequest("summary", null as unknown as RequestSummary);
-
-  /** Methods by the URL of each route. */
-  const methodsOf = new Map<string, Set<string>>();
-  /** 405 where other methods are served, else 404 (rule 1.4). */
-  const unserved = (request: FastifyRequest, reply: FastifyReply): ApiError => {
-    const path = pathOf(request.url);
-    const allowed = allowedMethods(methodsOf, path).join(", ");
-    if (allowed === "") return new ApiError("not_found", absence(request.method, path));
-    reply.header("allow", allowed);
-    return new ApiError("method_not_allowed", `${request.method} is not allowed here; allowed: ${allowed}.`);
-  };
 
   /**
    * Keeps a connection over which a valid key came. False: its organization has enough, so the connection ends with this
@@ -184,7 +138,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       const refuse = (principal: Principal | null) => {
         if (principal !== null) keepFor(principal, socket, reply);
         request.caller = principal;
-        done(unserved(request, reply));
+        done(paths.unserved(request, reply));
       };
       const caller = callerOfUnserved({ headers: request.headers, directory, people });
       if (caller instanceof Promise) caller.then(refuse, done);
@@ -220,30 +174,22 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     if (caller instanceof Promise) caller.then(known, done);
     else known(caller);
   });
-  app.setErrorHandler((error, request, reply) => sendError(error, request, reply));
+  app.setErrorHandler((error, request, reply) => sendError(error, request, reply, log));
 
-  const served: ServedRoute[] = [];
   app.addHook("onRoute", (route) => {
-    const access = route.config?.access;
-    if (access === undefined) throw new Error(`${route.url} does not say which key it needs`);
-    const methods = methodsOf.get(route.url) ?? new Set<string>();
-    for (const method of [route.method].flat()) {
-      methods.add(method);
-      served.push({ method, url: route.url, access });
-    }
-    methodsOf.set(route.url, methods);
+    paths.add(route);
     // An inference returns its lease itself.
     if (route.config?.dialect === undefined) route.handler = releasingAfter(route.handler);
   });
   // The onRequest hook answers first; it runs for paths without a route because a handler of our own is set.
   app.setNotFoundHandler((request, reply) => {
-    throw unserved(request, reply);
+    throw paths.unserved(request, reply);
   });
   for (const add of routes) add(app, services);
   return {
     app,
     connections,
-    routes: served,
+    routes: paths.routes,
     drain: () => {
       draining = true;
       for (const socket of connections) closeWithAnswer(socket);
@@ -263,34 +209,4 @@ function releasingAfter(handler: RouteHandlerMethod): RouteHandlerMethod {
       if (reply.raw.closed) request.bodyLease.release();
     });
   };
-}
-
-/** Headers about an answer's contents; an error in its place has none of them. */
-const HEADERS_OF_CONTENTS = ["accept-ranges", "content-disposition", "content-range"];
-
-function allowedMethods(known: ReadonlyMap<string, ReadonlySet<string>>, path: string): string[] {
-  const found = new Set<string>();
-  const clean = path.length > 1 ? path.replace(/\/$/, "") : path;
-  for (const [pattern, methods] of known) {
-    const source = pattern
-      .replace(/[.+?^${}()|[\]\\]/g, "\\$&")
-      .replace(/:[A-Za-z_]+/g, "[^/]+")
-      .replace("*", ".+");
-    if (new RegExp(`^${source}$`).test(clean)) for (const method of methods) found.add(method);
-  }
-  return [...found].sort();
-}
-
-/** Turns everything that can be thrown at the server into one of the errors of the table. */
-function toApiError(error: unknown): ApiError {
-  if (error instanceof ApiError) return error;
-  const { statusCode, code } = error as Partial<FastifyError>;
-  if (code === "FST_ERR_CTP_INVALID_MEDIA_TYPE") {
-    return new ApiError("unsupported_media_type", "The request's content type is not supported.");
-  }
-  if (statusCode === 413) return new ApiError("too_large", "The request is too large.");
-  if (typeof statusCode === "number" && statusCode >= 400 && statusCode < 500) {
-    return new ApiError("invalid_request", "The request is malformed.", { cause: error });
-  }
-  return apiErrorOf(error);
 }
