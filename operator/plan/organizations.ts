@@ -155,7 +155,23 @@ function compileOrganization(
   // Not `last`: its keys stay the same keys, also where the rest of its entry may not stay.
   const before = context.prior.organization(object.uid);
   const resolving: Resolving = { object, before, context, faults: resolved };
-  const entry: OrganizationEntry = {
+  return {
+    entry: entryOf(resolving, id, spec),
+    verdict: {
+      object,
+      accepted: [],
+      resolved,
+      serves: object.generation,
+      notes: [],
+      facts: { id, ...limitFacts(spec) },
+    },
+  };
+}
+
+/** Returns what a valid spec is served as. Faults of what it refers to are noted. */
+function entryOf(resolving: Resolving, id: string, spec: OrganizationSpec): OrganizationEntry {
+  const { object } = resolving;
+  return {
     source: sourceOf(object),
     id,
     displayName: spec.displayName ?? object.name,
@@ -180,38 +196,32 @@ function compileOrganization(
     ...notificationsOf(resolving, spec),
     ...projectLimits(spec),
     projects: [...new Set([DEFAULT_PROJECT, ...(spec.projects ?? []).map((project) => project.name)])],
-    apiKeys: (spec.apiKeys ?? []).flatMap((key, index) => {
-      const found = resolveKey(resolving, "apiKeys", index, key);
-      if (found === null) return [];
-      const expiresAt =
-        key.expiresAt === undefined ? undefined : Number((momentMicros(key.expiresAt) ?? 0n) / 1000n);
-      return [
-        {
-          name: key.name,
-          ...found,
-          project: key.project ?? DEFAULT_PROJECT,
-          ...(expiresAt === undefined ? {} : { expiresAt }),
-          ...(key.limits === undefined ? {} : { limits: limitsOf(key.limits) }),
-        },
-      ];
-    }),
+    apiKeys: apiKeysOf(resolving, spec),
     adminKeys: (spec.adminKeys ?? []).flatMap((key, index) => {
       const found = resolveKey(resolving, "adminKeys", index, key);
       return found === null ? [] : [{ name: key.name, ...found }];
     }),
     ...(spec.identity === undefined ? {} : { identity: identityOf(spec.identity) }),
   };
-  return {
-    entry,
-    verdict: {
-      object,
-      accepted: [],
-      resolved,
-      serves: object.generation,
-      notes: [],
-      facts: { id, ...limitFacts(spec) },
-    },
-  };
+}
+
+/** Returns the keys whose Secrets can be read; what is wrong with the others is noted. */
+function apiKeysOf(resolving: Resolving, { apiKeys = [] }: OrganizationSpec): OrganizationEntry["apiKeys"] {
+  return apiKeys.flatMap((key, index) => {
+    const found = resolveKey(resolving, "apiKeys", index, key);
+    if (found === null) return [];
+    const expiresAt =
+      key.expiresAt === undefined ? undefined : Number((momentMicros(key.expiresAt) ?? 0n) / 1000n);
+    return [
+      {
+        name: key.name,
+        ...found,
+        project: key.project ?? DEFAULT_PROJECT,
+        ...(expiresAt === undefined ? {} : { expiresAt }),
+        ...(key.limits === undefined ? {} : { limits: limitsOf(key.limits) }),
+      },
+    ];
+  });
 }
 
 function notificationsOf(
