@@ -45,8 +45,10 @@ describe("signing in", () => {
     await page.goto(`${url}/console/`);
     for (const [key, sentence] of [
       [inference, "This is an inference key."],
-      ["sk-adm-svc-wrong", "This admin key is not valid here."],
+      // Copied from a page, with an invisible character at its end.
+      [`${admin}\u200b`, "This admin key is not valid here."],
       ["", "Enter an admin key."],
+      ["sk-adm-svc-wrong", "This admin key is not valid here."],
     ] as const) {
       await page.getByLabel("Admin key").fill(key);
       await page.getByRole("button", { name: "Sign in" }).click();

@@ -53,7 +53,7 @@ const segmentOf = (value: string): string => encodeURIComponent(value.replace(/^
 export async function send(key: string | null, url: string, init: RequestInit = {}): Promise<Response> {
   const headers = {
     ...(init.headers as Record<string, string> | undefined),
-    ...(key === null ? {} : { authorization: `Bearer ${key}` }),
+    ...(key === null ? {} : { authorization: `Bearer ${headerText(key)}` }),
   };
   const answer = await fetch(url, {
     ...init,
@@ -65,6 +65,13 @@ export async function send(key: string | null, url: string, init: RequestInit = 
   if (!answer.ok) throw await problemOf(answer);
   return answer;
 }
+
+/**
+ * Returns a text's UTF-8 bytes, one character each: so the service is asked about any text. `fetch` takes no other characters,
+ * and fails as it does when the service is away.
+ */
+const headerText = (text: string): string =>
+  Array.from(new TextEncoder().encode(text), (byte) => String.fromCharCode(byte)).join("");
 
 async function problemOf(answer: Response): Promise<ApiProblem> {
   const text = await answer.text().catch(() => "");
