@@ -236,6 +236,17 @@ test("refusals that cost nothing do not fill the disk, and leave other organizat
   expect(await findRequest(pool, "req_asked")).not.toBe(null);
 });
 
+test("a console that asks for reports all the time takes no place of refused inference", async () => {
+  const records = await recorder();
+  for (let at = 0; at < 1_500; at += 1)
+    records.add(
+      record(`req_${at}`, { method: "GET", url: "/v1/organization/costs", dialect: null, tries: [] }),
+    );
+  records.add(record("req_refused", { status: 402, tries: [] }));
+  await records.store();
+  expect(await ids()).toEqual(["req_refused"]);
+});
+
 test("nor do requests that upstreams refuse, of which more are kept; what was served is kept all the same", async () => {
   const records = await recorder({ maxWaiting: 30_000 });
   const before = await droppedFor("rate");

@@ -22,7 +22,8 @@ const PARTITIONS_MS = 60_000;
 const MAX_WAITING = 20_000;
 /**
  * Requests that cost a caller nothing (a refusal, a list, a wrong key) must not fill the disk: this many a second are stored
- * of each organization, and of all callers without a key together.
+ * of each organization, and of all callers without a key together. Refused inference is counted by itself: a program that
+ * reads reports all the time would take the places of what a person looks for.
  */
 const FREE = { perSecond: 5, burst: 1_000 };
 /** The same for requests that called an upstream and got nothing: an organization with credit may make any number of these. */
@@ -45,6 +46,7 @@ export class RequestRecorder implements RequestRecords {
   readonly #maxWaiting: number;
   readonly #loops: readonly Recurring[];
   readonly #free = new KeptOf(FREE);
+  readonly #refused = new KeptOf(FREE);
   readonly #unserved = new KeptOf(UNSERVED);
   readonly #debug: boolean;
   readonly #waiting = new WaitingRows();
@@ -104,8 +106,8 @@ export class RequestRecorder implements RequestRecords {
     await pool.query(sql.unsafe`select drop_request_partitions(${oldest})`);
   }
 
-  #mayKeep({ organizationId, tries, inputTokens, outputTokens, micros }: RequestRecord): boolean {
-    if (tries.length === 0) return this.#free.mayKeep(organizationId);
+  #mayKeep({ organizationId, dialect, tries, inputTokens, outputTokens, micros }: RequestRecord): boolean {
+    if (tries.length === 0) return (dialect === null ? this.#free : this.#refused).mayKeep(organizationId);
     const isServed = micros > 0n || inputTokens > 0 || outputTokens > 0;
     return isServed || this.#unserved.mayKeep(organizationId);
   }
