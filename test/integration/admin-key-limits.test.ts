@@ -49,6 +49,15 @@ describe("expiry", () => {
     },
   );
 
+  test("a moment within a second is told as it holds, on the face that has a form for it", async () => {
+    const expires_at = "2099-12-31T00:00:00.250Z";
+    const { body: made } = await admin("POST", ORGANIZATION, { name: "exact", expires_at });
+    expect(made).toMatchObject({ expires_at });
+    expect((await own(String(made["key"]))).body).toMatchObject({ expires_at });
+    const { body: ofProject } = await admin("GET", `${PROJECT}/${String(made["id"])}`);
+    expect(ofProject).toMatchObject({ expires_at: Date.UTC(2099, 11, 31) / 1000 });
+  });
+
   test("an earlier end holds at once, also where the key is remembered", async () => {
     const { id, key } = await make("shortened");
     expect(await statuses(key)).toEqual([200, 200, 200, 200]);

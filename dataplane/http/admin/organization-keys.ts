@@ -23,7 +23,7 @@ import { readKeyChange, readNewKey } from "./key-bodies.ts";
 import { limitsObject, showKeys, type StandingNeeds } from "./limits.ts";
 import { pathId, readChoice } from "./parameters.ts";
 import { readGiven } from "../../lib/query.ts";
-import { isoSeconds } from "../../lib/unix-time.ts";
+import { isoExact, isoSeconds } from "../../lib/unix-time.ts";
 
 export interface AdminNeeds {
   readonly pool: DatabasePool;
@@ -129,7 +129,7 @@ function keyObject(key: ApiKey, organizationId: string, snapshot: Snapshot) {
     status: key.status,
     last_used_at: key.lastUsedAt === null ? null : isoSeconds(key.lastUsedAt),
     declared_in: declaredIn(key, organizationId, snapshot),
-    expires_at: key.expiresAt === null ? null : isoSeconds(key.expiresAt),
+    expires_at: key.expiresAt === null ? null : isoExact(key.expiresAt),
     limits: limitsObject(key.limits),
     principal: null,
   };

@@ -1,6 +1,6 @@
 /** `GET /v1/key`: what the holder of an inference key or a token may know of it (rule 9.5). Free. */
 import type { Keys } from "../../identity/keys.ts";
-import { isoSeconds } from "../../lib/unix-time.ts";
+import { isoExact, isoSeconds } from "../../lib/unix-time.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "../admin/limits.ts";
 import { keyNotFound } from "../key-outcomes.ts";
 import { callerOf, type Routes } from "../route.ts";
@@ -20,7 +20,7 @@ export const keyRoutes =
         name: key.name,
         project_id: key.projectId,
         created_at: isoSeconds(key.createdAt),
-        expires_at: key.expiresAt === null ? null : isoSeconds(key.expiresAt),
+        expires_at: key.expiresAt === null ? null : isoExact(key.expiresAt),
         limits: limitsObject(key.limits),
         standing: standings(key.id),
       };
