@@ -92,6 +92,16 @@ export function findRoute(snapshot: Snapshot, user: ModelUser, model: string): R
   return routeFor(route, organizationId);
 }
 
+/** Whether only the limits of the caller's key and project keep a model from them. */
+export function isHidden(snapshot: Snapshot, user: ModelUser, model: string): boolean {
+  if (user.limits.every(({ limits: { models } }) => models === undefined)) return false;
+  const { organizationId } = user;
+  return (
+    findRoute(snapshot, user, model) === undefined &&
+    findRoute(snapshot, { organizationId, limits: [] }, model) !== undefined
+  );
+}
+
 /** Makes the error for an unknown model and for one that the organization may not use (rule 1.7), in words that Claude Code knows. */
 export const modelNotFound = (model: string): ApiError =>
   new ApiError("model_not_found", `model: ${model.slice(0, MOST_MODEL_NAME)}`, { param: "model" });

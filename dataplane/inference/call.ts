@@ -79,6 +79,11 @@ export interface InferenceCall {
     readonly "x-gapura-tags"?: string;
   };
   readonly principal: Principal;
+  /**
+   * Looks the caller up again, before their limits of a while ago hide a model; absent where they are never older than a
+   * second. @throws ApiError 401
+   */
+  readonly renewed?: () => Promise<Principal>;
   /** The snapshot of the call, from start to end. */
   readonly snapshot: Snapshot;
   readonly meter: Meter;

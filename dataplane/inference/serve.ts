@@ -5,7 +5,7 @@
 import type { Bill, MeteredRequest } from "../billing/meter.ts";
 import { estimateMicros, pricesAt } from "../billing/prices/price.ts";
 import { promptOf } from "../billing/token-usage.ts";
-import { findRoute, modelNotFound } from "../config/find-route.ts";
+import { findRoute, isHidden, modelNotFound } from "../config/find-route.ts";
 import type { Policy, Route, Upstream } from "../config/schema.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import type { Dialect } from "../dialects/dialect.ts";
@@ -74,7 +74,8 @@ export function createServe(
       const edits = await knownItems(requestBody.inspected, call.items, call.bodyLease);
       if (edits.length > 0) requestBody = await edited(requestBody, edits);
     }
-    const serving = accepted(call, requestBody, place, sealerOf(organizationId), outputs);
+    const current = mayBeRenewed(call, requestBody) ? { ...call, principal: await call.renewed() } : call;
+    const serving = accepted(current, requestBody, place, sealerOf(organizationId), outputs);
     const policy = serving.toolPolicy();
     if (policy !== undefined) {
       serving.learn(await serveWithTools(await serving.toolServices(policy, upstreams, runTool)));
@@ -95,6 +96,13 @@ export function createServe(
     serving.learn(bill);
   };
 }
+
+/** Whether only limits of the caller that were remembered hide the model: they may have been changed since (rule 9.3). */
+const mayBeRenewed = (
+  call: InferenceCall,
+  { inspected }: RequestBody,
+): call is InferenceCall & Required<Pick<InferenceCall, "renewed">> =>
+  call.renewed !== undefined && isHidden(call.snapshot, call.principal, inspected.model);
 
 /** Accepts a request. @throws ApiError for what no upstream may see, and for a model that the organization may not use. */
 function accepted(

@@ -175,6 +175,23 @@ describe("limits", () => {
     expect((await world.call(key, "GET", "/v1/models/m-chat")).status).toBe(404);
   });
 
+  test.each([
+    ["key", (id: string) => `${ORGANIZATION}/${id}`],
+    ["project", () => "/v1/organization/projects/default"],
+  ])(
+    "a longer list of models of a %s holds at once on every plane, also where it was short",
+    async (_, pathOf) => {
+      const { id, key } = await make("more");
+      const path = pathOf(id);
+      for (let turn = 0; turn < 2; turn += 1) {
+        await admin("POST", path, { limits: { models: ["m-messages"] } });
+        for (const plane of [0, 1]) expect((await ask(key, plane)).status).toBe(404);
+        await admin("POST", path, { limits: { models: null } });
+        for (const plane of [0, 1]) expect((await ask(key, plane)).status).toBe(200);
+      }
+    },
+  );
+
   test("a project's limits hold for all its keys together", async () => {
     const { body } = await admin("GET", "/v1/organization/projects");
     const second = (body as unknown as { data: { id: string; name: string }[] }).data.find(

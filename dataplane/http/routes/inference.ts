@@ -7,6 +7,7 @@ import { rememberRefused } from "../../inference/refused-call.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { metrics } from "../../telemetry/metrics.ts";
 import { HttpAnswerSink } from "../answer-sink.ts";
+import { authenticateAnew } from "../auth.ts";
 import { limits } from "../limits.ts";
 import { ownHeaders } from "../own-headers.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
@@ -67,6 +68,7 @@ async function infer(
         services.log.info({ request_id: request.id }, "cut a client that took nothing for a minute");
       },
     );
+    const principal = callerOf(request);
     const call: InferenceCall = {
       id: request.id,
       acceptedAt: request.acceptedAt,
@@ -74,7 +76,12 @@ async function infer(
       body,
       bodyLease: request.bodyLease,
       headers: headersOf(request.headers),
-      principal: callerOf(request),
+      principal,
+      renewed: () =>
+        authenticateAnew(
+          { headers: request.headers, needed: "inference", directory: services.directory },
+          principal,
+        ),
       snapshot: services.snapshot(),
       meter: needs.meter,
       batchId: null,
