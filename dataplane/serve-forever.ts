@@ -153,6 +153,7 @@ export async function serveForever(environment: Environment): Promise<void> {
       reads,
       holds,
       keys: accounts.keys,
+      directory,
       files,
       context: batches.context,
       serve: serving.serveWith(serving.admitToolCall),

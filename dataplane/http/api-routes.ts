@@ -13,7 +13,7 @@ import { configurationRoutes } from "./admin/configuration.ts";
 import { organizationKeyRoutes } from "./admin/organization-keys.ts";
 import { creditRoutes } from "./admin/credits.ts";
 import { projectKeyRoutes } from "./admin/project-keys.ts";
-import { projectRoutes } from "./admin/projects.ts";
+import { projectRoutes, type ProjectNeeds } from "./admin/projects.ts";
 import { requestRecordRoutes } from "./admin/request-records.ts";
 import { reportRoutes } from "./admin/reports.ts";
 import { userRoutes } from "./admin/users.ts";
@@ -35,6 +35,7 @@ export interface ApiParts {
   readonly reads: Reads;
   readonly holds: Holds;
   readonly keys: Keys;
+  readonly directory: ProjectNeeds["directory"];
   readonly files: FileStore;
   readonly context: BatchContext;
   readonly serve: Serve;
@@ -56,7 +57,7 @@ export interface ApiParts {
 export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const { pool, reads, holds, keys, files, context, serve, countUpstream, large, sealerOf, publicUrl } =
     parts;
-  const { requestRetentionMs, acknowledged, consoleFiles, upstreams } = parts;
+  const { directory, requestRetentionMs, acknowledged, consoleFiles, upstreams } = parts;
   const reading = readingWith(pool.configuration.maxPoolSize ?? 1);
   const turns = new AnswerTurns(reading);
   // Apart: no list of files or batches waits for a report where there are connections for both.
@@ -70,7 +71,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
     messageBatchRoutes(context, lists, publicUrl),
     batchRoutes(context, lists),
     organizationKeyRoutes({ pool, reads, turns, keys, holds }),
-    projectRoutes({ pool, reads, turns, holds }),
+    projectRoutes({ pool, reads, turns, holds, directory }),
     projectKeyRoutes({ pool, reads, turns, keys, holds }),
     creditRoutes({ pool, holds, limitsOf: (id) => files.limitsOf(id) }),
     userRoutes({ pool, reads, turns, holds }),

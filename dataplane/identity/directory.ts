@@ -64,6 +64,8 @@ export class KeyDirectory implements Directory {
   readonly #lookups = new Map<string, Promise<Principal | null>>();
   /** Keys that ended here, with the time: the answer of a look-up that began before it is not kept. */
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
+  /** Projects whose limits changed here, with the time: what was looked up of their keys before it is not taken any more. */
+  readonly #changed = new LRUCache<string, number>({ max: 10_000, ttl: 60_000 });
   readonly #limits: KeyLimits;
   readonly #uses: KeyUses;
   /** Gathers look-ups: when an organization's keys change, all its earlier requests have to look again at the same moment. */
@@ -92,7 +94,7 @@ export class KeyDirectory implements Directory {
   }
 
   find(sha256: string, maxAgeMs: number): Principal | Promise<Principal | null> {
-    const remembered = this.#remembered.get(sha256);
+    const remembered = this.#get(sha256);
     if (remembered === undefined) return this.#findAnew(sha256, undefined, maxAgeMs);
     if (this.#ageOf(remembered) >= maxAgeMs) {
       if (!this.#goesOn(remembered, maxAgeMs)) return this.#findAnew(sha256, remembered, maxAgeMs);
@@ -102,6 +104,15 @@ export class KeyDirectory implements Directory {
     if (this.#isExpired(remembered)) return this.#findAnew(sha256, undefined, 0);
     this.#uses.saw(remembered.principal);
     return remembered.principal;
+  }
+
+  /** Returns what is remembered, unless the limits of its project have changed since. */
+  #get(sha256: string): Remembered | undefined {
+    const remembered = this.#remembered.get(sha256);
+    // Limits change rarely, and keys are looked for with every request.
+    if (remembered === undefined || this.#changed.size === 0) return remembered;
+    const changedAt = this.#changed.get(remembered.principal.projectId ?? "");
+    return changedAt === undefined || remembered.at > changedAt ? remembered : undefined;
   }
 
   /**
@@ -142,7 +153,7 @@ export class KeyDirectory implements Directory {
    */
   person(person: Person): Principal | Promise<Principal> {
     const { sha256 } = person;
-    const remembered = this.#remembered.get(sha256);
+    const remembered = this.#get(sha256);
     if (person.kind === "inference") this.#members.set(person.organizationId, person.id, person);
     if (remembered === undefined || !isNamed(person, remembered.principal)) return this.#introduced(person);
     // Postgres may be away: what is remembered is still right.
@@ -200,6 +211,11 @@ export class KeyDirectory implements Directory {
     this.#ended.set(sha256, this.#ages.now());
     this.#remembered.delete(sha256);
     this.#lookups.delete(sha256);
+  }
+
+  /** To be called when the limits of a project have changed: from now on this process asks Postgres for its keys. */
+  projectChanged(projectId: string): void {
+    this.#changed.set(projectId, this.#ages.now());
   }
 
   /** Looks a key up again: null when it is not valid any more. What is remembered of a valid one is brought up to date. */

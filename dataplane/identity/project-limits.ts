@@ -3,10 +3,16 @@ import { sql, type DatabasePool } from "slonik";
 import { bumpKeyEpoch } from "../billing/ledger/accounts.ts";
 import type { Holds } from "../billing/holds/holds.ts";
 import { limitChanges, writeAuditLog, type Actor } from "./audit-log.ts";
+import type { KeyDirectory } from "./directory.ts";
 import { changedLimits, jsonb, type LimitsChange } from "./limits.ts";
 import { changeOrganization } from "./lock-organization.ts";
 import { findProject, type Project } from "./projects.ts";
 import { tellKeyEpoch } from "./tell-key-epoch.ts";
+
+export interface ProjectLimitsNeeds {
+  readonly directory: Pick<KeyDirectory, "projectChanged">;
+  readonly holds: Pick<Holds, "refresh">;
+}
 
 /**
  * Changes a project's limits. null: there is no such project. `declared`: its limits are declared, and stay. Limits that stay as
@@ -15,7 +21,7 @@ import { tellKeyEpoch } from "./tell-key-epoch.ts";
  */
 export async function changeProjectLimits(
   pool: DatabasePool,
-  holds: Pick<Holds, "refresh">,
+  { directory, holds }: ProjectLimitsNeeds,
   actor: Actor,
   id: string,
   change: LimitsChange | null,
@@ -36,7 +42,10 @@ export async function changeProjectLimits(
     await bumpKeyEpoch(transaction, organizationId);
     return { ...before, limits };
   });
-  if (outcome !== null && outcome !== "declared") await tellKeyEpoch(holds, organizationId);
+  if (outcome !== null && outcome !== "declared") {
+    directory.projectChanged(outcome.id);
+    await tellKeyEpoch(holds, organizationId);
+  }
   return outcome;
 }
 

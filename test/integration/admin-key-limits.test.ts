@@ -192,6 +192,16 @@ describe("limits", () => {
     },
   );
 
+  test("a project's list of models counts at once for free endpoints too", async () => {
+    const { key } = await make("free");
+    const listed = async () => (await models(key, 0)).body["data"] as readonly unknown[];
+    const all = (await listed()).length;
+    await admin("POST", "/v1/organization/projects/default", { limits: { models: ["m-messages"] } });
+    expect((await listed()).length).toBe(1);
+    await admin("POST", "/v1/organization/projects/default", { limits: { models: null } });
+    expect((await listed()).length).toBe(all);
+  });
+
   test("a project's limits hold for all its keys together", async () => {
     const { body } = await admin("GET", "/v1/organization/projects");
     const second = (body as unknown as { data: { id: string; name: string }[] }).data.find(

@@ -293,6 +293,7 @@ export class AdminWorld {
       reads,
       holds,
       keys,
+      directory,
       files,
       context: batches.context,
       serve,

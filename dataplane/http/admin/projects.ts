@@ -12,7 +12,7 @@ import { unixSeconds } from "../../lib/unix-time.ts";
 import { projectNotFound, resourceOf } from "../key-outcomes.ts";
 import { listEnvelope, MAX_LIMIT, pageOf, readFilteredList, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
-import { changeProjectLimits } from "../../identity/project-limits.ts";
+import { changeProjectLimits, type ProjectLimitsNeeds } from "../../identity/project-limits.ts";
 import { actorOf } from "./actor.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { readFields } from "./bodies.ts";
@@ -24,6 +24,7 @@ export interface ProjectNeeds {
   readonly reads: Reads;
   readonly turns: AnswerTurns;
   readonly holds: Pick<Holds, "standing" | "refresh">;
+  readonly directory: ProjectLimitsNeeds["directory"];
 }
 
 export interface OfProject {
@@ -43,7 +44,7 @@ export async function projectOf(
 }
 
 export const projectRoutes =
-  ({ pool, reads, turns, holds }: ProjectNeeds): Routes =>
+  ({ pool, reads, turns, holds, directory }: ProjectNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
 
@@ -79,7 +80,9 @@ export const projectRoutes =
         throw new ApiError("invalid_request", "This project is archived: it cannot be changed.");
       if (change !== undefined) await reads.changing(organizationId);
       const changed =
-        change === undefined ? project : await changeProjectLimits(pool, holds, actor, project.id, change);
+        change === undefined
+          ? project
+          : await changeProjectLimits(pool, { directory, holds }, actor, project.id, change);
       if (changed === null) throw projectNotFound();
       if (changed === "declared")
         throw new ApiError(
