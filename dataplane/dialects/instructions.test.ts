@@ -35,7 +35,18 @@ function write(upstream: "chat" | "responses", body: JsonObject, notes: DropNote
 const namesIn = ({ tools }: JsonObject): unknown[] =>
   (tools as JsonObject[]).map((tool) => tool["name"] ?? (tool["function"] as JsonObject)["name"]);
 
+const image = { type: "image", source: { type: "url", url: "https://example.com/a.png" } };
+const imageRefused = expect.objectContaining({
+  code: "unsupported_content",
+  param: "messages.1.content.1",
+}) as Error;
+
 describe.each(["chat", "responses"] as const)("toward %s", (upstream) => {
+  test("an image in a system turn is refused by its place, not left out", () => {
+    const body = asked({ type: "text", text: "Look:" }, image);
+    expect(() => write(upstream, body, new DropNotes(false))).toThrow(imageRefused);
+  });
+
   test("a tool that comes in mid-conversation is one of the tools, and nothing is lost", () => {
     const body = asked(addition({ name: "weather", description: "Tells it.", input_schema }));
     const written = write(upstream, body, new DropNotes(true));
@@ -115,8 +126,14 @@ describe.each(["chat", "responses"] as const)("toward %s", (upstream) => {
 });
 
 describe("where an upstream takes no system turns", () => {
-  const hoist = (body: JsonObject) =>
-    hoistSystemTurns(requestCodecs.messages.readRequest(body, openContext).request);
+  const hoist = (body: JsonObject) => {
+    const { request, carry } = requestCodecs.messages.readRequest(body, openContext);
+    return hoistSystemTurns(request, carry);
+  };
+
+  test("an image in one is refused, not left out", () => {
+    expect(() => hoist(asked({ type: "text", text: "Look:" }, image))).toThrow(imageRefused);
+  });
 
   test("their tools are kept", () => {
     const hoisted = hoist(

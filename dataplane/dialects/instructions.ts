@@ -1,4 +1,5 @@
 /** Instructions of a request in the hub: the leading ones as one text, and those that stand in its middle. */
+import type { Carry } from "./codecs.ts";
 import { objectOf } from "./fields.ts";
 import type {
   ContentBlockParam,
@@ -7,6 +8,7 @@ import type {
   MessageParam,
   MessagesRequest,
 } from "./messages/types.ts";
+import { plainBlockText } from "./plain-blocks.ts";
 
 /** Claude Code's first block; it changes with each session and would break an upstream's prompt cache (rule 2.11). */
 const BILLING_HEADER = "x-anthropic-billing-header";
@@ -26,11 +28,19 @@ export function instructionsOf(request: MessagesRequest): string | undefined {
 export const hasOwnInstructions = (request: MessagesRequest): boolean =>
   (instructionsOf(request)?.split(INSTRUCTION_MARK, 1)[0] ?? "").trim() !== "";
 
-/** The text of a system turn; blocks that change tools are in its tools (`allTools`). */
-export const systemTurnText = (content: string | readonly ContentBlockParam[]): string =>
+/**
+ * The text of a system turn; blocks that change tools are in its tools (`allTools`).
+ * @throws ApiError `unsupported_content` for any other block, which instructions cannot hold.
+ */
+export const systemTurnText = (content: string | readonly ContentBlockParam[], carry: Carry): string =>
   typeof content === "string"
     ? content
-    : content.flatMap((block) => (block.type === "text" ? [block.text] : [])).join("\n");
+    : content
+        .filter(({ type }) => !isToolChange(type))
+        .map((block) => plainBlockText(block, carry))
+        .join("\n");
+
+const isToolChange = (type: unknown): boolean => type === "tool_addition" || type === "tool_removal";
 
 /** A tool's name in system turns. A toolset has none: it goes by its family, such as `computer`, which no other tool may. */
 const nameOf = ({ name, type }: FunctionTool | JsonObject): unknown =>
@@ -61,19 +71,17 @@ export function allTools({ tools = [], messages }: MessagesRequest): (FunctionTo
 const changesIn = ({ role, content }: MessageParam): JsonObject[] =>
   role !== "system" || typeof content === "string"
     ? []
-    : content
-        .map((block) => block as unknown as JsonObject)
-        .filter(({ type }) => type === "tool_addition" || type === "tool_removal");
+    : content.map((block) => block as unknown as JsonObject).filter(({ type }) => isToolChange(type));
 
 /**
  * Moves the system turns of a conversation to the leading instructions, for an upstream that takes none in the middle
  * (dialects.md §D1); null when there are none.
  */
-export function hoistSystemTurns(request: MessagesRequest): MessagesRequest | null {
+export function hoistSystemTurns(request: MessagesRequest, carry: Carry): MessagesRequest | null {
   const messages = request.messages.filter(({ role }) => role !== "system");
   if (messages.length === request.messages.length) return null;
   const texts = request.messages
-    .flatMap(({ role, content }) => (role === "system" ? [systemTurnText(content)] : []))
+    .flatMap(({ role, content }) => (role === "system" ? [systemTurnText(content, carry)] : []))
     .filter((text) => text !== "");
   const { system } = request;
   const rest = { ...request, messages, ...toolsLeft(request) };

@@ -84,7 +84,7 @@ function writeBetween(messages: readonly MessageParam[], carry: Carry): JsonObje
 
 function writeSaid(role: MessageParam["role"], content: MessageParam["content"], carry: Carry): JsonObject[] {
   if (role === "system") {
-    const text = systemTurnText(content);
+    const text = systemTurnText(content, carry);
     return text === "" ? [] : [{ role, content: text }];
   }
   if (typeof content === "string") return [{ role, content }];

@@ -19,7 +19,7 @@ export const writeInput = (request: MessagesRequest, carry: Carry, target: Targe
 
 function writeMessage({ role, content }: MessageParam, carry: Carry, target: Target): JsonObject[] {
   if (role === "system") {
-    const text = systemTurnText(content);
+    const text = systemTurnText(content, carry);
     return text === "" ? [] : [message("developer", text)];
   }
   if (typeof content === "string") return [message(role, content)];

@@ -203,7 +203,7 @@ export class Conversion implements Converting {
   }
 
   hoistSystemTurns(): boolean {
-    const hoisted = hoistSystemTurns(this.request);
+    const hoisted = hoistSystemTurns(this.request, this.carry);
     if (hoisted === null) return false;
     if (demandsCall(this.request) && !demandsCall(hoisted)) this.#lost.push("tool_choice");
     this.request = hoisted;

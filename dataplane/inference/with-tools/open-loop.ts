@@ -167,7 +167,7 @@ export class OpenLoop implements LoopWork {
     const known = forgetful(request.messages, wishes.forgotten);
     const messages = upstream.dialect === "messages" ? agreeOnCitations(known, this.#serverTools) : known;
     const asked = { ...request, messages };
-    const hoisted = wishes.hoisted ? hoistSystemTurns(asked) : null;
+    const hoisted = wishes.hoisted ? hoistSystemTurns(asked, this.#conversion.carry) : null;
     return {
       ...this.#conversion.write(upstream, wishes.encryptedReasoning, hoisted ?? asked),
       turns: request.messages.length,
