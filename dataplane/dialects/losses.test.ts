@@ -120,6 +120,9 @@ describe("kept, so that strict has nothing to refuse", () => {
     ["strict with a closed schema", "messages", "chat", strictTool(["a", "b"]), '"strict":true'],
     ["strict with a closed schema", "messages", "responses", strictTool(["a", "b"]), '"strict":true'],
     ["strict as an OpenAI client says it", "chat", "responses", strictFunction, '"strict":true'],
+    ["all else beside a foreign field's null", "messages", "chat", { stop: null }, '"content":"Hi"'],
+    ["all else beside a foreign field's null", "chat", "responses", { system: null }, '"content":"Hi"'],
+    ["all else beside a foreign field's null", "responses", "messages", { stop: null }, '"content":"Hi"'],
   ])("%s, from %s to %s", (_what, client, upstream, more, written) => {
     expect(JSON.stringify(write(client, upstream, more, new DropNotes(true)))).toContain(written);
   });

@@ -119,7 +119,8 @@ export function noteLosses(carry: Carry, target: Dialect, notes: DropListener): 
     if (handling === "dropped" || hasNoPlace(row, carry)) notes.dropped(name);
   }
   if (isCopied) return;
-  for (const key of Object.keys(carry.request)) if (!known.has(key)) notes.dropped(key);
+  for (const [key, value] of Object.entries(carry.request))
+    if (!known.has(key) && value !== null) notes.dropped(key);
 }
 
 /** The error for a field that no conversion may leave out. */
