@@ -139,10 +139,27 @@ describe("who is asked", () => {
   });
 });
 
-test("no thinking budget goes upstream", async () => {
-  const thinking = { type: "enabled", budget_tokens: 5000 };
-  const { asked } = await count({ model: "alpha", ...hello, thinking }, 1);
-  expect(JSON.parse(asked[0]?.body.toString() ?? "")).toMatchObject({ thinking: { type: "adaptive" } });
+test.each([
+  [
+    { thinking: { type: "enabled", budget_tokens: 5000 } },
+    { thinking: { type: "adaptive" }, output_config: { effort: "medium" } },
+  ],
+  [
+    { max_tokens: 9, thinking: { budget_tokens: 5000, type: "enabled" } },
+    { thinking: { type: "adaptive" }, output_config: { effort: "medium" } },
+  ],
+  [
+    { thinking: { type: "enabled", budget_tokens: 5000 }, output_config: null },
+    { thinking: { type: "adaptive" }, output_config: { effort: "medium" } },
+  ],
+  [
+    { thinking: { type: "enabled", budget_tokens: 5000 }, output_config: { effort: "low" } },
+    { thinking: { type: "adaptive" }, output_config: { effort: "low" } },
+  ],
+  [{ thinking: { type: "adaptive", budget_tokens: 5000 } }, { thinking: { type: "adaptive" } }],
+])("thinking is counted as an inference has it, never with a budget: %j", async (thought, sent) => {
+  const { asked } = await count({ ...thought, model: "alpha", ...hello }, 1);
+  expect(JSON.parse(asked[0]?.body.toString() ?? "")).toEqual({ model: "upstream-model", ...hello, ...sent });
 });
 
 test("what an inference says of its answer alone stays here: upstreams refuse a count with it", async () => {

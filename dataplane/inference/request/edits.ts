@@ -23,6 +23,7 @@ import {
   reasoningEdits,
   withoutBlocks,
 } from "./sealed-reasoning.ts";
+import { thinkingEdits } from "./thinking-edits.ts";
 
 /** A value of Responses' `include`. */
 const ENCRYPTED_REASONING = "reasoning.encrypted_content";
@@ -224,24 +225,10 @@ class RelayEdits {
     for (const edit of removeEntries(inputItems, isGone)) this.#edits.push(edit);
   }
 
-  /** `enabled` becomes adaptive with effort `medium`, an explicit effort winning; no budget goes upstream (service.md "Inference"). */
   #mapThinking(): void {
-    const thinking = this.#object("thinking");
-    if (thinking === null) return;
-    const type = thinking.members.find(({ key }) => key === "type");
-    this.#edits.push(
-      ...removeEntries(thinking.members, (index) => thinking.members[index]?.key === "budget_tokens"),
-    );
-    if (type === undefined || this.#value(type) !== "enabled") return;
-    this.#edits.push(replaceValue(type, '"adaptive"'));
-    const config = this.#object("output_config");
-    if (config === null) {
-      this.#set("output_config", '{"effort":"medium"}');
-      return;
-    }
-    const effort = config.members.find(({ key }) => key === "effort");
-    if (effort === undefined) this.#edits.push(...insertMembers(config, [["effort", '"medium"']]));
-    else if (effort.kind === "null") this.#edits.push(replaceValue(effort, '"medium"'));
+    const { edits, outputConfig } = thinkingEdits(this.#look);
+    this.#edits.push(...edits);
+    if (outputConfig !== null) this.#set("output_config", outputConfig);
   }
 
   /** Removes thinking and effort, for a model without thinking; only what was asked for is named. */
