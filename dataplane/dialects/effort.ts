@@ -37,11 +37,11 @@ export function adaptiveThinking(
   request: MessagesRequest,
 ): Pick<MessagesRequest, "thinking" | "output_config"> {
   const { thinking, output_config } = request;
-  if (thinking?.type !== "enabled")
-    return { ...(thinking && { thinking }), ...(output_config && { output_config }) };
-  const { budget_tokens: _neverSent, ...rest } = thinking;
+  if (thinking === undefined) return output_config === undefined ? {} : { output_config };
+  const { budget_tokens: _neverSent, ...asked } = thinking;
+  if (asked.type !== "enabled") return { thinking: asked, ...(output_config && { output_config }) };
   return {
-    thinking: { ...rest, type: "adaptive" },
+    thinking: { ...asked, type: "adaptive" },
     output_config: { ...output_config, effort: output_config?.effort ?? "medium" },
   };
 }
