@@ -25,8 +25,8 @@ export interface FieldRule {
   /** The same where a summary of the conversation is asked for, which is sealed (responses/compaction.ts). */
   readonly droppedWithSummary?: true;
   /**
-   * Members of the field's objects that its reader uses, beside those with a row of their own. Any other member is
-   * unknown and dropped toward other dialects. Absent: the objects are not looked into, as they are the client's own
+   * Members of the field's objects that its reader uses, or that repeat these, as what the SDKs' helpers have parsed
+   * does; those with a row of their own stand there. Any other member is unknown and dropped toward other dialects. Absent: the objects are not looked into, as they are the client's own
    * data (schemas, arguments, maps) or refused elsewhere.
    */
   readonly holds?: readonly string[];

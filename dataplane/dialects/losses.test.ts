@@ -44,6 +44,34 @@ const cachedResult = [
 ];
 const searched = { web_search_options: {} };
 
+/** What the SDKs' `parse` and `stream` helpers add to an answer, as a client sends it back. */
+const parsedChat = {
+  messages: [
+    { role: "user", content: "Hi" },
+    {
+      role: "assistant",
+      content: '{"a":1}',
+      parsed: { a: 1 },
+      tool_calls: [
+        {
+          id: "c",
+          type: "function",
+          function: { name: "f", arguments: '{"b":2}', parsed_arguments: { b: 2 } },
+        },
+      ],
+    },
+    { role: "tool", tool_call_id: "c", content: "r" },
+  ],
+};
+const parsedResponses = {
+  input: [
+    { role: "user", content: "Hi" },
+    { role: "assistant", content: [{ type: "output_text", text: '{"a":1}', parsed: { a: 1 } }] },
+    { type: "function_call", call_id: "c", name: "f", arguments: '{"b":2}', parsed_arguments: { b: 2 } },
+    { type: "function_call_output", call_id: "c", output: "r" },
+  ],
+};
+
 /** A call of the form before `tools`, where the result has no id but a name. */
 const legacyCall = (more: JsonObject = {}): JsonObject => ({
   messages: [
@@ -120,6 +148,10 @@ describe("kept, so that strict has nothing to refuse", () => {
     ["strict with a closed schema", "messages", "chat", strictTool(["a", "b"]), '"strict":true'],
     ["strict with a closed schema", "messages", "responses", strictTool(["a", "b"]), '"strict":true'],
     ["strict as an OpenAI client says it", "chat", "responses", strictFunction, '"strict":true'],
+    ["what a helper has parsed", "chat", "messages", parsedChat, '"input":{"b":2}'],
+    ["what a helper has parsed", "chat", "responses", parsedChat, '"arguments":"{\\"b\\":2}"'],
+    ["what a helper has parsed", "responses", "messages", parsedResponses, '"input":{"b":2}'],
+    ["what a helper has parsed", "responses", "chat", parsedResponses, '"arguments":"{\\"b\\":2}"'],
     ["all else beside a foreign field's null", "messages", "chat", { stop: null }, '"content":"Hi"'],
     ["all else beside a foreign field's null", "chat", "responses", { system: null }, '"content":"Hi"'],
     ["all else beside a foreign field's null", "responses", "messages", { stop: null }, '"content":"Hi"'],
