@@ -1,4 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { openContext, openTarget } from "../../test/fakes/request-edges.ts";
+import { DropNotes } from "./losses.ts";
 import {
   markReasoning,
   openBlob,
@@ -11,6 +13,7 @@ import {
   sealSignature,
   signatureFor,
 } from "./reasoning.ts";
+import { requestCodecs } from "./request-codecs.ts";
 
 /** Reversible and recognisable; the real one is `lib/seal.ts`. */
 const sealerOf = (organization: string) => ({
@@ -66,6 +69,22 @@ describe("reasoning through a Messages client", () => {
   ])("rule 2.17: %s is dropped", (_name, signature) => {
     expect(openSignature(signature, ours)).toBeNull();
   });
+});
+
+test.each([
+  ["thinking", "chat"],
+  ["thinking", "responses"],
+  ["redacted_thinking", "chat"],
+  ["redacted_thinking", "responses"],
+] as const)("%s in a user's turn is refused by its place toward %s", (type, upstream) => {
+  const sealed = sealBlob({ dialect: "messages", field: "data", id: "" }, "d", openContext.sealer);
+  const block = type === "thinking" ? thought("raw") : { type, data: sealed };
+  const content = [{ type: "text", text: "Hi" }, block];
+  const body = { model: "m", messages: [{ role: "user", content }] };
+  const { request, carry } = requestCodecs.messages.readRequest(body, openContext);
+  expect(() =>
+    requestCodecs[upstream].writeRequest(request, carry, openTarget, new DropNotes(false)),
+  ).toThrow(expect.objectContaining({ code: "unsupported_content", param: "messages.0.content.1" }));
 });
 
 describe("reasoning through a Responses client", () => {

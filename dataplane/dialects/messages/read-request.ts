@@ -172,11 +172,12 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
       return placed(block, reading, nestedContent(block.value, "source", block, reading));
     case "thinking": {
       const signature = openSignature(block.text("signature") ?? "", reading.sealer);
-      return signature === null ? null : { type, thinking: block.requiredText("thinking"), signature };
+      if (signature === null) return null;
+      return placed(block, reading, { type, thinking: block.requiredText("thinking"), signature });
     }
     case "redacted_thinking": {
       const data = openSignature(block.requiredText("data"), reading.sealer, "data");
-      return data === null ? null : { type, data };
+      return data === null ? null : placed(block, reading, { type, data });
     }
     case "tool_use": {
       const id = reading.aliases.id(block.name("id"));
