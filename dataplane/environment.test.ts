@@ -57,6 +57,18 @@ test("what is blank is refused by name, whatever it is of; what is empty is abse
   expect(readEnvironment({ ...empty, ...needed }).HOST).toBe("0.0.0.0");
 });
 
+test("seal keys that are wrong are refused by name before a store is asked, without their bytes", () => {
+  const read = (GAPURA_SEAL_KEYS: string) => () => readEnvironment({ ...needed, GAPURA_SEAL_KEYS });
+  const key = Buffer.alloc(32, 7).toString("base64");
+  const told = (words: string) => `the environment is not complete:\n  GAPURA_SEAL_KEYS: ${words}`;
+  const form = "is not of the form id:base64 with a key of 32 bytes";
+  expect(read(`k1:${key.slice(4)}`)).toThrow(told(`seal key 1 ${form}`));
+  expect(read(`k1:${key},${key}`)).toThrow(told(`seal key 2 ${form}`));
+  expect(read(`k1:${key},k1:${key}`)).toThrow(told("two seal keys have the same id"));
+  expect(read(",")).toThrow(told("there is no seal key"));
+  expect(read(`k2:${key},k1:${key}`)().GAPURA_SEAL_KEYS?.map(({ id }) => id)).toEqual(["k2", "k1"]);
+});
+
 test.each(["FILES_S3_URL", "PUBLIC_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"])(
   "%s is an http or https address",
   (name) => {

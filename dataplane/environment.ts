@@ -1,6 +1,7 @@
 /** The data plane's environment (design.md §7), read once by `main.ts`. */
 import { z } from "zod";
 import { DAY_MS, HOUR_MS } from "./lib/clock.ts";
+import { parseSealKeys } from "./lib/seal.ts";
 import { addressFault } from "./store/address-fault.ts";
 import { checkRedisAddress, withSentinelPassword } from "./store/redis-address.ts";
 
@@ -52,6 +53,17 @@ const HTTP_WORDS = "must be an http:// or https:// address";
 const httpUrl = z.url({ protocol: /^https?$/, error: HTTP_WORDS });
 const HTTP = /^https?:\/\//i;
 
+/** Seal keys; a blank text is reported by `read`. */
+const sealKeys = z.string().transform((text, context) => {
+  if (isBlank(text)) return [];
+  try {
+    return parseSealKeys(text);
+  } catch (error) {
+    context.addIssue((error as Error).message);
+    return z.NEVER;
+  }
+});
+
 /** A list of exporters, as true if it names `otlp`, the only one we have. */
 const otlpExporter = withDefault(z.string(), "otlp").transform((list) =>
   list.split(",").some((exporter) => exporter.trim() === "otlp"),
@@ -92,7 +104,7 @@ export const environmentSchema = z.object({
   REDIS_CACHE_URL: optional(redisUrl),
   GAPURA_CONFIG_DIR: z.string().min(1, "is empty"),
   /** `kid:base64,...`; the first one seals. */
-  GAPURA_SEAL_KEYS: optional(z.string()),
+  GAPURA_SEAL_KEYS: optional(sealKeys),
   /** The address that clients use, for links in answers. Clients see it, so it may hold no secret. */
   PUBLIC_URL: optional(
     httpUrl

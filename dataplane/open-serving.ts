@@ -15,7 +15,7 @@ import { createServe } from "./inference/serve.ts";
 import type { Serve } from "./inference/call.ts";
 import type { ByteBudget } from "./lib/byte-budget.ts";
 import { newId } from "./lib/ids.ts";
-import { parseSealKeys, sealing, type OrganizationSealer, type SealKey } from "./lib/seal.ts";
+import { sealing, type OrganizationSealer, type SealKey } from "./lib/seal.ts";
 import type { WorkerPool } from "./lib/worker-pool.ts";
 import type { OpenStores } from "./open-stores.ts";
 import { ServedNames } from "./telemetry/served-names.ts";
@@ -146,7 +146,7 @@ const releasePlaces = (environment: Environment): OwnPlace[] =>
 
 /** Without keys a pod makes its own: what it seals opens nowhere else and not after a restart. */
 function sealKeys({ GAPURA_SEAL_KEYS }: Environment, log: Logger): readonly SealKey[] {
-  if (GAPURA_SEAL_KEYS !== undefined) return parseSealKeys(GAPURA_SEAL_KEYS);
+  if (GAPURA_SEAL_KEYS !== undefined) return GAPURA_SEAL_KEYS;
   log.warn("GAPURA_SEAL_KEYS is not set: what is sealed now opens only until this process ends");
   return [{ id: "ephemeral", key: randomBytes(32) }];
 }
