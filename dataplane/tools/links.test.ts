@@ -47,6 +47,14 @@ describe("links to tool results become citations", () => {
     expect(spans(`x ([Gate](${url})) y`, sources(url))).toEqual([`[Gate](${url})`]);
   });
 
+  test.each(["https://a.example/?q[]=1", "https://a.example/a[1].html"])(
+    "rule 3.12: square brackets of an address are part of it: %s",
+    (url) => {
+      const link = `[Gate](${url})`;
+      expect(spans(`x ${link} y [C](${url}] [B](<${url}>)`, sources(url))).toEqual([link, `[B](<${url}>)`]);
+    },
+  );
+
   test("rule 3.12: each link gives its own citation, also to the same url", () => {
     const url = "https://a.example/";
     expect(spans(`[1](${url})[2](${url}) [3](${url})`, sources(url))).toHaveLength(3);
@@ -77,6 +85,7 @@ describe("links to tool results become citations", () => {
     expect(linkCitations("](https://a.example/) ".repeat(100_000), known)).toEqual([]);
     expect(computedMs() - before).toBeLessThan(400);
     expect(linkCitations("[".repeat(100_000) + "](".repeat(100_000), known)).toEqual([]);
+    expect(linkCitations("[a](https://a.example/[b]".repeat(20_000), known)).toEqual([]);
     expect(linkCitations("[a](https://a.example/", known)).toEqual([]);
     expect(linkCitations("[a](https://a.example/\n)", known)).toEqual([]);
   });

@@ -114,8 +114,8 @@ export function linkCitations(text: string, sources: CitedSources): LinkCitation
 }
 
 /**
- * Returns the index of the `)` that closes the target; parentheses within it balance. A `]` ends the search: no result's
- * URL contains one, and so in no text do two searches overlap.
+ * Returns the index of the `)` that closes the target; parentheses within it balance. The `](` of another link ends the
+ * search, so that in no text do two searches overlap; a single bracket may belong to the address.
  */
 function targetEnd(text: string, start: number): number | null {
   let depth = 0;
@@ -126,7 +126,7 @@ function targetEnd(text: string, start: number): number | null {
     else if (char === 0x29) {
       if (depth === 0) return index;
       depth -= 1;
-    } else if (char === 0x0a || char === 0x5d) return null;
+    } else if (char === 0x0a || (char === 0x5d && text.charCodeAt(index + 1) === 0x28)) return null;
   }
   return null;
 }
