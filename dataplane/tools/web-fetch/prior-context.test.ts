@@ -41,6 +41,21 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
     ["https://example.com/a,b;c", "https://example.com/a,b;c"],
     ["xhttps://example.com/a", "https://example.com/a"],
     ["https://bücher.example/ä", "https://xn--bcher-kva.example/%C3%A4"],
+    ["See https://example.com/it's please", "https://example.com/it's"],
+    ["[t](https://example.com/it's)", "https://example.com/it's"],
+    ["Read https://example.com/o'/hosts'-guide", "https://example.com/o'/hosts'-guide"],
+    ["'https://example.com/a', 'https://example.com/b'", "https://example.com/a"],
+    ["'https://example.com/a'and more", "https://example.com/a"],
+    ["`https://example.com/a`", "https://example.com/a"],
+    [String.raw`{"url":"https:\/\/example.com\/it\u0027s"}`, "https://example.com/it's"],
+    [String.raw`{\u0027url\u0027:\u0027https://example.com/a\u0027}`, "https://example.com/a"],
+    ["https://example.com/北京（消歧义）。谢谢", "https://example.com/北京（消歧义）"],
+    ["https://example.com/北京（是首都）", "https://example.com/北京"],
+    ["（https://example.com/a）然后", "https://example.com/a"],
+    ["见https://example.com/a，谢谢", "https://example.com/a"],
+    ["见https://example.com/甲、乙", "https://example.com/甲、乙"],
+    ["“https://example.com/a”", "https://example.com/a"],
+    ["https://example.com/a、https://example.com/b、再见", "https://example.com/b"],
     ["http://one.example/ http://two.example/x", "http://two.example/x"],
   ])("%j shows %s", (text, url) => {
     expect(shown(text).has(url)).toBe(true);
@@ -63,6 +78,12 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
     ["", "https://example.com/"],
   ])("%j does not show %s", (text, url) => {
     expect(shown(text).has(url)).toBe(false);
+  });
+
+  test("a list without blanks shows every address in it", () => {
+    const links = Array.from({ length: 9_000 }, (_, index) => `https://a.example/${index}`);
+    const prior = shown(links.join("、"));
+    expect(links.filter((link) => !prior.has(link))).toEqual([]);
   });
 
   test("known URLs are added as they are", () => {

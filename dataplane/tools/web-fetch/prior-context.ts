@@ -121,15 +121,24 @@ function comparable(text: string): string | null {
   return url.href;
 }
 
-/** Matches up to a character that ends a URL in running text. */
-const run =
-  // oxlint-disable-next-line no-control-regex -- control characters end a URL
-  /[^\s"'`<>\\\u0000-\u001f\u007f\u3001\u3002\uff01\uff08\uff09\uff0c\uff1b\uff1f\u300c-\u3011\u201c\u201d]+/y;
+/** Characters that no URL in running text has. */
+const ENDS = String.raw`\s"<>\\\u0000-\u001f\u007f`;
+/** Characters that may end a URL or belong to it: `it's`, or brackets of a Chinese title. */
+const PAUSES = "'`\u3001\u3002\uff01\uff08\uff0c\uff1b\uff1f\u300c\u300e\u3010\u201c";
+/** Pauses that a URL is looked for beyond: a sentence without blanks has many. */
+const MAX_PAUSES = 4;
+const PIECE = `[^${ENDS}${PAUSES}]`;
+
+/** Matches up to a character that ends a URL in running text; beyond a pause only with a letter or the like, and never with another URL. */
+const run = new RegExp(
+  String.raw`${PIECE}+(?:[${PAUSES}](?=[\p{L}\p{N}/%_-])(?!${PIECE}*?:\/\/)${PIECE}+){0,${MAX_PAUSES}}`,
+  "iuy",
+);
 
 /** The same with JSON's escapes in it, up to an escape of a character that ends a URL. */
 const escapedRun = new RegExp(
-  String.raw`(?:${run.source}|\\/|\\u00(?!2[027]|3[ce]|5c|60|7f)[2-7][0-9a-f])+`,
-  "iy",
+  String.raw`(?:${run.source}|\\/|\\u00(?!2[02]|3[ce]|5c|7f)[2-7][0-9a-f])+`,
+  "iuy",
 );
 
 /** The mark between scheme and host, also escaped as PHP writes JSON, and as JSON inside of a page is written. */
@@ -206,10 +215,18 @@ function matchOf(sticky: RegExp, text: string): string {
   return sticky.exec(text)?.[0] ?? "";
 }
 
+const pause = new RegExp(`[${PAUSES}]`, "g");
+
+/** Returns the URLs that a run may be: one up to each pause, and the whole. */
 function readings(whole: string): string[] {
   const closed = upToUnbalanced(whole);
-  const urls = [closed];
-  let url = closed;
+  const ends = Array.from(closed.matchAll(pause), ({ index }) => index);
+  return [...ends, closed.length].flatMap((end) => trimmings(closed.slice(0, end)));
+}
+
+function trimmings(untrimmed: string): string[] {
+  const urls = [untrimmed];
+  let url = untrimmed;
   for (
     let trimmed = 0;
     trimmed < MAX_TRIMMED && /[.,;:!?)\]}*_~|\u2019\u2026\u00bb\u203a]$/.test(url);
@@ -223,14 +240,24 @@ function readings(whole: string): string[] {
   );
 }
 
-const openers: Readonly<Record<string, string>> = { ")": "(", "]": "[", "}": "{" };
+const openers: Readonly<Record<string, string>> = {
+  ")": "(",
+  "]": "[",
+  "}": "{",
+  "\uff09": "\uff08",
+  "\u300d": "\u300c",
+  "\u300f": "\u300e",
+  "\u3011": "\u3010",
+  "\u201d": "\u201c",
+};
+const opening: ReadonlySet<string> = new Set(Object.values(openers));
 
 /** Cuts before a bracket that the URL did not open: `[title](https://example.com/a_(b)).` */
 function upToUnbalanced(text: string): string {
   const open: string[] = [];
   for (let at = 0; at < text.length; at += 1) {
     const character = text[at] ?? "";
-    if (character === "(" || character === "[" || character === "{") open.push(character);
+    if (opening.has(character)) open.push(character);
     else if (character in openers && open.pop() !== openers[character]) return text.slice(0, at);
   }
   return text;
