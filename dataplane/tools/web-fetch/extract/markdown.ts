@@ -6,6 +6,7 @@ import { gfm } from "@joplin/turndown-plugin-gfm";
 import { JSDOM, VirtualConsole } from "jsdom";
 import TurndownService from "turndown";
 import { ArticleFinder } from "./article.ts";
+import { linkTarget } from "./link-target.ts";
 import { prepare, TOP_HEADING } from "./prepare.ts";
 
 /** Share of the page's prose below which Readability's article is only a part of the content. */
@@ -123,13 +124,3 @@ turndown.addRule("listItem", {
 });
 
 const raised = (mark: string, content: string) => (content.trim() === "" ? "" : `${mark}${content}`);
-
-/** Escapes brackets in an address unless they balance, which Markdown allows. */
-function linkTarget(url: string): string {
-  let open = 0;
-  for (const character of url) {
-    if (character === "(") open += 1;
-    else if (character === ")" && (open -= 1) < 0) break;
-  }
-  return open === 0 ? url : url.replaceAll("(", "%28").replaceAll(")", "%29");
-}

@@ -6,6 +6,7 @@
  * Why not htmlparser2 (12.0.0, 18 pages of 10 MB): its Parser is not done with repeated `<div>`s after 30 s, this takes 0.2 s;
  * its Tokenizer keeps the bounds (0.03 to 0.4 s, this 0.001 to 0.9 s), but needs six packages to save some fifty lines.
  */
+import { linkTarget } from "./link-target.ts";
 
 /**
  * Limits beyond which a page is read by `plainText` instead of a DOM: building one could take minutes and gigabytes.
@@ -241,7 +242,7 @@ export function plainText(
   let room = mostUnits;
   const skip = new Skipper(html);
   let title: string | null = null;
-  let linkTarget: string | null = null;
+  let address: string | null = null;
   let linkAt = 0;
   const put = (text: string) => {
     if (text === "" || room <= 0) return;
@@ -260,18 +261,18 @@ export function plainText(
       if (/^h[1-6]$/.test(name)) put(`${"#".repeat(Number(name[1]))} `);
       if (name === "li") put("- ");
       if (name === "td" || name === "th") put(" | ");
-      if (name === "a" && linkTarget === null) {
-        linkTarget = target(html.slice(from, to), baseUrl);
+      if (name === "a" && address === null) {
+        address = target(html.slice(from, to), baseUrl);
         // The bracket is written when the link ends; a link that never does stays plain text.
         linkAt = out.push("") - 1;
       }
     },
     end(name) {
       if (skip.end(name)) return;
-      if (name === "a" && linkTarget !== null) {
+      if (name === "a" && address !== null) {
         out[linkAt] = "[";
-        put(`](${linkTarget})`);
-        linkTarget = null;
+        put(`](${linkTarget(address)})`);
+        address = null;
       }
       if (blocks.has(name)) put("\n\n");
     },
