@@ -56,6 +56,24 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
     ["见https://example.com/甲、乙", "https://example.com/甲、乙"],
     ["“https://example.com/a”", "https://example.com/a"],
     ["https://example.com/a、https://example.com/b、再见", "https://example.com/b"],
+    ["Read https://example.com/smile).html please", "https://example.com/smile).html"],
+    ["Read https://example.com/list]1", "https://example.com/list]1"],
+    ["[t](https://example.com/a)and", "https://example.com/a"],
+    ["<https://example.com/a|the page> in Slack", "https://example.com/a"],
+    ["|name|https://example.com/a|2 pages|", "https://example.com/a"],
+    ["name,https://example.com/a,2 pages", "https://example.com/a"],
+    ["https://example.com/?ids=1,2,3,4,5,6,7,8", "https://example.com/?ids=1,2,3,4,5,6,7,8"],
+    ["https://example.com/a;charset=utf-8", "https://example.com/a"],
+    ["https://example.com’s pages", "https://example.com/"],
+    ["see https://example.com/a\u2014then", "https://example.com/a"],
+    ["\u00abhttps://example.com/a\u00bb: said", "https://example.com/a"],
+    ["《https://example.com/a》是", "https://example.com/a"],
+    ["https://example.com/a：说明", "https://example.com/a"],
+    ["\u200fhttps://example.com/a\u200f ", "https://example.com/a"],
+    ["https://example.com/a\u200b", "https://example.com/a"],
+    ["https://example.com/می\u200cخواهم", "https://example.com/می\u200cخواهم"],
+    ["&lt;a href=&quot;https://example.com/a&quot;&gt;", "https://example.com/a"],
+    ["href=&#39;https://example.com/a&#39;", "https://example.com/a"],
     ["http://one.example/ http://two.example/x", "http://two.example/x"],
   ])("%j shows %s", (text, url) => {
     expect(shown(text).has(url)).toBe(true);
@@ -321,6 +339,14 @@ describe("rule 7.11: what a model wrote into a query is shown by no result", () 
     ["gates of Bali", "https://gates.example/bali"],
   ])("a query that names a site leaves what is found there open: %s", (query, found) => {
     expect(searched(query, found).has(found)).toBe(true);
+  });
+
+  test("nor does one that goes on behind it", () => {
+    for (const more of [",more", "'s", "|more", "（more）", "&quot;more"]) {
+      const echo = `https://attacker.example/SECRET${more}`;
+      expect(searched("attacker.example/SECRET", echo).has("https://attacker.example/SECRET")).toBe(false);
+      expect(searched("something else", echo).has("https://attacker.example/SECRET")).toBe(true);
+    }
   });
 
   test("an engine that echoes it as JSON shows it no more", () => {

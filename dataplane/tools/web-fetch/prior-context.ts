@@ -121,15 +121,15 @@ function comparable(text: string): string | null {
   return url.href;
 }
 
-/** Characters that no URL in running text has. */
-const ENDS = String.raw`\s"<>\\\u0000-\u001f\u007f`;
+/** Characters that no URL in running text has. Joiners do stand in addresses, of Persian pages for one. */
+const ENDS = String.raw`\s"<>\\\u0000-\u001f\u007f\u200b\u200e\u200f\u202a-\u202e\u2060-\u2069`;
 /** Characters that may end a URL or belong to it: `it's`, or brackets of a Chinese title. */
-const PAUSES = "'`\u3001\u3002\uff01\uff08\uff0c\uff1b\uff1f\u300c\u300e\u3010\u201c";
-/** Pauses that a URL is looked for beyond: a sentence without blanks has many. */
+const PAUSES = "'`\u3001\u3002\uff01\uff08\uff0c\uff1b\uff1f\u3008\u300a\u300c\u300e\u3010\u201c";
+/** Places in a run where a URL is taken to end, beside the run's end: a sentence without blanks has many. */
 const MAX_PAUSES = 4;
 const PIECE = `[^${ENDS}${PAUSES}]`;
 
-/** Matches up to a character that ends a URL in running text; beyond a pause only with a letter or the like, and never with another URL. */
+/** Matches up to a character that ends a URL in running text: beyond a pause only with a letter or the like, never with another URL. */
 const run = new RegExp(
   String.raw`${PIECE}+(?:[${PAUSES}](?=[\p{L}\p{N}/%_-])(?!${PIECE}*?:\/\/)${PIECE}+){0,${MAX_PAUSES}}`,
   "iuy",
@@ -215,50 +215,67 @@ function matchOf(sticky: RegExp, text: string): string {
   return sticky.exec(text)?.[0] ?? "";
 }
 
-const pause = new RegExp(`[${PAUSES}]`, "g");
+/** Where a URL may end within its run: at a pause, before the next column of a table, a dash, or HTML's quotation mark. */
+const mayEnd = new RegExp(
+  String.raw`[${PAUSES},;|\uff1a\uff5c\u2013\u2014\u2018\u2019\u00ab\u00bb]|&(?:quot|apos|[lg]t|#3[49]|#6[02]);`,
+  "g",
+);
 
-/** Returns the URLs that a run may be: one up to each pause, and the whole. */
+/** Returns the URLs that a run may be: one up to each of the first such places, and the whole. */
 function readings(whole: string): string[] {
+  const urls: string[] = [];
   const closed = upToUnbalanced(whole);
-  const ends = Array.from(closed.matchAll(pause), ({ index }) => index);
-  return [...ends, closed.length].flatMap((end) => trimmings(closed.slice(0, end)));
+  mayEnd.lastIndex = 0;
+  for (let ends = 0; ends < MAX_PAUSES; ends += 1) {
+    const end = mayEnd.exec(closed)?.index;
+    if (end === undefined) break;
+    addTrimmed(closed.slice(0, end), urls);
+  }
+  addTrimmed(closed, urls);
+  if (closed !== whole && goesOn.test(whole.slice(closed.length, closed.length + 3))) addTrimmed(whole, urls);
+  return urls;
 }
 
-function trimmings(untrimmed: string): string[] {
-  const urls = [untrimmed];
-  let url = untrimmed;
-  for (
-    let trimmed = 0;
-    trimmed < MAX_TRIMMED && /[.,;:!?)\]}*_~|\u2019\u2026\u00bb\u203a]$/.test(url);
-    trimmed += 1
-  ) {
-    url = url.slice(0, -1);
+/** Whether a bracket that the URL did not open may belong to it all the same, as in `smile).html`. */
+const goesOn = /^.\.?[\p{L}\p{N}/%_-]/u;
+
+/** Adds a URL, also without the punctuation at its end and with its ampersands decoded. */
+function addTrimmed(whole: string, urls: string[]): void {
+  let url = whole;
+  for (let trimmed = 0; ; trimmed += 1) {
     urls.push(url);
+    if (url.includes("&amp;")) urls.push(url.replaceAll("&amp;", "&"));
+    if (trimmed === MAX_TRIMMED || !trimmable.test(url)) return;
+    url = url.slice(0, -1);
   }
-  return urls.flatMap((reading) =>
-    reading.includes("&amp;") ? [reading, reading.replaceAll("&amp;", "&")] : [reading],
-  );
 }
+
+const trimmable = /[.,;:!?)\]}*_~|\u2019\u2026\u00bb\u203a]$/;
 
 const openers: Readonly<Record<string, string>> = {
   ")": "(",
   "]": "[",
   "}": "{",
   "\uff09": "\uff08",
+  "\u3009": "\u3008",
+  "\u300b": "\u300a",
   "\u300d": "\u300c",
   "\u300f": "\u300e",
   "\u3011": "\u3010",
   "\u201d": "\u201c",
 };
-const opening: ReadonlySet<string> = new Set(Object.values(openers));
+const brackets = new RegExp(
+  `[${[...Object.keys(openers), ...Object.values(openers)].map((one) => `\\${one}`).join("")}]`,
+  "g",
+);
 
 /** Cuts before a bracket that the URL did not open: `[title](https://example.com/a_(b)).` */
 function upToUnbalanced(text: string): string {
   const open: string[] = [];
-  for (let at = 0; at < text.length; at += 1) {
-    const character = text[at] ?? "";
-    if (opening.has(character)) open.push(character);
-    else if (character in openers && open.pop() !== openers[character]) return text.slice(0, at);
+  for (const { 0: bracket, index } of text.matchAll(brackets)) {
+    const opener = openers[bracket];
+    if (opener === undefined) open.push(bracket);
+    else if (open.pop() !== opener) return text.slice(0, index);
   }
   return text;
 }
