@@ -287,6 +287,24 @@ describe("counted here (rules 1.17, 2.18)", () => {
     }
   });
 
+  const search = { type: "web_search_20250305", name: "web_search" };
+  test.each<[string, object[], string]>([
+    ["defined twice", [search, search], "tools.1"],
+    ["with a client's tool of its name", [search, { name: "web_search" }], "tools.1.name"],
+    [
+      "with both lists",
+      [{ ...search, allowed_domains: ["a.example"], blocked_domains: ["b.example"] }],
+      "tools.0.blocked_domains",
+    ],
+    ["with an empty place", [{ ...search, user_location: { type: "approximate" } }], "tools.0.user_location"],
+  ])("a server tool %s is refused as an inference with it is", async (_, tools, param) => {
+    for (const model of ["alpha", "local", "chat"]) {
+      const { status, body, asked } = await count({ model, ...hello, tools }, 42);
+      expect([status, body, asked]).toMatchObject([400, { error: { type: "invalid_request_error" } }, []]);
+      expect(JSON.stringify(body)).toContain(param);
+    }
+  });
+
   test("neither does an id of our files, which is refused where there is no such file", async () => {
     const body = user({ type: "document", source: { type: "file", file_id: "file_x" } });
     const result = await count(body, 42);

@@ -84,7 +84,9 @@ async function count(
   // Read as the request itself would be, so that what is refused there is refused here.
   if (route.upstreams.every(({ dialect }) => choosePath(found, dialect) !== "relay")) {
     const call = { dialect: "messages", id: request.id, acceptedAt: 0, headers: {} } as const;
-    await work.read(conversionFacts(call, inspected, route, noTiers), sealer, undefined);
+    const facts = conversionFacts(call, inspected, route, noTiers);
+    if (found.serverTools) await work.openLoop({ ...facts, mayOpen: false }, sealer, undefined);
+    else await work.read(facts, sealer, undefined);
   }
   return work.countTokens();
 }
