@@ -235,6 +235,19 @@ describe("a resent conversation", () => {
     });
   });
 
+  test.each<[string, JsonValue[]]>([
+    ["two turns of the user", ["more", "please"].map((content) => ({ role: "user", content }))],
+    ["a system turn", ["user", "system"].map((role) => ({ role, content: "be brief" }))],
+  ])("rule 3.6: a call is run first before %s too", (_, turns) => {
+    const { messages, pending } = restore([{ role: "assistant", content: [use("srvtoolu_1")] }, ...turns]);
+    expect(pending).toEqual([call("srvtoolu_1")]);
+    const late = { type: "tool_result", tool_use_id: "srvtoolu_1" } as const;
+    expect(addResults(messages as JsonValue[], [late]).slice(0, 2)).toMatchObject([
+      { role: "assistant", content: [toolUse("srvtoolu_1")] },
+      { role: "user", content: [late, {}] },
+    ]);
+  });
+
   test("a call of an older turn is answered in its place as never run", () => {
     const content = [use("srvtoolu_1"), use("srvtoolu_2"), result("srvtoolu_1"), text("later")];
     const { messages, pending } = restore([

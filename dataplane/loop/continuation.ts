@@ -107,8 +107,8 @@ export function restoreConversation(
       restored,
     });
     for (const { block, here } of blocks) splitter.add(block, here);
-    // Only calls of the newest turn may still be run; the client gave up those of older turns.
-    const mayRun = index === lastAssistant && index >= messages.length - 2;
+    // Only calls of the newest answer may still be run, however many turns the client adds; it gave up those of older ones.
+    const mayRun = index === lastAssistant;
     pending = splitter.finish(mayRun);
     for (const turn of splitter.turns) out.add(turn);
   }
