@@ -55,6 +55,14 @@ describe("links to tool results become citations", () => {
     },
   );
 
+  test("rule 3.12: brackets of an address may be percent-encoded in its link or in its result", () => {
+    const [plain, encoded] = ["https://a.example/x_(y)?q[]=1", "https://a.example/x_%28y%29?q%5b%5D=1"];
+    const [link] = linkCitations(`[Gate](${encoded})`, sources(plain));
+    expect(link).toMatchObject({ startIndex: 0, endIndex: `[Gate](${encoded})`.length, url: plain });
+    expect(linkCitations(`[Gate](${plain})`, sources(encoded))).toMatchObject([{ url: encoded }]);
+    expect(linkCitations("[Gate](https://a.example/a%2Fb)", sources("https://a.example/a/b"))).toEqual([]);
+  });
+
   test("rule 3.12: each link gives its own citation, also to the same url", () => {
     const url = "https://a.example/";
     expect(spans(`[1](${url})[2](${url}) [3](${url})`, sources(url))).toHaveLength(3);

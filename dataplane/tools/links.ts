@@ -25,7 +25,7 @@ export interface LinkCitation {
   readonly source: CitedSource;
 }
 
-/** Sources by the URL that links are compared by: no fragment, host in lower case. */
+/** Sources by the URL that links are compared by: no fragment, host in lower case, brackets not encoded. */
 export class CitedSources {
   readonly #byUrl = new Map<string, CitedSource>();
   /** Sources of a large conversation, which another thread has read. */
@@ -70,7 +70,8 @@ function comparable(url: string): string | null {
   try {
     const parsed = new URL(url);
     parsed.hash = "";
-    return parsed.href;
+    // Models encode brackets, so that no reader of Markdown takes them for the link's end.
+    return parsed.href.replace(/%(?:2[89]|5[bd])/gi, decodeURIComponent);
   } catch {
     return null;
   }
