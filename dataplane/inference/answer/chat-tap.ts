@@ -1,6 +1,6 @@
 import { audioLengthIn, imagesIn, weighMessage } from "../../dialects/chat/read-response.ts";
 import { arrayOf, objectOf, parseJson } from "../../dialects/fields.ts";
-import type { JsonObject } from "../../dialects/messages/types.ts";
+import type { JsonObject, MessagesUsage } from "../../dialects/messages/types.ts";
 import { type CountedOutput, writtenWith } from "../../dialects/output-estimate.ts";
 import { holdsError } from "../../dialects/upstream-error.ts";
 import { readChatUsage } from "../../dialects/usage.ts";
@@ -8,7 +8,7 @@ import { COLON } from "../../lib/json-bytes.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
 import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
 import { DeltaTemplate } from "./delta-template.ts";
-import { PASS, SWALLOW, Tap, type FrameAction } from "./usage-tap.ts";
+import { PASS, passWith, SWALLOW, Tap, type FrameAction } from "./usage-tap.ts";
 
 const FINISH = Buffer.from('"finish_reason"');
 const USAGE = Buffer.from('"usage"');
@@ -66,8 +66,7 @@ export class ChatTap extends Tap {
     const weight = template === null ? -1 : template.match(frame);
     if (template === null || weight < 0) return this.#look(frame);
     this.weight += weight;
-    const { model } = template;
-    return model === null ? PASS : { kind: "patch", model };
+    return passWith(template.models);
   }
 
   protected weigh(chunk: JsonObject): number {
@@ -89,11 +88,11 @@ export class ChatTap extends Tap {
       return this.#end(frame);
     if (frameName(frame) === "error" || (valueAt(frame, ERROR, dataStart) !== -1 && this.#isError(frame)))
       return { kind: "error", data: frameData(frame) };
-    const model = this.#readHead(frame);
+    const models = this.#readHead(frame);
     const usageAt = valueAt(frame, USAGE, dataStart);
     if (this.#anyFinish(frame) || (usageAt !== -1 && bytes[usageAt] !== NULL_START)) {
       const inspected = this.#readChunk(frame);
-      if (inspected !== null) return inspected.kind === "terminal" ? { ...inspected, model } : inspected;
+      if (inspected !== null) return inspected.kind === "terminal" ? { ...inspected, models } : inspected;
     } else {
       const media = this.#audioLength + this.#images;
       const weight = this.weighRead(frame);
@@ -101,9 +100,9 @@ export class ChatTap extends Tap {
       // A template weighs text alone: each frame with audio or images is read.
       const isText = this.#audioLength + this.#images === media;
       if (isText && frame.dataLines === 1 && this.learns(frame))
-        this.#template = DeltaTemplate.of(frame, model, weight);
+        this.#template = DeltaTemplate.of(frame, models, weight);
     }
-    return model === null ? PASS : { kind: "patch", model };
+    return passWith(models);
   }
 
   /** Handles `[DONE]`. Unfinished choices get a `finish_reason` first: official SDKs throw without one (rule 2.13). */
@@ -112,7 +111,7 @@ export class ChatTap extends Tap {
     const open = Array.from({ length: this.options.choices }, (_, index) => index).filter(
       (index) => !this.#finished.has(index),
     );
-    if (open.length === 0 || this.#head === null) return { kind: "terminal", model: null, last: true };
+    if (open.length === 0 || this.#head === null) return { kind: "terminal", models: [], last: true };
     const finish = {
       ...this.#head,
       object: "chat.completion.chunk",
@@ -127,7 +126,7 @@ export class ChatTap extends Tap {
       Buffer.from(`data: ${JSON.stringify(finish)}\n\n`),
       frame.bytes.subarray(frame.start, frame.end),
     ]);
-    return { kind: "terminal", model: null, last: true, bytes };
+    return { kind: "terminal", models: [], last: true, bytes };
   }
 
   #anyFinish(frame: SseFrame): boolean {
@@ -148,59 +147,60 @@ export class ChatTap extends Tap {
   /** Reads a chunk that finishes a choice or reports usage. */
   #readChunk(frame: SseFrame): FrameAction | null {
     let choices = 0;
-    let reported = false;
-    let finishes = false;
+    let usage: MessagesUsage | null = null;
+    const finished = new Set<number>();
     this.read(frame, (reader) =>
       reader.object((key) => {
-        if (key === "usage") {
-          const usage = readChatUsage(reader.value());
-          if (usage === null) return;
-          this.usage = usage;
-          reported = true;
-        } else if (key === "choices" && reader.kind() === "array")
-          choices = reader.array(() => {
-            if (reader.kind() !== "object") return;
-            finishes = this.#readChoice(reader) || finishes;
-          });
+        if (key === "usage") usage = readChatUsage(reader.value());
+        else if (key === "choices") {
+          finished.clear();
+          choices = reader.kind() === "array" ? reader.array(() => this.#readChoice(reader, finished)) : 0;
+        }
       }),
     );
+    for (const index of finished) this.#finished.add(index);
+    this.usage = usage ?? this.usage;
+    const reported = usage !== null;
+    const finishes = finished.size > 0;
     // Some providers put the last piece, or the whole text, in the chunk with the reason.
     if (choices > 0) this.weight += this.weigh(objectOf(parseJson(frameData(frame).toString("utf8"))) ?? {});
     // Usage in a chunk with choices is a running total (continuous usage): the last one counts.
     if (reported && (choices === 0 || finishes)) this.final = true;
     if (reported && choices === 0) return this.options.usageInjected ? SWALLOW : null;
     const isEnd = finishes && this.#finished.size >= this.options.choices;
-    return isEnd ? { kind: "terminal", model: null, last: false } : null;
+    return isEnd ? { kind: "terminal", models: [], last: false } : null;
   }
 
-  /** @returns whether the choice is finished. */
-  #readChoice(reader: JsonReader): boolean {
+  /** Adds the choice ahead to those that are finished. */
+  #readChoice(reader: JsonReader, finished: Set<number>): void {
+    if (reader.kind() !== "object") return;
     let index = 0;
-    let finished = false;
+    let isFinished = false;
     reader.object((key) => {
       if (key === "index") index = reader.number() ?? 0;
-      else if (key === "finish_reason") finished = (reader.string() ?? "") !== "";
+      else if (key === "finish_reason") isFinished = (reader.string() ?? "") !== "";
     });
-    if (finished) this.#finished.add(index);
-    return finished;
+    if (isFinished) finished.add(index);
   }
 
-  /** Reads the fields that every chunk has: the tier and the model's name. @returns the name's span if it is foreign. */
-  #readHead(frame: SseFrame): Span | null {
-    let span: Span | null = null;
+  /** Reads the fields that every chunk has: the tier and the model's name. @returns the names of other models. */
+  #readHead(frame: SseFrame): Span[] {
+    const models: Span[] = [];
+    let tier: string | undefined;
     const head: { id: string | undefined; created: number | undefined } = {
       id: undefined,
       created: undefined,
     };
     this.read(frame, (reader, offset) =>
       reader.object((key) => {
-        if (key === "model") span = this.foreignModel(reader, offset);
+        if (key === "model") this.addForeign(reader, offset, models);
         else if (key === "id") head.id = reader.string();
         else if (key === "created") head.created = reader.number();
-        else if (key === "service_tier") this.tier = reader.string() ?? this.tier;
+        else if (key === "service_tier") tier = reader.string();
       }),
     );
+    this.tier = tier ?? this.tier;
     this.#head ??= head;
-    return span;
+    return models;
   }
 }

@@ -23,8 +23,8 @@ export class DeltaTemplate {
   readonly #written: readonly boolean[];
   /** Fixed part that holds the foreign model name, and its offset there. */
   readonly #modelAt: ModelPlace | null;
-  /** The foreign model name in the frame that matched last. */
-  model: Span | null = null;
+  /** The foreign model name in the frame that matched last, if there is one. */
+  models: readonly Span[] = [];
 
   private constructor(frame: SseFrame, holes: readonly Hole[], model: Span | null) {
     const { bytes, dataStart, dataEnd } = frame;
@@ -44,7 +44,7 @@ export class DeltaTemplate {
   }
 
   /** Learns the shape of a chunk; null: no string in it could differ, or matching it does not give `weight` again. */
-  static of(frame: SseFrame, model: Span | null, weight: number): DeltaTemplate | null {
+  static of(frame: SseFrame, [model]: readonly Span[], weight: number): DeltaTemplate | null {
     const holes: Hole[] = [];
     try {
       const reader = new JsonReader(frame.bytes.subarray(0, frame.dataEnd));
@@ -54,7 +54,7 @@ export class DeltaTemplate {
       return null;
     }
     if (holes.length === 0) return null;
-    const template = new DeltaTemplate(frame, holes, model);
+    const template = new DeltaTemplate(frame, holes, model ?? null);
     return template.match(frame) === weight ? template : null;
   }
 
@@ -72,7 +72,7 @@ export class DeltaTemplate {
       if (bytes.compare(expected, 0, length, at, at + length) !== 0) return -1;
       if (this.#modelAt !== null && this.#modelAt.part === part) {
         const start = at + this.#modelAt.offset;
-        this.model = { start, end: start + this.#modelAt.length };
+        this.models = [{ start, end: start + this.#modelAt.length }];
       }
       at += length;
       if (part === last) break;

@@ -21,7 +21,7 @@ import { EVENTS_AT_ONCE, ResponseStream, type StreamTranslator } from "./respons
 import { editedFrame } from "./seal-answer.ts";
 import { streamTap } from "./stream-taps.ts";
 import { streamTurns } from "./stream-turns.ts";
-import { PASS, type FrameAction, type StreamTap } from "./usage-tap.ts";
+import { PASS, publicNames, type FrameAction, type StreamTap } from "./usage-tap.ts";
 
 /** Most bytes that are held before the first event, or from the terminal event on. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024;
@@ -156,7 +156,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
       case "pass":
         return this.#pass(frame);
       case "patch":
-        return this.#patch(frame, seen.model);
+        return this.#patch(frame, seen.models);
       case "replace":
         return this.#replace(frame, seen.bytes);
       case "swallow":
@@ -184,13 +184,11 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     }
   }
 
-  /** Rewrites a frame of several data lines: the model's span counts in its joined data, not in the frame. */
+  /** Rewrites a frame of several data lines: the models' spans count in its joined data, not in the frame. */
   #joined(frame: SseFrame, seen: FrameAction): FrameAction {
-    if ((seen.kind !== "patch" && seen.kind !== "terminal") || seen.model === null) return seen;
-    const { start, end } = seen.model;
-    const text = JSON.stringify(this.#job.model);
-    const edit = { start: start - frame.dataStart, end: end - frame.dataStart, text };
-    const bytes = (seen.kind === "terminal" ? seen.bytes : undefined) ?? editedFrame(frame, [edit]);
+    if ((seen.kind !== "patch" && seen.kind !== "terminal") || seen.models.length === 0) return seen;
+    const names = publicNames(frame, seen.models, this.#job.model);
+    const bytes = (seen.kind === "terminal" ? seen.bytes : undefined) ?? editedFrame(frame, names);
     return seen.kind === "patch" ? { kind: "replace", bytes } : { ...seen, bytes };
   }
 
@@ -215,11 +213,15 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     this.#out.push("\n\n");
   }
 
-  #patch(frame: SseFrame, model: Span): void {
-    this.#extend(frame.bytes, frame.start, model.start);
-    this.#endRun();
-    this.#out.push(this.#publicModel);
-    this.#extend(frame.bytes, model.end, frame.end);
+  #patch(frame: SseFrame, models: readonly Span[]): void {
+    let from = frame.start;
+    for (const { start, end } of models) {
+      this.#extend(frame.bytes, from, start);
+      this.#endRun();
+      this.#out.push(this.#publicModel);
+      from = end;
+    }
+    this.#extend(frame.bytes, from, frame.end);
     if (!frame.closed) this.#close();
   }
 
@@ -233,9 +235,13 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     const { bytes, start, end } = frame;
     const tail = frame.closed ? [] : ["\n\n"];
     if ("bytes" in seen && seen.bytes !== undefined) return [seen.bytes, ...tail];
-    const model = "model" in seen ? seen.model : null;
-    if (model === null) return [bytes.subarray(start, end), ...tail];
-    return [bytes.subarray(start, model.start), this.#publicModel, bytes.subarray(model.end, end), ...tail];
+    const pieces: (Buffer | string)[] = [];
+    let from = start;
+    for (const model of "models" in seen ? seen.models : []) {
+      pieces.push(bytes.subarray(from, model.start), this.#publicModel);
+      from = model.end;
+    }
+    return [...pieces, bytes.subarray(from, end), ...tail];
   }
 
   #hold(frame: SseFrame, seen: Passing): void {

@@ -25,12 +25,13 @@ function tapped(
     const inspected = tap.inspect(frame);
     kinds.push(inspected.kind);
     const { bytes, start, end } = frame;
-    const model = inspected.kind === "patch" || inspected.kind === "terminal" ? inspected.model : null;
     if (inspected.kind === "swallow" || inspected.kind === "error") return;
-    sent +=
-      model === null
-        ? bytes.toString("utf8", start, end)
-        : `${bytes.toString("utf8", start, model.start)}"public"${bytes.toString("utf8", model.end, end)}`;
+    let from = start;
+    for (const model of inspected.kind === "patch" || inspected.kind === "terminal" ? inspected.models : []) {
+      sent += `${bytes.toString("utf8", from, model.start)}"public"`;
+      from = model.end;
+    }
+    sent += bytes.toString("utf8", from, end);
   });
   const bytes = Buffer.from(stream);
   const ends = [...new Set(cuts.map((cut) => cut % (bytes.length + 1)))].sort((a, b) => a - b);

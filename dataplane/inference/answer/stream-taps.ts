@@ -1,6 +1,6 @@
 import type { Dialect } from "../../dialects/dialect.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../../dialects/fields.ts";
-import type { JsonObject } from "../../dialects/messages/types.ts";
+import type { JsonObject, MessagesUsage } from "../../dialects/messages/types.ts";
 import { weightOf, weightOfArguments } from "../../dialects/output-estimate.ts";
 import { weighItem } from "../../dialects/responses/read-response.ts";
 import { isErrorAhead } from "../../dialects/upstream-error.ts";
@@ -12,7 +12,7 @@ import { ChatTap } from "./chat-tap.ts";
 import { keepItemAhead } from "../request/item-references.ts";
 import { BlobDeltas } from "./blob-deltas.ts";
 import { mayHoldEncrypted, sealBlockAhead, sealBlocksAhead, sealEventAhead } from "./seal-answer.ts";
-import { PASS, Tap, type FrameAction, type StreamTap, type TapOptions } from "./usage-tap.ts";
+import { PASS, passWith, Tap, type FrameAction, type StreamTap, type TapOptions } from "./usage-tap.ts";
 
 export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
   if (dialect === "messages") return new MessagesTap(options);
@@ -44,7 +44,7 @@ class MessagesTap extends Tap {
         this.#delta(frame);
         return PASS;
       case "message_stop":
-        return { kind: "terminal", model: null, last: true };
+        return { kind: "terminal", models: [], last: true };
       case "error":
         return { kind: "error", data: frameData(frame) };
       case "content_block_delta":
@@ -95,36 +95,41 @@ class MessagesTap extends Tap {
       }),
     );
     this.#blobs = type === "thinking" || type === "compaction" ? new BlobDeltas(seal) : null;
-    return edits.length === 0 ? PASS : { kind: "replace", bytes: this.edited(frame, edits, null) };
+    return edits.length === 0 ? PASS : { kind: "replace", bytes: this.edited(frame, edits, []) };
   }
 
   #start(frame: SseFrame): FrameAction {
     const { seal } = this.options;
     const edits: Edit[] = [];
-    let model: Span | null = null;
+    const models: Span[] = [];
+    let usage: unknown;
     this.read(frame, (reader, offset) =>
       reader.object((key) => {
-        if (key !== "message" || reader.kind() !== "object") return;
+        if (key !== "message") return;
+        usage = undefined;
+        if (reader.kind() !== "object") return;
         reader.object((name) => {
-          if (name === "model") model = this.foreignModel(reader, offset);
-          else if (name === "usage") this.usage = readMessagesUsage(reader.value(), this.usage);
+          if (name === "model") this.addForeign(reader, offset, models);
+          else if (name === "usage") usage = reader.value();
           else if (name === "content" && seal) sealBlocksAhead(reader, seal, edits);
         });
       }),
     );
-    if (edits.length > 0) return { kind: "replace", bytes: this.edited(frame, edits, model) };
-    return model === null ? PASS : { kind: "patch", model };
+    this.usage = readMessagesUsage(usage, this.usage);
+    return edits.length > 0
+      ? { kind: "replace", bytes: this.edited(frame, edits, models) }
+      : passWith(models);
   }
 
   #delta(frame: SseFrame): void {
+    let usage: unknown;
     this.read(frame, (reader) =>
       reader.object((key) => {
-        if (key !== "usage") return;
-        const reported = reader.value();
-        this.usage = readMessagesUsage(reported, this.usage);
-        if (typeof objectOf(reported)?.["output_tokens"] === "number") this.final = true;
+        if (key === "usage") usage = reader.value();
       }),
     );
+    this.usage = readMessagesUsage(usage, this.usage);
+    if (typeof objectOf(usage)?.["output_tokens"] === "number") this.final = true;
   }
 }
 
@@ -184,8 +189,8 @@ class ResponsesTap extends Tap {
     const edits: Edit[] = [];
     this.read(frame, (reader) => sealEventAhead(reader, seal, edits));
     if (edits.length === 0) return inspected;
-    const model = inspected.kind === "patch" || inspected.kind === "terminal" ? inspected.model : null;
-    const replaced = this.edited(frame, edits, model);
+    const models = inspected.kind === "patch" || inspected.kind === "terminal" ? inspected.models : [];
+    const replaced = this.edited(frame, edits, models);
     return inspected.kind === "terminal"
       ? { ...inspected, bytes: replaced }
       : { kind: "replace", bytes: replaced };
@@ -198,8 +203,7 @@ class ResponsesTap extends Tap {
       case "response.queued":
       case "response.in_progress": {
         this.#readNumber(frame);
-        const model = this.#response(frame);
-        return model === null ? PASS : { kind: "patch", model };
+        return passWith(this.#response(frame));
       }
       case "response.completed":
       case "response.incomplete":
@@ -254,9 +258,9 @@ class ResponsesTap extends Tap {
   }
 
   #end(frame: SseFrame): FrameAction {
-    const model = this.#response(frame);
+    const models = this.#response(frame);
     this.#weighEnd(frame);
-    if (!this.#holdsError) return { kind: "terminal", model, last: true };
+    if (!this.#holdsError) return { kind: "terminal", models, last: true };
     this.#failed = true;
     return { kind: "error", data: this.#failure(frame) };
   }
@@ -277,27 +281,28 @@ class ResponsesTap extends Tap {
     this.#unread = 0;
   }
 
-  #response(frame: SseFrame): Span | null {
-    let model: Span | null = null;
-    this.#holdsError = false;
+  /** Reads what an event's response tells of itself. @returns the names of other models. */
+  #response(frame: SseFrame): Span[] {
+    const models: Span[] = [];
+    let told: { error?: boolean; tier?: string | undefined; usage?: MessagesUsage | null } = {};
     this.read(frame, (reader, offset) =>
       reader.object((key) => {
-        if (key !== "response" || reader.kind() !== "object") return;
-        this.#holdsError = false;
+        if (key !== "response") return;
+        told = {};
+        if (reader.kind() !== "object") return;
         reader.object((name) => {
-          if (name === "model") model = this.foreignModel(reader, offset);
-          else if (name === "error") this.#holdsError = isErrorAhead(reader);
-          else if (name === "service_tier") this.tier = reader.string() ?? this.tier;
-          else if (name === "usage") {
-            const usage = readResponsesUsage(reader.value());
-            if (usage === null) return;
-            this.usage = usage;
-            this.final = true;
-          }
+          if (name === "model") this.addForeign(reader, offset, models);
+          else if (name === "error") told.error = isErrorAhead(reader);
+          else if (name === "service_tier") told.tier = reader.string();
+          else if (name === "usage") told.usage = readResponsesUsage(reader.value());
         });
       }),
     );
-    return model;
+    this.#holdsError = told.error === true;
+    this.tier = told.tier ?? this.tier;
+    this.final ||= (told.usage ?? null) !== null;
+    this.usage = told.usage ?? this.usage;
+    return models;
   }
 
   #keepItem(frame: SseFrame): void {
@@ -315,7 +320,9 @@ class ResponsesTap extends Tap {
     let error: unknown = {};
     this.read(frame, (reader) =>
       reader.object((key) => {
-        if (key !== "response" || reader.kind() !== "object") return;
+        if (key !== "response") return;
+        error = {};
+        if (reader.kind() !== "object") return;
         reader.object((name) => {
           if (name === "error") error = reader.value();
         });
@@ -325,19 +332,16 @@ class ResponsesTap extends Tap {
   }
 }
 
-/** The `sequence_number` of an event, which is read no further than that. */
+/** The `sequence_number` of an event; null: it has none. */
 function numberOf(data: Buffer): number | null {
-  const reader = new JsonReader(data);
+  const reader = new JsonReader(data, "told");
+  let number: number | undefined;
   try {
-    for (const key of reader.keys()) {
-      if (key !== "sequence_number") reader.skip();
-      else {
-        const number = reader.number() ?? NaN;
-        return Number.isSafeInteger(number) ? number : null;
-      }
-    }
+    reader.object((key) => {
+      if (key === "sequence_number") number = reader.number();
+    });
   } catch (fault) {
     if (!(fault instanceof JsonFault)) throw fault;
   }
-  return null;
+  return number !== undefined && Number.isSafeInteger(number) ? number : null;
 }

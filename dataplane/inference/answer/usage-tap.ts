@@ -1,6 +1,6 @@
 /**
  * Reads the metadata of an answer while its bytes pass: usage, the model's name, its end and its errors. One
- * tap for each dialect. A tap never throws and never breaks a stream (design.md §4.2): events that it cannot read
+ * tap for each dialect. Of a member that an event names twice the last counts. A tap never throws and never breaks a stream (design.md §4.2): events that it cannot read
  * are passed on, and billed from an estimate.
  */
 import type { KeepItem } from "../../dialects/codecs.ts";
@@ -22,8 +22,8 @@ const MOST_LEARNED_BYTES = 16 * 1024;
 /** What relay does with a frame. */
 export type FrameAction =
   | { readonly kind: "pass" }
-  /** Pass, with the model's name replaced by the public id. `model`: its span in `frame.bytes`, if the data is one line. */
-  | { readonly kind: "patch"; readonly model: Span }
+  /** Pass, with the public id in place of other models' names. `models`: their spans in `frame.bytes`, if the data is one line. */
+  | { readonly kind: "patch"; readonly models: readonly Span[] }
   /** Pass `bytes` in its place; they end as the frame does. */
   | { readonly kind: "replace"; readonly bytes: Buffer }
   /** Pass nothing: only we asked for it, or it is held back until a later frame. */
@@ -31,9 +31,10 @@ export type FrameAction =
   /** The answer is complete with this frame: it and what follows leave only once the charge is durable. */
   | {
       readonly kind: "terminal";
-      readonly model: Span | null;
+      /** As in `patch`. */
+      readonly models: readonly Span[];
       readonly last: boolean;
-      /** Bytes that pass in its place, the model's name patched; absent: the frame itself. */
+      /** Bytes that pass in its place, models' names replaced; absent: the frame itself. */
       readonly bytes?: Buffer;
     }
   /** The upstream's own error event. */
@@ -153,13 +154,9 @@ export abstract class Tap implements StreamTap {
     }
   }
 
-  /** Returns the frame with `edits` made in its data, and the public id in place of a foreign model's name. */
-  protected edited(frame: SseFrame, edits: readonly Edit[], model: Span | null): Buffer {
-    if (model === null) return editedFrame(frame, edits);
-    const { start, end } = model;
-    const text = JSON.stringify(this.options.model);
-    const named = { start: start - frame.dataStart, end: end - frame.dataStart, text };
-    return editedFrame(frame, [...edits, named]);
+  /** Returns the frame with `edits` made in its data, and the public id in place of other models' names. */
+  protected edited(frame: SseFrame, edits: readonly Edit[], models: readonly Span[]): Buffer {
+    return editedFrame(frame, [...edits, ...publicNames(frame, models, this.options.model)]);
   }
 
   /** The kind of an event: its name, or where an upstream leaves that out, its `type`, or `error` if it holds one. */
@@ -177,12 +174,21 @@ export abstract class Tap implements StreamTap {
     return type === "" && isError ? "error" : type;
   }
 
-  /** Returns the span to patch if the string ahead is not the public id. */
-  protected foreignModel(reader: JsonReader, offset: number): Span | null {
-    if (reader.kind() !== "string") return null;
+  /** Adds the place of the string ahead to `models` if it is not the public id. An event may name its model twice. */
+  protected addForeign(reader: JsonReader, offset: number, models: Span[]): void {
+    if (reader.kind() !== "string") return;
     const start = reader.position;
-    const name = reader.string();
-    if (name === this.options.model) return null;
-    return { start: start + offset, end: reader.position + offset };
+    if (reader.string() !== this.options.model)
+      models.push({ start: start + offset, end: reader.position + offset });
   }
+}
+
+/** Passes a frame with other models' names replaced. */
+export const passWith = (models: readonly Span[]): FrameAction =>
+  models.length === 0 ? PASS : { kind: "patch", models };
+
+/** Returns the edits in a frame's data that put the public id in place of other models' names. */
+export function publicNames({ dataStart }: SseFrame, models: readonly Span[], model: string): Edit[] {
+  const text = JSON.stringify(model);
+  return models.map(({ start, end }) => ({ start: start - dataStart, end: end - dataStart, text }));
 }
