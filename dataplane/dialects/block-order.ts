@@ -51,6 +51,8 @@ export interface Piece {
   heldCitations: UrlCitation[];
   /** Citations received. */
   citations: number;
+  /** Index of its block, once it is open. */
+  index: number;
   state: "queued" | "open" | "closed";
   ended: boolean;
 }
@@ -107,6 +109,7 @@ export class BlockOrder {
       tokens: 0,
       heldCitations: [],
       citations: 0,
+      index: 0,
       state: "queued",
       ended: false,
     };
@@ -145,14 +148,14 @@ export class BlockOrder {
     if (this.#queue.length > 1) this.#advance();
   }
 
-  /** Adds citations to a text, up to `CITATIONS_MAX`; without effect once it is closed. */
+  /** Adds citations to a text, up to `CITATIONS_MAX`, also once it is closed. */
   cite(piece: Piece, citations: readonly UrlCitation[]): void {
     const cited = citations.slice(0, CITATIONS_MAX - piece.citations);
-    if (cited.length === 0 || piece.state === "closed") return;
+    if (cited.length === 0) return;
     this.hold(lengthOfCitations(cited));
     piece.citations += cited.length;
-    if (piece.state === "open") this.#events.push(this.#annotations(cited));
-    else for (const one of cited) piece.heldCitations.push(one);
+    if (piece.state === "queued") for (const one of cited) piece.heldCitations.push(one);
+    else this.#events.push(annotations(piece, cited));
   }
 
   /** Counts characters that are kept for the answer. @throws ApiError beyond `MAX_ANSWER_CHARACTERS`. */
@@ -207,6 +210,7 @@ export class BlockOrder {
   #open(piece: Piece): boolean {
     if (piece.kind === "tool_use" && piece.name === "") return false;
     piece.state = "open";
+    piece.index = this.#nextIndex;
     this.#events.push({
       type: "content_block_start",
       index: this.#nextIndex,
@@ -216,7 +220,7 @@ export class BlockOrder {
       this.#events.push(this.#delta(piece, piece.held, piece.heldLogprobs));
     piece.held = "";
     piece.heldLogprobs = [];
-    if (piece.heldCitations.length > 0) this.#events.push(this.#annotations(piece.heldCitations));
+    if (piece.heldCitations.length > 0) this.#events.push(annotations(piece, piece.heldCitations));
     piece.heldCitations = [];
     return true;
   }
@@ -261,12 +265,13 @@ export class BlockOrder {
         };
     }
   }
-
-  #annotations(annotations: readonly UrlCitation[]): MessagesEvent {
-    const delta = { type: "annotations_delta", annotations } as const;
-    return { type: "content_block_delta", index: this.#nextIndex, delta };
-  }
 }
+
+const annotations = ({ index }: Piece, cited: readonly UrlCitation[]): MessagesEvent => ({
+  type: "content_block_delta",
+  index,
+  delta: { type: "annotations_delta", annotations: cited },
+});
 
 function isWhole(piece: Piece): boolean {
   if (piece.kind !== "tool_use" || piece.judged === piece.json.length) return false;

@@ -49,7 +49,9 @@ export class StopCutter {
 
   #event(event: MessagesEvent, said: MessagesEvent[], usage: () => MessagesUsage): void {
     const open = this.#texts.at(-1);
-    if (event.type === "content_block_start" && event.content_block.type === "text") {
+    if (event.type === "content_block_delta" && event.delta.type === "annotations_delta")
+      this.#cite(event.index, event.delta.annotations, said);
+    else if (event.type === "content_block_start" && event.content_block.type === "text") {
       const text = new WaitingText(event);
       this.#texts.push(text);
       this.#text(text, event.content_block.text, said, usage);
@@ -57,7 +59,7 @@ export class StopCutter {
       if (event.delta.type === "text_delta") {
         open.logprobs.push(event.delta.logprobs ?? []);
         this.#text(open, event.delta.text, said, usage);
-      } else open.cite(event, open === this.#texts[0], said);
+      } else open.add(event, open === this.#texts[0], said);
     } else if (event.type === "content_block_stop" && open !== undefined) {
       open.stop = event;
       this.#close(said);
@@ -66,6 +68,13 @@ export class StopCutter {
       if (event.type !== "ping") this.#end(said);
       said.push(event);
     }
+  }
+
+  /** Passes on citations with their text, or by themselves behind it. */
+  #cite(index: number, annotations: readonly UrlCitation[], said: MessagesEvent[]): void {
+    const text = this.#texts.find((waiting) => waiting.index === index);
+    if (text === undefined) said.push(annotationsDelta(index, annotations));
+    else for (const one of annotations) text.annotations.push(one);
   }
 
   #text(open: WaitingText, piece: string, said: MessagesEvent[], usage: () => MessagesUsage): void {
@@ -113,9 +122,9 @@ class WaitingText {
   stop: BlockStop | null = null;
   /** The block's first event, held until the block has something to show. */
   #start: BlockStart | null;
-  readonly #index: number;
+  readonly index: number;
   /** The upstream's citations, with positions in code points of the text; those of cut text are dropped. */
-  readonly #annotations: UrlCitation[] = [];
+  readonly annotations: UrlCitation[] = [];
   readonly #points = new CodePointCount();
   /** Deltas to pass on once the block begins. */
   readonly #waiting: BlockDelta[] = [];
@@ -123,17 +132,13 @@ class WaitingText {
   constructor(start: BlockStart) {
     const block = start.content_block as TextBlock;
     this.#start = { ...start, content_block: { ...block, text: "" } };
-    this.#index = start.index;
+    this.index = start.index;
   }
 
   /** @param isHead no other text waits before this one. */
-  cite(event: BlockDelta, isHead: boolean, said: MessagesEvent[]): void {
-    if (event.delta.type === "annotations_delta")
-      for (const one of event.delta.annotations) this.#annotations.push(one);
-    else {
-      this.#waiting.push(event);
-      if (isHead) this.#begin(said);
-    }
+  add(event: BlockDelta, isHead: boolean, said: MessagesEvent[]): void {
+    this.#waiting.push(event);
+    if (isHead) this.#begin(said);
   }
 
   say(text: string, said: MessagesEvent[]): void {
@@ -150,7 +155,7 @@ class WaitingText {
     this.#begin(said);
     const logprobs = this.logprobs.rest();
     if (logprobs.length > 0) this.#delta("", logprobs, said);
-    this.#annotate(this.#annotations, said);
+    this.#annotate(this.annotations, said);
     said.push(this.stop);
     return true;
   }
@@ -158,8 +163,8 @@ class WaitingText {
   /** Ends the block at the stop sequence. */
   cut(said: MessagesEvent[]): void {
     if (this.#start !== null) return;
-    this.#annotate(citationsWithin(this.#annotations, this.#points.value), said);
-    said.push({ type: "content_block_stop", index: this.#index });
+    this.#annotate(citationsWithin(this.annotations, this.#points.value), said);
+    said.push({ type: "content_block_stop", index: this.index });
   }
 
   #begin(said: MessagesEvent[]): void {
@@ -171,15 +176,19 @@ class WaitingText {
   #delta(text: string, logprobs: readonly Logprob[], said: MessagesEvent[]): void {
     this.#begin(said);
     const delta = { type: "text_delta", text, ...(logprobs.length > 0 && { logprobs }) } as const;
-    said.push({ type: "content_block_delta", index: this.#index, delta });
+    said.push({ type: "content_block_delta", index: this.index, delta });
   }
 
   #annotate(annotations: readonly UrlCitation[], said: MessagesEvent[]): void {
-    if (annotations.length === 0) return;
-    const delta = { type: "annotations_delta", annotations } as const;
-    said.push({ type: "content_block_delta", index: this.#index, delta });
+    if (annotations.length > 0) said.push(annotationsDelta(this.index, annotations));
   }
 }
+
+const annotationsDelta = (index: number, annotations: readonly UrlCitation[]): BlockDelta => ({
+  type: "content_block_delta",
+  index,
+  delta: { type: "annotations_delta", annotations },
+});
 
 /** Stop reason of a cut answer: calls before the sequence must not be missed (dialects.md §D3). */
 const endedBy = (stop: string, calls: boolean) =>

@@ -69,6 +69,18 @@ export const movedBy = (citations: readonly UrlCitation[], points: number): read
           : [{ ...one, start_index: one.start_index + points, end_index: one.end_index + points }],
       );
 
+/** Returns the index of the text that holds a code point, else of the last; `from`: the code points before a text. */
+export function textAt(texts: readonly { readonly from: number }[], point: number): number {
+  let low = 0;
+  let high = texts.length;
+  while (high - low > 1) {
+    const middle = (low + high) >> 1;
+    if ((texts[middle]?.from ?? 0) <= point) low = middle;
+    else high = middle;
+  }
+  return low;
+}
+
 /** Returns the citations of a text that is cut after this many code points. */
 export const citationsWithin = (citations: readonly UrlCitation[], points: number): UrlCitation[] =>
   citations.filter((one) => one.end_index <= points);

@@ -197,6 +197,23 @@ describe("a Responses client of a Chat upstream", () => {
     expect(partCitations(await answer("responses", "chat", script))).toEqual([[], second.cited.map(flat)]);
   });
 
+  test("those of all texts may come at the end: each stands in its own", async () => {
+    const script = [
+      chunk({ delta: { role: "assistant", content: first.text } }),
+      chunk({ delta: { reasoning_content: "Hm." } }),
+      chunk({ delta: { content: second.text } }),
+      callChunk("look", "{}"),
+      chunk({ delta: { annotations: joined.cited.map(nested) } }),
+      chunk({ delta: {}, finish_reason: "tool_calls" }),
+      "data: [DONE]\n\n",
+    ];
+    const wire = await answer("responses", "chat", script);
+    expect(partCitations(wire)).toEqual([first.cited.map(flat), second.cited.map(flat)]);
+    const added = objectsIn(wire).filter(({ type }) => type === "response.output_text.annotation.added");
+    // The first text was done: its citations stand in the last event alone.
+    expect(added.map(({ annotation }) => annotation)).toEqual(second.cited.map(flat));
+  });
+
   test("they may come before their text, as a search does", async () => {
     const [role = "", said = "", cited = "", ...end] = chatStream(joined);
     const wire = await answer("responses", "chat", [role, cited, said, ...end]);
@@ -321,6 +338,33 @@ describe("a Chat client of a Responses upstream", () => {
     ["streamed, told by the finished part alone", responsesStream([first, second], "part")],
   ])("is told the citations, %s", async (_how, script) => {
     expect(chatCitations(await answer("chat", "responses", script))).toEqual(joined.cited.map(nested));
+  });
+
+  test.each([
+    ["a call", { type: "function_call", id: "fc", call_id: "call_1", name: "look", arguments: "{}" }],
+    ["reasoning", { type: "reasoning", id: "rs", summary: [{ type: "summary_text", text: "Hm." }] }],
+    [
+      "a text",
+      { type: "message", id: "m2", role: "assistant", content: [{ type: "output_text", text: "!" }] },
+    ],
+  ])("those that the last event alone tells, behind %s", async (_what, behind) => {
+    const script = responsesStream([first, second], "part").map((sent) =>
+      sent.includes("response.completed")
+        ? sent
+        : sent.replaceAll(/"annotations":\[[^\]]*\]/g, '"annotations":[]'),
+    );
+    const done = event("response.output_item.done", { output_index: 1, item: behind });
+    script.splice(
+      -1,
+      1,
+      done,
+      (script.at(-1) ?? "").replace('}],"usage"', `},${JSON.stringify(behind)}],"usage"`),
+    );
+    expect(script.at(-1)).toContain(behind.id);
+    for (const stop of [{}, { stop: "!?" }])
+      expect(chatCitations(await answer("chat", "responses", script, stop))).toEqual(
+        joined.cited.map(nested),
+      );
   });
 
   test("pieces may part a character, which counts once", async () => {

@@ -2,13 +2,14 @@
 import type { CodecContext } from "../codecs.ts";
 import { aliasOfId } from "../alias.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
-import { readLogprobs } from "../logprobs.ts";
+import { codePoints } from "../../lib/code-points.ts";
+import { readLogprobs, WaitingLogprobs } from "../logprobs.ts";
 import { markReasoning } from "../reasoning.ts";
 import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import { foreignEnd } from "../refusal.ts";
 import { corruptAnswer, holdsError, inBandError } from "../upstream-error.ts";
 import { weightOf, weightOfArguments, type CountedOutput, writtenWith } from "../output-estimate.ts";
-import { readUrlCitations, StreamedCitations } from "../url-citations.ts";
+import { movedBy, readUrlCitations, StreamedCitations, textAt } from "../url-citations.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import type {
   ContentBlock,
@@ -29,19 +30,14 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
   const message = objectOf(choice?.["message"]);
   if (!choice || message === null) throw corruptAnswer("no choices[0].message");
 
-  const { text, thinking, refusal } = saidIn(message);
-  const content: ContentBlock[] = [];
-  if (thinking !== "")
-    content.push({ type: "thinking", thinking, signature: markReasoning({ from: "chat" }) });
+  const { said, refusal } = saidIn(message);
+  if (refusal !== "") addSaid(said, "text", refusal);
+  const content = said.map(({ kind, text }): ContentBlock => {
+    if (kind === "text") return { type: "text", text };
+    return { type: "thinking", thinking: text, signature: markReasoning({ from: "chat" }) };
+  });
   const logprobs = refusal === "" ? logprobsIn(choice, context) : [];
-  const annotations = new StreamedCitations().untold(citationsIn(message, context));
-  if (text + refusal !== "")
-    content.push({
-      type: "text",
-      text: text + refusal,
-      ...(logprobs.length > 0 && { logprobs }),
-      ...(annotations.length > 0 && { annotations }),
-    });
+  detail(content, logprobs, new StreamedCitations().untold(citationsIn(message, context)));
   const finish = stringOf(choice["finish_reason"]);
   const isCut = isChatLimit(finish);
   content.push(...toolCalls(message, context, isCut));
@@ -64,21 +60,67 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
   };
 }
 
+/** A text, or reasoning, between others. */
+interface Said {
+  readonly kind: "text" | "thinking";
+  text: string;
+}
+
 /**
- * Returns what a message or a delta says, by kind. `reasoning` is another name of `reasoning_content`, never text;
+ * Returns what a message or a delta says, in its order. `reasoning` is another name of `reasoning_content`, never text;
  * Mistral sends text and thinking as parts of `content`.
  */
-export function saidIn(message: JsonObject): { text: string; thinking: string; refusal: string } {
+export function saidIn(message: JsonObject): { said: Said[]; refusal: string } {
   const content = message["content"];
   const parts = arrayOf(content);
-  return {
-    text: parts === null ? (stringOf(content) ?? "") : joined(parts, "text"),
-    thinking:
-      textOf(message["reasoning_content"]) ??
-      textOf(message["reasoning"]) ??
-      (parts === null ? "" : joined(parts, "thinking")),
-    refusal: stringOf(message["refusal"]) ?? "",
-  };
+  const thinking = textOf(message["reasoning_content"]) ?? textOf(message["reasoning"]);
+  const said: Said[] = [];
+  if (thinking !== null) addSaid(said, "thinking", thinking);
+  if (parts === null) addSaid(said, "text", stringOf(content) ?? "");
+  else
+    for (const value of parts) {
+      const part = objectOf(value) ?? {};
+      const { type } = part;
+      if (type === "text") addSaid(said, type, textOfPart(part[type]));
+      // Beside a field with all of it, it would stand twice.
+      else if (type === "thinking" && thinking === null) addSaid(said, type, textOfPart(part[type]));
+    }
+  return { said, refusal: stringOf(message["refusal"]) ?? "" };
+}
+
+/** Adds a text to the last one, if that is of its kind. */
+function addSaid(said: Said[], kind: Said["kind"], text: string): void {
+  const last = said.at(-1);
+  if (text === "") return;
+  if (last?.kind === kind) last.text += text;
+  else said.push({ kind, text });
+}
+
+/** Adds to the texts of an answer what counts in all of them together. */
+function detail(
+  content: readonly ContentBlock[],
+  logprobs: readonly Logprob[],
+  cited: readonly UrlCitation[],
+): void {
+  if (logprobs.length === 0 && cited.length === 0) return;
+  const waiting = new WaitingLogprobs();
+  waiting.push(logprobs);
+  let points = 0;
+  const texts = content.flatMap((block) => {
+    if (block.type !== "text") return [];
+    const from = points;
+    points += codePoints(block.text);
+    return [{ block, from }];
+  });
+  for (const { block } of texts) {
+    const own = block === texts.at(-1)?.block ? waiting.rest() : waiting.take(block.text);
+    if (own.length > 0) block.logprobs = own;
+  }
+  for (const one of cited) {
+    const text = texts[textAt(texts, one.start_index)];
+    if (text === undefined) continue;
+    text.block.annotations = [...(text.block.annotations ?? []), ...movedBy([one], -text.from)];
+  }
 }
 
 /** Reads the log probabilities of a choice's text, whole or in a chunk, where the client is shown them. */
@@ -117,27 +159,18 @@ export function callsIn(message: JsonObject): readonly JsonValue[] {
 
 /** Weighs the output of a message or a delta, the transcript of its speech included. */
 export function weighMessage(message: JsonObject): number {
-  const { text, thinking, refusal } = saidIn(message);
+  const { said, refusal } = saidIn(message);
   return callsIn(message).reduce<number>(
     (sum, call) => sum + weightOfArguments(objectOf(objectOf(call)?.["function"])?.["arguments"]),
-    weightOf(text) +
-      weightOf(thinking) +
+    said.reduce((sum, { text }) => sum + weightOf(text), 0) +
       weightOf(refusal) +
       weightOf(stringOf(objectOf(message["audio"])?.["transcript"]) ?? ""),
   );
 }
 
-function joined(parts: readonly JsonValue[], kind: "text" | "thinking"): string {
-  return parts
-    .map(objectOf)
-    .filter((part) => part?.["type"] === kind)
-    .map((part) => stringOf(part?.[kind]) ?? innerText(arrayOf(part?.[kind]) ?? []))
-    .join("");
-}
-
 /** A thinking part holds text parts of its own. */
-const innerText = (parts: readonly JsonValue[]): string =>
-  parts.map((part) => stringOf(objectOf(part)?.["text"]) ?? "").join("");
+const textOfPart = (value: JsonValue | undefined): string =>
+  stringOf(value) ?? (arrayOf(value) ?? []).map((part) => stringOf(objectOf(part)?.["text"]) ?? "").join("");
 
 /** @param isCut the output limit ended the answer: its last call may be unfinished. */
 function toolCalls(message: JsonObject, context: CodecContext, isCut: boolean): ToolUseBlock[] {

@@ -42,6 +42,62 @@ test.each([
   });
 });
 
+test("texts and reasoning between them keep their order, as parts of one message and in deltas", () => {
+  const text = (said: string) => ({ type: "text", text: said });
+  const thinking = (said: string) => ({ type: "thinking", thinking: [text(said)] });
+  const parts = [text("A"), thinking("b"), thinking("c"), text("D"), text(""), text("E"), thinking("f")];
+  const message = { role: "assistant", content: parts };
+  const reasoned = "+thinking thinking_delta signature_delta -";
+  expect(
+    stepWords("chat", [chunk(message), "[DONE]"])
+      .flat()
+      .join(" "),
+  ).toContain(`+text A - ${reasoned} +text DE - ${reasoned} end_turn`);
+  const deltas = parts.map((part) => chunk({ content: [part] }));
+  expect(
+    stepWords("chat", [...deltas, "[DONE]"])
+      .flat()
+      .join(" "),
+  ).toContain("+text A - +thinking thinking_delta thinking_delta signature_delta - +text D E - +thinking");
+  const context = { ...testContext(), annotations: true, logprobs: true };
+  const cite = (start: number) => ({
+    type: "url_citation",
+    start_index: start,
+    end_index: start + 1,
+    url: "u",
+  });
+  const token = (said: string) => ({
+    token: said,
+    logprob: -1,
+    bytes: [...Buffer.from(said)],
+    top_logprobs: [],
+  });
+  const whole = answerCodecs.chat.readResponse(
+    {
+      choices: [
+        {
+          index: 0,
+          message: { ...message, annotations: [cite(2), cite(0), cite(7)] },
+          logprobs: { content: ["A", "D", "E"].map(token) },
+          finish_reason: "stop",
+        },
+      ],
+    },
+    context,
+  );
+  expect(whole.content).toMatchObject([
+    { type: "text", text: "A", annotations: [{ start_index: 0 }], logprobs: [{ token: "A" }] },
+    { type: "thinking", thinking: "bc" },
+    {
+      type: "text",
+      text: "DE",
+      annotations: [{ start_index: 1 }, { start_index: 6 }],
+      logprobs: [{ token: "D" }, { token: "E" }],
+    },
+    { type: "thinking", thinking: "f" },
+  ]);
+});
+
 test("an empty delta opens no block", () => {
   expect(
     stepWords("chat", [chunk({ content: "" }), chunk({ content: null, reasoning_content: "" })]),

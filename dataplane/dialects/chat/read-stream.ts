@@ -26,7 +26,7 @@ import {
   isChatLimit,
   CallIds,
 } from "./read-response.ts";
-import { movedBy, StreamedCitations } from "../url-citations.ts";
+import { movedBy, StreamedCitations, textAt } from "../url-citations.ts";
 import { messageEnd, messageStart } from "../messages/events.ts";
 import type {
   JsonObject,
@@ -46,6 +46,12 @@ interface Call {
   id: string | null;
   /** True when a delta continued the arguments though it had a name: whether they are whole is not checked again. */
   inPieces: boolean;
+}
+
+/** A text, and the code points of the texts before it. */
+interface CitedText {
+  readonly piece: Piece;
+  readonly from: number;
 }
 
 interface CallDelta {
@@ -71,9 +77,10 @@ export class ChatStreamReader implements StreamReader {
   /** The last service tier that a chunk named. */
   #tier: string | null = null;
   #over = false;
-  /** Code points of all texts so far, and of those before the last one; counted where citations are shown. */
+  /** Code points of all texts so far; counted where citations are shown. */
   readonly #points = new CodePointCount();
-  #pointsBefore = 0;
+  /** All texts, each with the code points before it; kept where citations are shown. */
+  readonly #texts: CitedText[] = [];
   readonly #citations = new StreamedCitations();
   /** Citations that came while there was no text. */
   #uncited: readonly UrlCitation[] = [];
@@ -141,12 +148,13 @@ export class ChatStreamReader implements StreamReader {
   }
 
   #delta(delta: JsonObject, logprobs: readonly Logprob[]): void {
-    const { text, thinking, refusal } = saidIn(delta);
-    if (thinking !== "") this.#say("thinking", thinking);
+    const { said, refusal } = saidIn(delta);
     const calls = callsIn(delta);
+    const lastText = said.findLast(({ kind }) => kind === "text");
+    for (const piece of said) this.#say(piece.kind, piece.text, piece === lastText ? logprobs : undefined);
     // Without a text in the delta they may be a call's, as some servers send those too.
     const areOfText = logprobs.length > 0 && calls.length === 0 && this.#blocks.last()?.kind === "text";
-    if (text !== "" || areOfText) this.#say("text", text, logprobs);
+    if (lastText === undefined && areOfText) this.#say("text", "", logprobs);
     if (refusal !== "") {
       this.#refused = true;
       this.#say("text", refusal);
@@ -157,22 +165,23 @@ export class ChatStreamReader implements StreamReader {
     if (this.#uncited.length > 0) this.#cite();
   }
 
-  /** Adds waiting citations to the last text, if any; their indexes count in all texts of the answer. */
+  /** Adds waiting citations to the texts that they begin in; their indexes count in all texts of the answer. */
   #cite(): void {
-    const last = this.#blocks.last();
-    const text = last?.kind === "text" ? last : this.#citable;
-    if (text === null) return;
-    this.#blocks.cite(text, movedBy(this.#uncited, -this.#pointsBefore));
+    if (this.#texts.length === 0) return;
+    for (const one of this.#uncited) {
+      const { piece, from } = this.#texts[textAt(this.#texts, one.start_index)] as CitedText;
+      this.#blocks.cite(piece, movedBy([one], -from));
+    }
     this.#uncited = [];
   }
 
   #say(kind: Exclude<PieceKind, "tool_use">, text: string, logprobs?: readonly Logprob[]): void {
     const last = this.#blocks.last();
+    const piece = last?.kind === kind ? last : this.#add(kind);
     if (kind === "text" && this.#context.annotations === true) {
-      if (last?.kind !== kind) this.#pointsBefore = this.#points.value;
+      if (piece !== last) this.#texts.push({ piece, from: this.#points.value });
       this.#points.add(text);
     }
-    const piece = last?.kind === kind ? last : this.#add(kind);
     this.#blocks.append(piece, text, undefined, logprobs);
     if (kind === "thinking") this.#waits(text);
   }

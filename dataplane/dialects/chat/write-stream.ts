@@ -42,10 +42,12 @@ export class ChatStreamWriter implements StreamWriter {
   readonly #joiner: TextJoiner | null;
   /** The text so far, kept only where citations are derived from it. */
   #text = "";
-  /** The upstream's citations, and the code points of the open block's text, in which they count, and of the text before it. */
+  /** The upstream's citations, with indexes in the whole text. */
   readonly #cited: UrlCitation[] = [];
-  #points = new CodePointCount();
+  /** Code points of the text so far, and those before each text block, in which its citations count. */
   #pointsBefore = 0;
+  #points = new CodePointCount();
+  readonly #pointsBeforeText = new Map<number, number>();
   #saidText = false;
   #saidReasoning = false;
   #reasoningBreak = false;
@@ -69,9 +71,9 @@ export class ChatStreamWriter implements StreamWriter {
   write(event: EarlyEvent): string {
     switch (event.type) {
       case "content_block_delta":
-        return this.#delta(event.delta);
+        return this.#delta(event.delta, event.index);
       case "content_block_start":
-        return this.#blockStart(event.content_block);
+        return this.#blockStart(event.content_block, event.index);
       case "content_block_stop":
         return "";
       case "message_start":
@@ -84,10 +86,11 @@ export class ChatStreamWriter implements StreamWriter {
     }
   }
 
-  #blockStart(block: ContentBlock): string {
+  #blockStart(block: ContentBlock, index: number): string {
     this.#isHidden = block.type === "server_tool_use";
     this.#pointsBefore += this.#points.value;
     this.#points = new CodePointCount();
+    if (block.type === "text") this.#pointsBeforeText.set(index, this.#pointsBefore);
     if (block.type === "thinking") this.#reasoningBreak = this.#saidReasoning;
     if (isServerTool(block.type)) this.#joiner?.toolRan();
     if (block.type !== "tool_use") return "";
@@ -103,12 +106,13 @@ export class ChatStreamWriter implements StreamWriter {
     );
   }
 
-  #delta(delta: BlockDelta): string {
+  #delta(delta: BlockDelta, index: number): string {
     switch (delta.type) {
       case "text_delta":
         return this.#say(this.#joiner === null ? delta.text : this.#joiner.push(delta.text), delta.logprobs);
       case "annotations_delta":
-        for (const one of movedBy(delta.annotations, this.#pointsBefore)) this.#cited.push(one);
+        for (const one of movedBy(delta.annotations, this.#pointsBeforeText.get(index) ?? 0))
+          this.#cited.push(one);
         return "";
       case "thinking_delta":
         return this.#reason(delta.thinking);

@@ -67,8 +67,13 @@ export class PartCitations {
 
   /** Ends the text of a part, and adds those citations of the part that came in no event. */
   end(piece: Piece, part: JsonObject | null): void {
-    this.#blocks.cite(piece, partCitations(part, this.#context).slice(piece.citations));
+    this.late(piece, part);
     this.#end(piece);
+  }
+
+  /** Adds those citations of a part that came in no event; its text may have ended. */
+  late(piece: Piece, part: JsonObject | null): void {
+    this.#blocks.cite(piece, partCitations(part, this.#context).slice(piece.citations));
   }
 
   #end(piece: Piece): void {

@@ -245,7 +245,7 @@ export class ResponsesStreamReader implements StreamReader {
   /** Ends an item with its whole form: adds what no delta brought, and what only the end has. */
   #closed(kind: ItemKind, output: number, whole: JsonObject): void {
     const item = this.#item(kind, output);
-    if (item.done) return;
+    if (item.done) return this.#citeLate(item, whole);
     if (kind === "function_call") this.#closeCall(output, whole);
     else if (kind === "reasoning") this.#closeReasoning(output, whole);
     else
@@ -256,6 +256,13 @@ export class ResponsesStreamReader implements StreamReader {
       });
     for (const piece of item.pieces.values()) this.#blocks.end(piece);
     item.done = true;
+  }
+
+  /** Adds the citations that an ended message has in its whole form alone. */
+  #citeLate({ pieces }: Item, whole: JsonObject): void {
+    const parts = arrayOf(whole["content"]) ?? [];
+    for (const [index, piece] of pieces)
+      if (piece.kind === "text") this.#citations.late(piece, objectOf(parts[index]));
   }
 
   #logprobs(part: JsonObject | null): Logprob[] {

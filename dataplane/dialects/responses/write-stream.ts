@@ -6,6 +6,7 @@
  */
 import type { ApiError } from "../../lib/api-error.ts";
 import type { Annotate, Carry, CodecContext, EarlyEvent, StreamWriter } from "../codecs.ts";
+import { arrayOf } from "../fields.ts";
 import { refusalText } from "../refusal.ts";
 import { toolInput } from "../tool-input.ts";
 import { NumberedEvents, wirePlace } from "./numbered-events.ts";
@@ -42,6 +43,7 @@ import type {
 type Open =
   | {
       readonly kind: "text";
+      readonly index: number;
       wire: string;
       text: string;
       readonly logprobs: Logprob[];
@@ -80,6 +82,8 @@ export class ResponsesStreamWriter implements StreamWriter {
   readonly #events = new NumberedEvents();
   /** Finished items by output index; an open item leaves its index empty until it closes. */
   readonly #output: JsonObject[] = [];
+  /** The finished content parts by the indexes of their blocks: citations may come later. */
+  readonly #parts = new Map<number, JsonObject>();
   #nextOutput = 0;
   #open: Open | null = null;
   #message: OpenMessage | null = null;
@@ -97,9 +101,11 @@ export class ResponsesStreamWriter implements StreamWriter {
   write(event: EarlyEvent): string {
     switch (event.type) {
       case "content_block_delta":
-        return this.#delta(event.delta);
+        return event.delta.type === "annotations_delta"
+          ? this.#cite(event.index, event.delta.annotations)
+          : this.#delta(event.delta);
       case "content_block_start":
-        return this.#blockStart(event.content_block);
+        return this.#blockStart(event.content_block, event.index);
       case "content_block_stop":
         return this.#blockStop();
       case "message_start":
@@ -112,10 +118,10 @@ export class ResponsesStreamWriter implements StreamWriter {
     }
   }
 
-  #blockStart(block: ContentBlock): string {
+  #blockStart(block: ContentBlock, index: number): string {
     switch (block.type) {
       case "text":
-        this.#open = { kind: "text", wire: "", text: "", logprobs: [], citations: [] };
+        this.#open = { kind: "text", index, wire: "", text: "", logprobs: [], citations: [] };
         return "";
       case "thinking":
         return this.#closeMessage("completed") + this.#thinkingStart(block);
@@ -142,9 +148,6 @@ export class ResponsesStreamWriter implements StreamWriter {
         return open?.kind === "text" ? this.#text(open, delta.text, delta.logprobs) : "";
       case "thinking_delta":
         return open?.kind === "thinking" ? this.#thinking(open, delta.thinking) : "";
-      case "annotations_delta":
-        if (open?.kind === "text") for (const one of delta.annotations) open.citations.push(one);
-        return "";
       case "signature_delta":
         if (open?.kind === "thinking") open.signature += delta.signature;
         return "";
@@ -207,7 +210,18 @@ export class ResponsesStreamWriter implements StreamWriter {
     return { item_id: id, output_index: output, content_index: parts.length };
   }
 
-  #textStop({ text, logprobs, citations }: Extract<Open, { kind: "text" }>): string {
+  /** Takes citations of a text. Once it is done they have no event: they stand in the whole response at the end. */
+  #cite(index: number, citations: readonly UrlCitation[]): string {
+    const open = this.#open;
+    if (open?.kind === "text" && open.index === index) for (const one of citations) open.citations.push(one);
+    else {
+      const told = arrayOf(this.#parts.get(index)?.["annotations"]);
+      told?.push(...annotationsOf("", undefined, citations));
+    }
+    return "";
+  }
+
+  #textStop({ index, text, logprobs, citations }: Extract<Open, { kind: "text" }>): string {
     if (text === "" || this.#message === null) return "";
     const place = this.#place();
     const annotations = annotationsOf(text, this.#annotate, citations);
@@ -223,6 +237,7 @@ export class ResponsesStreamWriter implements StreamWriter {
     bytes += this.#events.write("response.output_text.done", { ...place, text, logprobs });
     bytes += this.#events.write("response.content_part.done", { ...place, part });
     this.#message.parts.push(part);
+    this.#parts.set(index, part);
     return bytes;
   }
 
@@ -352,7 +367,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   #closeAll(end: MessageEnd): string {
     let bytes = this.#blockStop();
     if (end.stop_reason === "refusal" && !this.#saidText) {
-      const open: Open = { kind: "text", wire: "", text: "", logprobs: [], citations: [] };
+      const open: Open = { kind: "text", index: -1, wire: "", text: "", logprobs: [], citations: [] };
       bytes += this.#text(open, refusalText("", { stop_details: end.stop_details ?? null }));
       bytes += this.#textStop(open);
     }
