@@ -21,14 +21,21 @@ function fateText(handling: FieldHandling, field: FieldRule): string {
 
 const codes = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(", ");
 
-function noteText({ note, neutral, usedInRole, keptInRole, served, holds = [] }: FieldRule): string {
+function noteText(field: FieldRule): string {
+  const { note, neutral, usedInRole, keptInRole, served, holds = [] } = field;
   const held = holds.length === 0 ? [] : [`with ${codes([...new Set(holds)])}`];
   const used = usedInRole === undefined ? [] : [`mapped where \`role\` is \`${usedInRole}\``];
   const kept = keptInRole === undefined ? [] : [`dropped where \`role\` is not \`${keptInRole}\``];
   const others = served === undefined ? [] : [`dropped for any value but ${codes(served)}`];
+  const crossing = dialects.flatMap((target) => {
+    const values = field.crossing?.[target];
+    return values === undefined
+      ? []
+      : [`toward ${titles[target]} dropped for any value but ${codes(values)}`];
+  });
   const values = codes((neutral ?? []).map((value) => JSON.stringify(value)));
   const isFine = values === "" ? [] : [`${values} is never a loss`];
-  return [...held, ...used, ...kept, ...others, ...(note === undefined ? [] : [note]), ...isFine]
+  return [...held, ...used, ...kept, ...others, ...crossing, ...(note === undefined ? [] : [note]), ...isFine]
     .join("; ")
     .replaceAll("|", "\\|");
 }

@@ -20,6 +20,8 @@ export interface FieldRule {
   readonly served?: readonly string[];
   /** Further elements, served toward these targets without server tools and but for a summary. */
   readonly servedToward?: Partial<Readonly<Record<Dialect, readonly string[]>>>;
+  /** The only values that cross toward these targets; any other is dropped. Toward other targets all do. */
+  readonly crossing?: Partial<Readonly<Record<Dialect, readonly string[]>>>;
   /** Dropped whatever the target when a server tool is used (service.md "What a request with server tools may hold"). */
   readonly droppedWithServerTools?: true;
   /** The same where a summary of the conversation is asked for, which is sealed (responses/compaction.ts). */
@@ -41,6 +43,7 @@ type Extra = Pick<
   | "keptInRole"
   | "served"
   | "servedToward"
+  | "crossing"
   | "droppedWithServerTools"
   | "droppedWithSummary"
   | "holds"
@@ -137,7 +140,9 @@ export const openaiUserRows: readonly FieldRow[] = [
   ["prompt_cache_options", mapped, mapped, mapped, { holds: [] }],
   ...["mode", "ttl", "prewarm"].map((member): FieldRow => {
     const name = `prompt_cache_options.${member}`;
-    return [name, dropped, copiedTo(name), copiedTo(name)];
+    // Lifetimes depend on the API: in Responses there are longer ones.
+    const extra: Extra = member === "ttl" ? { crossing: { chat: ["30m"] } } : {};
+    return [name, dropped, copiedTo(name), copiedTo(name), extra];
   }),
   [foreignAnswer.join("."), dropped, dropped, dropped, { note: "an id of another conversation" }],
   ["prompt_cache_retention", dropped, copiedTo("prompt_cache_retention"), copiedTo("prompt_cache_retention")],

@@ -244,6 +244,18 @@ test("what a content part calls its role says nothing of its turn", () => {
   expect(named([instructions, ...user(part("user"))])).toBe(`${chatBreakpoint}, messages.content.role`);
 });
 
+test("a lifetime of a cache that Chat does not have stays behind, and is named", () => {
+  const written = (client: Dialect, upstream: Dialect, ttl: string) => {
+    const notes = new DropNotes(false);
+    const request = { prompt_cache_options: { mode: "explicit", ttl } };
+    return [write(client, upstream, request, notes)["prompt_cache_options"], notes.header()];
+  };
+  const both = { mode: "explicit", ttl: "30m" };
+  expect(written("responses", "chat", "30m")).toEqual([both, null]);
+  expect(written("responses", "chat", "12h")).toEqual([{ mode: "explicit" }, "prompt_cache_options.ttl"]);
+  expect(written("chat", "responses", "12h")).toEqual([{ ...both, ttl: "12h" }, null]);
+});
+
 test("a field of which only known members cross is named whole where it is something else", () => {
   for (const value of ["24h", 5, ["24h"]])
     for (const upstream of ["messages", "responses"] as const) {

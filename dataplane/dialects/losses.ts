@@ -53,10 +53,16 @@ const isNeutral = (row: FieldRule, value: JsonValue): boolean => {
 
 type IsServed = (row: FieldRule, value: JsonValue) => boolean;
 
-/** Whether all elements of a list are served toward `target`. */
+/** Whether a value may cross toward `target`. */
+const crosses = ({ crossing }: FieldRule, value: JsonValue, target: Dialect): boolean =>
+  crossing?.[target]?.some((one) => one === value) ?? true;
+
+/** Whether a value, or all elements of a list, are served toward `target`. */
 const isServedToward =
   ({ serverTools, compacts }: Carry, target: Dialect): IsServed =>
-  ({ served, servedToward }, value) => {
+  (row, value) => {
+    const { served, servedToward } = row;
+    if (!crosses(row, value, target)) return false;
     if (served === undefined || !Array.isArray(value)) return true;
     const all = serverTools || compacts ? served : [...served, ...(servedToward?.[target] ?? [])];
     return value.every((element) => all.some((name) => name === element));
@@ -144,7 +150,7 @@ export function copyCarried(carry: Carry, target: Dialect, body: JsonObject): vo
     const handling = row.to[target];
     if (typeof handling !== "object" || hasNoPlace(row, carry)) continue;
     const value = valueAt(carry.request, row.name.split("."));
-    if (value !== undefined) setAt(body, handling.copiedTo.split("."), value);
+    if (value !== undefined && crosses(row, value, target)) setAt(body, handling.copiedTo.split("."), value);
   }
 }
 

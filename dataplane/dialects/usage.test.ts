@@ -3,6 +3,7 @@ import { describe, expect, test } from "vitest";
 import type { MessagesUsage } from "./messages/types.ts";
 import {
   countedUsage,
+  openaiTier,
   plausibleUsage,
   readChatUsage,
   readMessagesUsage,
@@ -14,6 +15,16 @@ import {
 const split = (fiveMinutes: number, oneHour: number) => ({
   ephemeral_5m_input_tokens: fiveMinutes,
   ephemeral_1h_input_tokens: oneHour,
+});
+
+test.each([
+  ["ultrafast", null, "ultrafast"],
+  ["fast", "fast", "fast"],
+  ["standard", "default", "default"],
+  [undefined, "default", "default"],
+])("the tier %s is told in words that the client's dialect has", (tier, chat, responses) => {
+  const usage = tier === undefined ? {} : { service_tier: tier };
+  expect([openaiTier(usage, "chat"), openaiTier(usage, "responses")]).toEqual([chat, responses]);
 });
 
 describe("a Chat upstream's usage", () => {

@@ -341,11 +341,19 @@ export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
 }
 
 const messagesTiers = ["standard", "priority", "batch"];
-const openaiTiers = ["default", "flex", "scale", "priority", "fast", "ultrafast"];
+const chatTiers = ["default", "flex", "scale", "priority", "fast"];
+/** Tiers that Chat has no word for. */
+const responsesTiers = ["ultrafast"];
 
-/** The tier that an answer was served by, in OpenAI's words. */
-export const openaiTier = ({ service_tier }: Pick<MessagesUsage, "service_tier">): string =>
-  openaiTiers.find((tier) => tier === service_tier) ?? "default";
+/** Returns the tier that an answer was served by, in OpenAI's words; null for one that the client's dialect has no word for. */
+export function openaiTier(
+  { service_tier }: Pick<MessagesUsage, "service_tier">,
+  client: "chat" | "responses",
+): string | null {
+  const own = responsesTiers.find((tier) => tier === service_tier);
+  if (own !== undefined) return client === "responses" ? own : null;
+  return chatTiers.find((tier) => tier === service_tier) ?? "default";
+}
 
 const cacheRead = (usage: MessagesUsage) => usage.cache_read_input_tokens ?? 0;
 const cacheWritten = (usage: MessagesUsage) => {

@@ -52,7 +52,7 @@ export function writeChatResponse(
       },
     ],
     usage: writeChatUsage(response.usage),
-    service_tier: openaiTier(response.usage),
+    service_tier: openaiTier(response.usage, "chat"),
   };
 }
 

@@ -162,7 +162,7 @@ export class ChatStreamWriter implements StreamWriter {
     const finish = finishReason(this.#end?.delta.stop_reason ?? null, this.#carry);
     const usage: MessagesUsage = { input_tokens: 0, output_tokens: 0, ...this.#end?.usage };
     // The tier is known only now, so earlier chunks do not have it.
-    const tier = `"service_tier":"${openaiTier(usage)}"`;
+    const tier = `"service_tier":${JSON.stringify(openaiTier(usage, "chat"))}`;
     let bytes = `${this.#choiceHead}{},"finish_reason":"${finish}","logprobs":null}],${tier}`;
     bytes += this.#includeUsage
       ? `,"usage":null}\n\n${this.#head}],${tier},"usage":${JSON.stringify(writeChatUsage(usage))}}\n\n`

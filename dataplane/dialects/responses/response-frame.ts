@@ -84,7 +84,7 @@ export function endedResponse(
       ? { status: "completed", completed_at: Math.max(createdAt, now?.() ?? createdAt) }
       : { status: "incomplete", incomplete_details: { reason: why } }),
     output,
-    service_tier: openaiTier(usage),
+    service_tier: openaiTier(usage, "responses"),
     usage: writeResponsesUsage(usage),
   };
 }
