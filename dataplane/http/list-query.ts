@@ -24,6 +24,15 @@ export interface ListQuery {
 const LIST_NAMES = ["limit", "order", "after", "after_id", "before_id", "page"];
 
 /**
+ * Returns the query without those of the filters `nullable` that are null: official SDKs, whose types let these be so, send
+ * an empty value (`ids=`). Every other parameter is refused when it is empty.
+ */
+export const withoutNulls = (query: Query, nullable: readonly string[]): Query =>
+  Object.fromEntries(
+    Object.entries(query).filter(([name, value]) => value !== "" || !nullable.includes(name)),
+  );
+
+/**
  * Reads the parameters of a list with these filters, as `readListQuery`.
  * @param lists the filters that are lists
  * @throws ApiError 400, also for a parameter that is neither of lists nor in `filters`.

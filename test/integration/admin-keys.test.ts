@@ -274,7 +274,9 @@ describe("the official SDKs", () => {
       status: "inactive",
     });
     const walked: string[] = [];
-    for await (const item of client.organization.apiKeys.list({ limit: 7 })) walked.push(item.id);
+    const unfiltered = { status: null, workspace_id: null, created_by_user_id: null };
+    for await (const item of client.organization.apiKeys.list({ limit: 7, ...unfiltered }))
+      walked.push(item.id);
     expect(walked).toEqual((await list(`${ORGANIZATION}?limit=1000`)).data.map((item) => item.id));
     await expect(client.organization.apiKeys.retrieve("apikey_none")).rejects.toMatchObject({ status: 404 });
   });

@@ -71,7 +71,7 @@ describe("the official SDKs", () => {
     });
     expect(made.created_at).toMatch(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$/);
     const listed: string[] = [];
-    for await (const file of client.beta.files.list({ limit: 2 })) listed.push(file.id);
+    for await (const file of client.beta.files.list({ limit: 2, ids: null })) listed.push(file.id);
     expect(listed).toContain(made.id);
     expect(await (await client.beta.files.download(made.id)).text()).toBe("%PDF-1.4");
     expect(await client.beta.files.delete(made.id)).toMatchObject({ id: made.id, type: "file_deleted" });

@@ -12,6 +12,7 @@ import {
   listEnvelope,
   MAX_SHORT_LIMIT,
   readFilteredList,
+  withoutNulls,
   unknownCursor,
   type Query,
   USUAL_LIMIT,
@@ -33,6 +34,9 @@ export interface AdminNeeds {
   readonly turns: AnswerTurns;
 }
 
+/** All may be null in the types of official SDKs. */
+const KEY_FILTERS = ["status", "workspace_id", "created_by_user_id"];
+
 export const organizationKeyRoutes =
   ({ pool, keys, holds, reads, turns }: AdminNeeds): Routes =>
   (app, services) => {
@@ -51,12 +55,8 @@ export const organizationKeyRoutes =
     });
 
     const list = turns.json(async (request) => {
-      const asked = request.query as Query;
-      const query = readFilteredList(asked, MAX_SHORT_LIMIT, [
-        "status",
-        "workspace_id",
-        "created_by_user_id",
-      ]);
+      const asked = withoutNulls(request.query as Query, KEY_FILTERS);
+      const query = readFilteredList(asked, MAX_SHORT_LIMIT, KEY_FILTERS);
       const { cursor } = query;
       const workspaceId = readGiven(asked, "workspace_id");
       const createdBy = readGiven(asked, "created_by_user_id");

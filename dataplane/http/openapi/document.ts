@@ -111,13 +111,29 @@ function errorOf(path: string): Json {
 function queryParameters(query: z.ZodObject | undefined): Json[] {
   if (query === undefined) return [];
   const { properties = {}, required = [] } = z.toJSONSchema(query, { io: "input" });
-  return Object.entries(properties).map(([name, schema]) => ({
-    name,
-    in: "query",
-    required: required.includes(name),
-    ...styleOf(schema),
-    schema,
-  }));
+  return Object.entries(properties).map(([name, schema]) => {
+    const given = notNull(schema);
+    return {
+      name,
+      in: "query",
+      required: required.includes(name),
+      // Null is sent as an empty value.
+      ...(given !== schema && { allowEmptyValue: true }),
+      ...styleOf(given),
+      schema: given,
+    };
+  });
+}
+
+/** Returns the schema of a value that is not null. */
+function notNull(schema: unknown): unknown {
+  const { anyOf, type } = schema as {
+    readonly anyOf?: readonly { readonly type?: string }[];
+    readonly type?: unknown;
+  };
+  if (Array.isArray(type) && type.length === 2 && type[1] === "null")
+    return { ...(schema as object), type: type[0] as unknown };
+  return anyOf?.length === 2 && anyOf[1]?.type === "null" ? anyOf[0] : schema;
 }
 
 function styleOf(schema: unknown): Json {

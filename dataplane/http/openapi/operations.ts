@@ -38,7 +38,7 @@ const listQuery = (maxLimit: number, unlimited?: string) => {
 };
 const filesQuery = listQuery(MAX_LIMIT).extend({
   purpose: z.string().optional(),
-  ids: z.array(z.string()).optional(),
+  ids: z.array(z.string()).nullish(),
 });
 
 const moment = z.union([
@@ -169,9 +169,9 @@ export const operations: Readonly<Record<string, ApiOperation>> = {
   "GET /v1/organizations/api_keys": {
     summary: "List the organization's keys",
     query: listQuery(MAX_SHORT_LIMIT).extend({
-      status: z.enum(["active", "inactive"]).optional(),
-      workspace_id: z.string().optional(),
-      created_by_user_id: z.string().optional(),
+      status: z.enum(["active", "inactive"]).nullish(),
+      workspace_id: z.string().nullish(),
+      created_by_user_id: z.string().nullish(),
     }),
     answer: json(admin.apiKeyList),
   },

@@ -8,7 +8,14 @@ import type { ErrorFamily } from "../../dialects/errors.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { familyOf } from "../error-style.ts";
 import { invalidParameter, namesOfList, readGiven } from "../../lib/query.ts";
-import { listEnvelope, readFilteredList, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
+import {
+  listEnvelope,
+  readFilteredList,
+  unknownCursor,
+  withoutNulls,
+  type Query,
+  USUAL_LIMIT,
+} from "../list-query.ts";
 import { limits } from "../limits.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { streamed } from "../streamed.ts";
@@ -34,11 +41,12 @@ export const fileRoutes =
     });
 
     const list = turns.json(async (request) => {
-      const query = readFilteredList(request.query as Query, undefined, ["purpose"], ["ids"]);
+      const asked = withoutNulls(request.query as Query, ["ids"]);
+      const query = readFilteredList(asked, undefined, ["purpose"], ["ids"]);
       const page = await files.list({
         organizationId: callerOf(request).organizationId,
-        purpose: readPurpose(request.query as Query),
-        ids: readIds(request.query as Query),
+        purpose: readPurpose(asked),
+        ids: readIds(asked),
         limit: query.limit ?? USUAL_LIMIT,
         order: query.order,
         cursor: query.cursor,
