@@ -478,6 +478,13 @@ describe("limits", () => {
     expect(open).toThrow(ApiError);
   });
 
+  test("bytes are counted, and not the units of a text", () => {
+    const sealer = sealerOf("org_a");
+    const sealed = sealer.seal("€".repeat(MAX_OPENED_BYTES / 8));
+    const bounded = boundedSealer(sealer);
+    expect(() => Array.from({ length: 4 }, () => bounded.open(sealed))).toThrow(ApiError);
+  });
+
   test("nearly a hundred thousand blobs that do not open are all left out", async () => {
     const turns = [...Array.from({ length: 99_999 }, () => item("gAAA")), user];
     expect(await sent("responses", turns)).toEqual([user]);

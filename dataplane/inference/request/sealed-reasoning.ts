@@ -38,7 +38,7 @@ export function boundedSealer(sealer: Sealer): Sealer {
       if (left < 0)
         throw new ApiError("too_large", `The sealed contents of the request are larger than ${BODY_LIMIT}`);
       const plain = sealer.open(sealed);
-      left -= plain?.length ?? 0;
+      left -= plain === null ? 0 : Buffer.byteLength(plain);
       return plain;
     },
   };
