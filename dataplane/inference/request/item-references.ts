@@ -10,6 +10,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import { BODY_LIMIT, bodyLimits } from "../../lib/body-limits.ts";
 import { HOUR_MS } from "../../lib/clock.ts";
 import type { JsonReader } from "../../lib/json-reader.ts";
+import { withoutRepeats } from "../../lib/json-repeats.ts";
 import type { Edit } from "../../lib/json-splice.ts";
 import { asUtf8 } from "../../lib/utf8.ts";
 import { MAX_ENTRY_BYTES, type ToolCache } from "../../tools/cache.ts";
@@ -148,6 +149,7 @@ export function keepItemAhead(reader: JsonReader, keep: KeepItem, seal: AnswerSe
     if (key === "id") id = reader.string();
   });
   if (id === undefined) return;
-  const item = Buffer.from(reader.bytes.subarray(start, reader.position));
+  // A request that names a member twice is refused.
+  const item = withoutRepeats(Buffer.from(reader.bytes.subarray(start, reader.position)));
   keep(id, asUtf8(sealedItem(item, seal)));
 }

@@ -224,6 +224,29 @@ describe("Responses answers", () => {
     expect(unsealed(call.sink.text)).toBe(stream);
   });
 
+  test.each([true, false])(
+    "of a member that an item has twice the last is kept (stream: %s)",
+    async (streamed) => {
+      const odd = `{"type":"reasoning","id":"no","id":"rs_1","summary":[{"type":"a","text":"x","type":"summary_text"}],"encrypted_content":"one==","encrypted_content":"two=="}`;
+      const all = JSON.stringify(reasoning);
+      fake.next(
+        streamed
+          ? raw(stream.replaceAll(all, odd), "text/event-stream")
+          : raw(JSON.stringify(response).replace(all, odd)),
+      );
+      const kept = new Map<string, string>();
+      const items = {
+        keep: (id: string, json: Buffer | string) => void kept.set(id, json.toString()),
+        find: async () => undefined,
+      };
+      const call: TestCall = { ...callTo("responses", bodyOf("responses", { stream: streamed })), items };
+      await serve(call);
+      expect(unsealed(kept.get("rs_1") ?? "")).toBe(
+        '{"type":"reasoning","id":"rs_1","summary":[{"text":"x","type":"summary_text"}],"encrypted_content":"two=="}',
+      );
+    },
+  );
+
   test.each([true, false])("items are kept as the client got them (stream: %s)", async (streamed) => {
     fake.next(streamed ? raw(stream, "text/event-stream") : raw(JSON.stringify(response)));
     const kept = new Map<string, string>();
