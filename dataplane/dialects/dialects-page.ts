@@ -77,7 +77,7 @@ where its route says \`samplingParameters: false\`, thinking and effort where it
 
 Reasoning of earlier turns comes back as the client got it: signatures, \`encrypted_content\` and, with Responses,
 items named by \`item_reference\` or sent without their content. Output items are kept for an hour for this, unless
-the request says \`store: false\`. What an upstream of another account refuses of it is left out, and it is asked once
+the request says \`store: false\` or stands in a batch, whose results have the content instead. What an upstream of another account refuses of it is left out, and it is asked once
 more.
 
 On every path, relayed ones too, clients hold these as \`gapura_r1_…\`: sealed to their organization, because an

@@ -134,9 +134,14 @@ export async function knownItems(
   });
 }
 
+/** Whether reasoning has its content also where the client did not ask for it, so that it can be sent back. */
+export const showsReasoning = ({ items }: InferenceCall, { store }: Facts): boolean =>
+  items !== undefined && store !== false;
+
 /** Returns the function that keeps the output items of this call's answer; undefined when none are to be kept. */
-export function keepItemOf({ items, batchId }: InferenceCall, { store }: Facts): KeepItem | undefined {
-  if (items === undefined || batchId !== null || store === false) return undefined;
+export function keepItemOf(call: InferenceCall, facts: Facts): KeepItem | undefined {
+  const { items, batchId } = call;
+  if (items === undefined || batchId !== null || !showsReasoning(call, facts)) return undefined;
   return (id, json) => items.keep(id, json);
 }
 

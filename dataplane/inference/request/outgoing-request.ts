@@ -11,7 +11,7 @@ import { isStrict, type InferenceCall } from "../call.ts";
 import { choosePath, pathNeeds, type PathNeeds, type ServingPath } from "./choose-path.ts";
 import { conversionFacts, type Converting, type Written } from "./conversion.ts";
 import type { RelayBody } from "./edits.ts";
-import { keepItemOf } from "./item-references.ts";
+import { keepItemOf, showsReasoning } from "./item-references.ts";
 import { checkMedia, checkTextOnly } from "./refuse.ts";
 import type { RequestBody } from "./request-body.ts";
 import { tierPlan } from "./tier-plan.ts";
@@ -75,6 +75,7 @@ export class OutgoingRequest {
   conversion: Converting | null = null;
   readonly #call: InferenceCall;
   readonly #route: Route;
+  readonly #showsReasoning: boolean;
   readonly #sealer: Sealer;
   readonly tiers: TierPlan;
   /** The candidate that is being asked. */
@@ -86,6 +87,7 @@ export class OutgoingRequest {
     this.requestBody = requestBody;
     this.needs = pathNeeds(requestBody.inspected);
     this.keepItem = keepItemOf(call, requestBody.inspected);
+    this.#showsReasoning = showsReasoning(call, requestBody.inspected);
     this.#call = call;
     this.#route = route;
     this.#sealer = sealer;
@@ -109,7 +111,7 @@ export class OutgoingRequest {
       case "relay": {
         const wishes = {
           strict: isStrict(this.#call),
-          encryptedReasoning: this.#encryptedReasoning && this.keepItem !== undefined,
+          encryptedReasoning: this.#encryptedReasoning && this.#showsReasoning,
           tiers: planToward(this.tiers, upstream),
         };
         const relayed = this.requestBody.relay(this.#route, upstream, wishes, this.#sealer);

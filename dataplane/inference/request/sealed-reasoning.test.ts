@@ -247,6 +247,19 @@ describe("Responses answers", () => {
     },
   );
 
+  test.each([null, "batch_1"])(
+    "reasoning is asked for whole, to be sent back (batch: %s)",
+    async (batchId) => {
+      const items = { keep: () => undefined, find: async () => undefined };
+      for (const store of [{}, { store: false }]) {
+        fake.next(raw(JSON.stringify(response)));
+        await serve({ ...callTo("responses", bodyOf("responses", store)), items, batchId });
+        const asked = fake.requests.at(-1)?.text.includes('"include":["reasoning.encrypted_content"]');
+        expect(asked).toBe(!("store" in store));
+      }
+    },
+  );
+
   test.each([true, false])("items are kept as the client got them (stream: %s)", async (streamed) => {
     fake.next(streamed ? raw(stream, "text/event-stream") : raw(JSON.stringify(response)));
     const kept = new Map<string, string>();
