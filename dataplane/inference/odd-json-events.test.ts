@@ -10,8 +10,12 @@ async function relayed(dialect: Dialect, events: readonly string[], lines = fals
   const framed = events.map((event) =>
     lines ? `data: ${event.replaceAll(",", ",\ndata: ")}\n\n` : `data: ${event}\n\n`,
   );
+  return relayedBytes(dialect, framed.join(""));
+}
+
+async function relayedBytes(dialect: Dialect, sent: string | Buffer) {
   fake.reset();
-  fake.next({ raw: { body: framed.join(""), contentType: "text/event-stream" } });
+  fake.next({ raw: { body: sent, contentType: "text/event-stream" } });
   const body = dialect === "chat" ? { stream_options: { include_usage: true } } : {};
   const call = callOn(
     fake.url,
@@ -176,6 +180,23 @@ test("a failed response is told by its last error", async () => {
   const nulled = failed.replace(/\}\}$/, `},"response":{"error":{"code":"server_is_overloaded"}}}`);
   expect((await relayed("responses", [begun, nulled])).errorCode).toBe("unavailable");
 });
+
+test.each(["messages", "responses"] as const)(
+  "an event whose name says nothing is what its type says: %s",
+  async (dialect) => {
+    const bodies =
+      dialect === "messages"
+        ? [started(`"model":"theirs",${counted(11, 0)}`), ...ended(counted(11, 7))]
+        : [response("created", names), response("completed", `${names},${counted(11, 7)}`)];
+    for (const name of ["data", "\xff"]) {
+      const sent = bodies.map((data) => `event: ${name}\ndata: ${data}\n\n`).join("");
+      const { text, charge } = await relayedBytes(dialect, Buffer.from(sent, "latin1"));
+      expect(text).not.toContain("theirs");
+      expect(text).not.toContain("upstream_error");
+      expect(charge).toMatchObject({ status: "ok", tokens: { input: 11, output: 7 } });
+    }
+  },
+);
 
 test("the number behind the last of an event's numbers is the next", async () => {
   const begun = `{"type":"response.created","type":"response.created","sequence_number":3,"sequence_number":7,"response":{"output":[]}}`;

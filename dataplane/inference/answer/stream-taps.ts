@@ -19,11 +19,26 @@ export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
   return dialect === "chat" ? new ChatTap(options) : new ResponsesTap(options);
 }
 
+const messagesEvents: ReadonlySet<string> = new Set([
+  "message_start",
+  "message_delta",
+  "message_stop",
+  "content_block_start",
+  "content_block_delta",
+  "content_block_stop",
+  "ping",
+  "error",
+]);
+
 class MessagesTap extends Tap {
   /** Seals the deltas of the open block; null: they hold nothing to seal. */
   #blobs: BlobDeltas | null = null;
   /** Weight of the arguments in the open block's start event; it counts if no delta with text follows. */
   #startWeight = 0;
+
+  protected override knows(name: string): boolean {
+    return messagesEvents.has(name);
+  }
 
   inspect(frame: SseFrame): FrameAction {
     if (frame.dataLines === 0) return PASS;
@@ -169,6 +184,10 @@ class ResponsesTap extends Tap {
     const number = numberOf(this.#bytes.subarray(this.#from, this.#to));
     // The last delta has no number, or is broken: only those before it are counted.
     return number === null ? this.#number + this.#unread - 1 : number + 1;
+  }
+
+  protected override knows(name: string): boolean {
+    return name.startsWith("response.") || name === "error";
   }
 
   inspect(frame: SseFrame): FrameAction {

@@ -159,10 +159,18 @@ export abstract class Tap implements StreamTap {
     return editedFrame(frame, [...edits, ...publicNames(frame, models, this.options.model)]);
   }
 
-  /** The kind of an event: its name, or where an upstream leaves that out, its `type`, or `error` if it holds one. */
+  /** Whether the dialect has events of this name. */
+  protected knows(name: string): boolean {
+    return name !== "";
+  }
+
+  /**
+   * The kind of an event: its name; where that is absent or none of its dialect, its `type`, as clients and conversion read
+   * it, or `error` if it has neither and holds one.
+   */
   protected kindOf(frame: SseFrame): string {
     const name = frameName(frame);
-    if (name !== "") return name;
+    if (this.knows(name)) return name;
     let type = "";
     let isError = false;
     this.read(frame, (reader) =>
@@ -171,7 +179,8 @@ export abstract class Tap implements StreamTap {
         else if (key === "error") isError = isErrorAhead(reader);
       }),
     );
-    return type === "" && isError ? "error" : type;
+    if (type !== "") return type;
+    return name === "" && isError ? "error" : name;
   }
 
   /** Adds the place of the string ahead to `models` if it is not the public id. An event may name its model twice. */
