@@ -28,50 +28,14 @@ import {
   weighResponses,
 } from "./read-response.ts";
 import { PartCitations } from "./part-citations.ts";
+import { itemKinds, itemKind, StreamItems, type Item, type ItemKind } from "./stream-items.ts";
 import { messageEnd, messageStart } from "../messages/events.ts";
 import type { JsonObject, JsonValue, Logprob, MessagesEvent, MessagesUsage } from "../messages/types.ts";
-
-/** Most output items of one answer; a broken upstream must not fill the memory with empty ones. */
-const MAX_ITEMS = 4_096;
-
-/** Kinds of items that the hub has blocks for. */
-const itemKinds = ["message", "function_call", "reasoning"] as const;
-type ItemKind = (typeof itemKinds)[number];
-
-const kindOf = (item: JsonObject): ItemKind | undefined => itemKinds.find((kind) => kind === item["type"]);
-
-/** Ids of an item, its call id before its own: some servers give several items one id. */
-const idsOf = (item: JsonObject | null, named?: JsonValue): string[] =>
-  [named, item?.["call_id"], item?.["id"]].flatMap((id) => textOf(id) ?? []);
-
-/** An output item under way. */
-interface Item {
-  /** Content parts by content index; reasoning and calls have one piece, number 0. */
-  readonly pieces: Map<number, Piece>;
-  /** Reasoning: which of the two forms came first (the other one repeats it), and the last summary part. */
-  reasoning: { form: "summary" | "raw"; part: number } | null;
-  done: boolean;
-}
 
 export class ResponsesStreamReader implements StreamReader {
   readonly #context: CodecContext;
   readonly #blocks: BlockOrder;
-  /**
-   * Items by their place in the output, separately for each kind: some servers number each kind by itself, or calls
-   * from text on.
-   */
-  readonly #items: Readonly<Record<ItemKind, Map<number, Item>>> = {
-    message: new Map(),
-    function_call: new Map(),
-    reasoning: new Map(),
-  };
-  #itemCount = 0;
-  /** Places by item id. */
-  readonly #outputs = new Map<string, number>();
-  /** Place of the item that was added last, until it ends: an unknown id is taken for it. */
-  #added: number | null = null;
-  /** The place after the last item that was named. */
-  #nextOutput = 0;
+  readonly #items = new StreamItems();
   #started = false;
   #refused = false;
   #reported: MessagesUsage | null = null;
@@ -128,7 +92,7 @@ export class ResponsesStreamReader implements StreamReader {
     const response = objectOf(data["response"]);
     this.#reported = readResponsesUsage(response?.["usage"]) ?? this.#reported;
     this.#tier = stringOf(response?.["service_tier"]) ?? this.#tier;
-    const output = this.#outputOf(data, type);
+    const output = this.#items.placeOf(data, type);
     this.#citations.before(type);
     const delta = stringOf(data["delta"]) ?? "";
     switch (type) {
@@ -149,7 +113,7 @@ export class ResponsesStreamReader implements StreamReader {
         return null;
       case "response.output_text.annotation.added": {
         const content = countOf(data["content_index"]);
-        const piece = this.#item("message", output).pieces.get(content);
+        const piece = this.#items.at("message", output).pieces.get(content);
         this.#citations.add(piece, { output, content }, data["annotation"] ?? null);
         return null;
       }
@@ -180,7 +144,7 @@ export class ResponsesStreamReader implements StreamReader {
       }
       case "response.output_item.done": {
         const item = objectOf(data["item"]) ?? {};
-        const kind = kindOf(item);
+        const kind = itemKind(item);
         if (kind !== undefined) this.#closed(kind, output, item);
         return null;
       }
@@ -205,46 +169,9 @@ export class ResponsesStreamReader implements StreamReader {
     throw inBandError({ error: response["error"] || {} });
   }
 
-  /**
-   * Returns the place of an event's item. Some servers send no index: then its id or call id decides, else it is the
-   * last item.
-   */
-  #outputOf(data: JsonObject, type: string): number {
-    const given = typeof data["output_index"] === "number" ? countOf(data["output_index"]) : null;
-    const item = objectOf(data["item"]);
-    if (given !== null && item === null) return given;
-    const ids = idsOf(item, data["item_id"]);
-    const isAdded = type === "response.output_item.added";
-    if (ids.length === 0 && !isAdded) return given ?? Math.max(0, this.#nextOutput - 1);
-    const known = this.#knownOf(ids)[0] ?? (isAdded ? null : this.#added);
-    const output = given ?? known ?? this.#nextOutput;
-    if (isAdded) this.#added = output;
-    else if (item !== null && output === this.#added) this.#added = null;
-    // An id that several items share stays with the first of them.
-    for (const id of ids) if (!this.#outputs.has(id)) this.#outputs.set(id, output);
-    if (this.#outputs.size > 2 * MAX_ITEMS) throw corruptAnswer("too many output items");
-    this.#nextOutput = Math.max(this.#nextOutput, output + 1);
-    return output;
-  }
-
-  #knownOf(ids: readonly string[]): number[] {
-    return ids.flatMap((id) => this.#outputs.get(id) ?? []);
-  }
-
-  #item(kind: ItemKind, output: number): Item {
-    const items = this.#items[kind];
-    const known = items.get(output);
-    if (known !== undefined) return known;
-    this.#itemCount += 1;
-    if (this.#itemCount > MAX_ITEMS) throw corruptAnswer("too many output items");
-    const item: Item = { pieces: new Map(), reasoning: null, done: false };
-    items.set(output, item);
-    return item;
-  }
-
   /** Ends an item with its whole form: adds what no delta brought, and what only the end has. */
   #closed(kind: ItemKind, output: number, whole: JsonObject): void {
-    const item = this.#item(kind, output);
+    const item = this.#items.at(kind, output);
     if (item.done) return this.#citeLate(item, whole);
     if (kind === "function_call") this.#closeCall(output, whole);
     else if (kind === "reasoning") this.#closeReasoning(output, whole);
@@ -278,7 +205,7 @@ export class ResponsesStreamReader implements StreamReader {
   ): void {
     this.#refused ||= isRefusal;
     if (delta === "" && logprobs.length === 0) return;
-    const { pieces } = this.#item("message", output);
+    const { pieces } = this.#items.at("message", output);
     let piece = pieces.get(content);
     if (piece === undefined) {
       piece = this.#blocks.add("text");
@@ -300,7 +227,7 @@ export class ResponsesStreamReader implements StreamReader {
     isRefusal: boolean,
     part: JsonObject | null,
   ): Piece | undefined {
-    const { pieces } = this.#item("message", output);
+    const { pieces } = this.#items.at("message", output);
     const seen = pieces.get(content);
     if (seen?.ended === true) return seen;
     const rest = this.#logprobs(part).slice(seen?.tokens ?? 0);
@@ -320,7 +247,7 @@ export class ResponsesStreamReader implements StreamReader {
   }
 
   #call(output: number, item: JsonObject): Piece {
-    const { pieces } = this.#item("function_call", output);
+    const { pieces } = this.#items.at("function_call", output);
     const known = pieces.get(0);
     if (known !== undefined) return known;
     const piece = this.#blocks.add("tool_use", callId(item, this.#context), textOf(item["name"]) ?? "");
@@ -344,7 +271,7 @@ export class ResponsesStreamReader implements StreamReader {
 
   #reasoning(output: number, form: "summary" | "raw", part: number, delta: string): void {
     if (delta === "") return;
-    const item = this.#item("reasoning", output);
+    const item = this.#items.at("reasoning", output);
     item.reasoning ??= { form, part };
     if (item.reasoning.form !== form) return;
     const piece = this.#thinking(item);
@@ -363,7 +290,7 @@ export class ResponsesStreamReader implements StreamReader {
   }
 
   #closeReasoning(output: number, whole: JsonObject): void {
-    const item = this.#item("reasoning", output);
+    const item = this.#items.at("reasoning", output);
     const texts = reasoningTexts(whole, item.reasoning?.form);
     const text = texts.join(SUMMARY_BREAK);
     if (item.pieces.size === 0 && text === "" && textOf(whole["encrypted_content"]) === null) return;
@@ -375,35 +302,12 @@ export class ResponsesStreamReader implements StreamReader {
 
   #closeAll(output: readonly JsonValue[]): void {
     const items = output.map((value) => objectOf(value) ?? {});
-    const places = new Map(itemKinds.flatMap((kind) => [...this.#placesOf(kind, items)]));
+    const places = new Map(itemKinds.flatMap((kind) => [...this.#items.placesOf(kind, items)]));
     for (const [index, item] of items.entries()) {
-      const kind = kindOf(item);
+      const kind = itemKind(item);
       const place = places.get(index);
       if (kind !== undefined && place !== undefined) this.#closed(kind, place, item);
     }
-  }
-
-  /**
-   * Returns the places of a kind's items by their indexes in the whole output. Some servers leave streamed items out of
-   * it, or number each kind by itself: ids decide first, then the indexes if all of them fit, else the order.
-   */
-  #placesOf(kind: ItemKind, items: readonly JsonObject[]): ReadonlyMap<number, number> {
-    const left = new Set([...this.#items[kind].keys()].toSorted((a, b) => a - b));
-    const places = new Map<number, number>();
-    const take = (index: number, place: number) => {
-      left.delete(place);
-      places.set(index, place);
-    };
-    const own = [...items.entries()].filter(([, item]) => kindOf(item) === kind);
-    for (const [index, item] of own) {
-      const known = this.#knownOf(idsOf(item)).find((place) => left.has(place));
-      if (known !== undefined) take(index, known);
-    }
-    const others = own.flatMap(([index]) => (places.has(index) ? [] : [index]));
-    const fits = others.every((index) => left.has(index));
-    // An item that was not streamed gets a place that no event can name.
-    for (const index of others) take(index, fits ? index : (left.values().next().value ?? -1 - index));
-    return places;
   }
 
   #finished(response: JsonObject, type: string): MessagesEvent[] {
