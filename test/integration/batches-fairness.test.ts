@@ -21,7 +21,7 @@ let upstream: FakeUpstream;
 let plane: BatchPlane;
 /** How many requests each model's upstream works on at the moment, and did at most. */
 let working: Map<string, { now: number; most: number }>;
-const THINK_MS = 40;
+let thinkMs: number;
 /** No model is held back. */
 const nothing = { models: [], asked: [], suspects: false };
 const RETRY_AFTER_S = 60;
@@ -33,6 +33,7 @@ beforeEach(async () => {
   ({ upstream } = ground);
   working = new Map();
   stoppedAt = null;
+  thinkMs = 40;
   for (const model of ["upstream-messages", "upstream-chat"]) answer(model);
 });
 afterEach(async () => {
@@ -48,7 +49,7 @@ function answer(model: string, most = Number.POSITIVE_INFINITY): void {
     working.set(model, { now: running.length, most: Math.max(seen.most, running.length) });
     if (running.length > most)
       return { error: { status: 429 }, headers: { "retry-after": String(RETRY_AFTER_S) } };
-    return withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: THINK_MS });
+    return withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: thinkMs });
   });
 }
 const modelOf = ({ text: body }: LoggedRequest) => /"model":"([^"]+)"/.exec(body)?.[1];
@@ -283,5 +284,16 @@ describe("requests that somebody waits for come first", () => {
     load = "none";
     await allOver(id, 60);
     expect(mostOf("upstream-messages")).toBeGreaterThan(4);
+  });
+
+  test("beside live requests it takes one more at each look that leaves time, though no item ends meanwhile", async () => {
+    thinkMs = 5_000;
+    await open({
+      rhythm: { pollMs: 60_000 },
+      limits: { places: 12, placesOfOne: 12 },
+      liveLoad: () => "light",
+    });
+    await create("org_a", 20);
+    await expect.poll(() => mostOf("upstream-messages"), { timeout: 4_000 }).toBe(12);
   });
 });

@@ -1,7 +1,8 @@
 /** How busy this process is with live requests: not at all, with time to spare, or without. */
 export type LiveLoad = "none" | "light" | "heavy";
 
-const LOOK_MS = 100;
+/** How often the load is looked at. */
+export const LOOK_MS = 100;
 /** Items that run beside live requests at first, until their cost is known. */
 const FIRST_PLACES = 4;
 
@@ -23,6 +24,11 @@ export class Headroom {
     this.#most = most;
     this.#load = load;
     this.#places = most;
+  }
+
+  /** Whether live requests hold places back, of which a later look may give some. */
+  get isShort(): boolean {
+    return this.#places < this.#most;
   }
 
   /** Notes that an item began. */

@@ -20,7 +20,7 @@ import {
 import type { BatchContext } from "../context.ts";
 import { expireOverdue } from "../expire.ts";
 import { closeFinished, workOnOne } from "../finish.ts";
-import { Headroom, type LiveLoad } from "./headroom.ts";
+import { Headroom, LOOK_MS, type LiveLoad } from "./headroom.ts";
 import { measureQueue } from "./queue-depth.ts";
 import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "../retention.ts";
@@ -153,12 +153,12 @@ export class BatchWorker {
     });
   }
 
-  /** @returns whether to look again at once. */
-  async #fill(): Promise<boolean> {
+  async #fill(): Promise<NextLook> {
     const { pool, clock, workerId } = this.#engine;
     await this.#takeUnknown();
     this.#scheduler.places = this.#headroom.places(performance.now(), this.#scheduler.running.size);
-    if (this.#scheduler.free <= 0 || this.#options.busy?.() === true) return false;
+    if (this.#options.busy?.() === true) return null;
+    if (this.#scheduler.free <= 0) return this.#whenFull();
     const now = clock.now();
     const asked = this.#scheduler.askedRooms(now);
     const blocked = {
@@ -168,7 +168,7 @@ export class BatchWorker {
       suspects: this.#suspects > 0,
     };
     const shares = this.#scheduler.share(await batchesInLine(pool, now, blocked), now);
-    if (shares.size === 0) return false;
+    if (shares.size === 0) return null;
     const rooms = {
       modelRooms: this.#scheduler.modelRooms(now),
       askedRooms: asked.filter(({ room }) => room > 0),
@@ -176,7 +176,13 @@ export class BatchWorker {
     const items = await claimItems(pool, workerId, now, { shares, blocked, ...rooms });
     if (items.length > 0) reachedBatchStep("claim.done");
     for (const item of items) this.#start(item);
-    return items.length > 0 && this.#scheduler.free > 0;
+    if (items.length === 0) return null;
+    return this.#scheduler.free > 0 ? GATHER_MS : this.#whenFull();
+  }
+
+  /** An item that ends wakes the worker. Items may take minutes, so the places that live requests held back do not wait for one. */
+  #whenFull(): NextLook {
+    return this.#headroom.isShort ? LOOK_MS : null;
   }
 
   /** Called between two claims, as `takeUnknown` allows none in progress. */
@@ -276,27 +282,29 @@ export class BatchWorker {
     this.wake();
   }
 
-  /** @returns whether to look again at once. */
-  async #tend(): Promise<boolean> {
+  async #tend(): Promise<NextLook> {
     await expireOverdue(this.#engine);
     await closeFinished(this.#engine);
-    return await workOnOne(this.#engine, this.#backOff, this.#turns);
+    return (await workOnOne(this.#engine, this.#backOff, this.#turns)) ? GATHER_MS : null;
   }
 }
 
-/** Runs its task when woken, and every `pollMs` without. Never twice at the same time. */
+/** Milliseconds until a task that nobody wakes runs again; null: as usual. */
+type NextLook = number | null;
+
+/** Runs its task when woken, and every `pollMs`, or when the task says, without. Never twice at the same time. */
 class WakingLoop {
   readonly #engine: BatchContext;
   readonly #name: string;
   readonly #pollMs: number;
-  readonly #task: () => Promise<boolean>;
+  readonly #task: () => Promise<NextLook>;
   #timer: NodeJS.Timeout | undefined;
   #dueAt = Number.POSITIVE_INFINITY;
   #woken = false;
   #stopped = true;
   #running: Promise<void> | null = null;
 
-  constructor(context: BatchContext, name: string, pollMs: number, task: () => Promise<boolean>) {
+  constructor(context: BatchContext, name: string, pollMs: number, task: () => Promise<NextLook>) {
     this.#engine = context;
     this.#name = name;
     this.#pollMs = pollMs;
@@ -333,14 +341,14 @@ class WakingLoop {
   }
 
   async #once(): Promise<void> {
-    let again = false;
+    let next: NextLook = null;
     try {
-      again = await this.#task();
+      next = await this.#task();
     } catch (error) {
       this.#woken = false;
       this.#engine.log.warn({ err: error, task: this.#name }, "work on batches failed; it is tried again");
     }
     this.#running = null;
-    this.#schedule(again || this.#woken ? GATHER_MS : this.#pollMs);
+    this.#schedule(this.#woken ? GATHER_MS : (next ?? this.#pollMs));
   }
 }
