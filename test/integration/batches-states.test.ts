@@ -2,6 +2,7 @@
 import { sql } from "slonik";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { sweepBatches } from "../../dataplane/batches/retention.ts";
+import { longestHoldMs } from "../fakes/large/watch-loop.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
@@ -339,6 +340,24 @@ describe("batch, Chat/Responses form: status", () => {
     const ended = await plane.ended(await plane.createFile(content));
     expect(ended).toMatchObject({ status: "failed", errors: { data: [{ code }] } });
     expect(ended["failed_at"]).toEqual(expect.any(Number));
+  });
+
+  test.each([
+    ["blank lines", "\n".repeat(8 * 1024 * 1024), "empty_file"],
+    ["short lines behind a bad one", `x\n${chatLines(9_000)}`, "invalid_json_line"],
+  ])("rule 7.3: an input of very many %s holds nobody up while it is read", async (_name, content, code) => {
+    const input = await plane.upload(content);
+    const { body } = await plane.json("POST", "/v1/batches", {
+      input_file_id: input,
+      endpoint: "/v1/chat/completions",
+      completion_window: "24h",
+    });
+    let ended: Json = {};
+    const held = await longestHoldMs(async () => {
+      ended = await plane.ended(`/v1/batches/${String(body["id"])}`, 60_000);
+    });
+    expect(ended).toMatchObject({ status: "failed", errors: { data: [{ code }] } });
+    expect(held).toBeLessThan(60);
   });
 
   test("an input over 256 MiB fails with input_file_too_large", async () => {

@@ -7,6 +7,7 @@ import { z } from "zod";
 import { countStorage } from "../../files/storage.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { BODY_LIMIT } from "../../lib/body-limits.ts";
+import { ANSWER_SLICE_MS, Slices } from "../../lib/slices.ts";
 import { timestamp } from "../../store/timestamp.ts";
 import { MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "../batch.ts";
 import { checkLine, lineFields, lineText, type InputError } from "./check-line.ts";
@@ -100,7 +101,10 @@ async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter
     }
     const customIds = new CustomIds();
     let requests = 0;
+    // Thousands of short lines come at once, and reading on waits for nothing else.
+    const slices = new Slices(ANSWER_SLICE_MS);
     for await (const { number, bytes } of readLines(files.read(file), MAX_LINE_BYTES)) {
+      if (slices.usedUp) await slices.pause();
       if (bytes === null) {
         errors.push({
           code: "request_too_large",
