@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { checkLine } from "../batches/create/check-line.ts";
-import { CustomIds } from "../batches/create/custom-ids.ts";
+import { DistinctTexts } from "../batches/create/distinct-texts.ts";
 import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { bodyLimits } from "../lib/body-limits.ts";
@@ -126,7 +126,7 @@ test("small bodies of other resources, and lines of a batch", () => {
       ),
       1,
       "chat",
-      new CustomIds(),
+      new DistinctTexts(),
     );
   expect(line("note", nested(126)).kind).toBe("item");
   expect(line("note", nested(127))).toMatchObject({
@@ -145,7 +145,7 @@ test("rule 4.7: what a line asks for is judged when it runs", () => {
         Buffer.from(`{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"x":${inner}}}`),
         1,
         "chat",
-        new CustomIds(),
+        new DistinctTexts(),
       ).kind,
     ).toBe("item");
 });

@@ -11,7 +11,7 @@ import type { CommonQueryMethods } from "slonik";
 import type { Dispatcher } from "undici";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { checkLine, lineFields } from "../../dataplane/batches/create/check-line.ts";
-import { CustomIds } from "../../dataplane/batches/create/custom-ids.ts";
+import { DistinctTexts } from "../../dataplane/batches/create/distinct-texts.ts";
 import { ItemWriter } from "../../dataplane/batches/create/items.ts";
 import { readEnvelope } from "../../dataplane/batches/create/read-envelope.ts";
 import type { Dialect } from "../../dataplane/dialects/dialect.ts";
@@ -192,7 +192,7 @@ test("counting, and a line of a batch", { timeout: TIMEOUT_MS }, async () => {
       );
       return async () => {
         const { bytes, read } = await readEnvelope({ large: pool }, "org_a", line, lineFields);
-        const checked = checkLine(bytes, 1, "chat", new CustomIds(), read);
+        const checked = checkLine(bytes, 1, "chat", new DistinctTexts(), read);
         if (checked.kind !== "item") throw new Error(`the line is ${checked.kind}`);
         // It is so large that it is handed to Postgres at once.
         await new ItemWriter(nowhere, "batch_1", newId, 0).add(checked.item);

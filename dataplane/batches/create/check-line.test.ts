@@ -1,10 +1,10 @@
 import { describe, expect, test } from "vitest";
 import { checkLine, lineText } from "./check-line.ts";
-import { CustomIds } from "./custom-ids.ts";
+import { DistinctTexts } from "./distinct-texts.ts";
 import { readLines } from "./read-lines.ts";
 
 const good = '{"custom_id":"a","method":"POST","url":"/v1/chat/completions","body":{"model":"m"}}';
-const check = (line: string | Buffer, number = 7, ids = new CustomIds()) =>
+const check = (line: string | Buffer, number = 7, ids = new DistinctTexts()) =>
   checkLine(lineText(Buffer.from(line), number), number, "chat", ids);
 const withField = (name: string, value: string) => {
   const fields: Record<string, string> = {
@@ -160,7 +160,7 @@ describe("malformed lines", () => {
   });
 
   test("an id that was there before, however it is written", () => {
-    const ids = new CustomIds();
+    const ids = new DistinctTexts();
     expect(check(good, 1, ids).kind).toBe("item");
     expect(check(good.replace('"a"', '"\\u0061"'), 2, ids)).toMatchObject({
       error: { code: "duplicate_custom_id", line: 2 },

@@ -4,7 +4,7 @@ import { BODY_LIMIT } from "../../lib/body-limits.ts";
 import { withoutMark } from "../../lib/byte-order-mark.ts";
 import { MAX_FIELD_BYTES, readJsonFields, type FieldsRead } from "../../lib/json-fields.ts";
 import { MAX_ITEM_BYTES } from "../batch.ts";
-import type { CustomIds } from "./custom-ids.ts";
+import type { DistinctTexts } from "./distinct-texts.ts";
 import type { NewItem } from "./items.ts";
 
 /** Why an input was refused, as the batch shows it. `line` counts physical lines from 1; null: the whole file. */
@@ -35,7 +35,7 @@ export function checkLine(
   text: Buffer,
   line: number,
   dialect: Dialect,
-  customIds: CustomIds,
+  customIds: DistinctTexts,
   read: FieldsRead = readJsonFields(text, lineFields),
 ): CheckedLine {
   if (read.isBlank) return { kind: "blank" };

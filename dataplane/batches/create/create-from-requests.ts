@@ -7,7 +7,7 @@ import type { ByteLease } from "../../lib/byte-budget.ts";
 import { readJsonFields, type FieldsRead } from "../../lib/json-fields.ts";
 import { timestamp } from "../../store/timestamp.ts";
 import { batchColumns, batchSchema, MAX_ITEM_BYTES, MAX_REQUESTS, WINDOW_MS, type Batch } from "../batch.ts";
-import { CustomIds, isMessagesCustomId } from "./custom-ids.ts";
+import { DistinctTexts } from "./distinct-texts.ts";
 import { requireBalance, type BatchContext } from "../context.ts";
 import { ItemWriter, removeItems, type NewItem } from "./items.ts";
 import { readEnvelope } from "./read-envelope.ts";
@@ -82,7 +82,7 @@ async function storeRequests(
   writer: ItemWriter,
   lease: Pick<ByteLease, "hold">,
 ): Promise<void> {
-  const customIds = new CustomIds();
+  const customIds = new DistinctTexts();
   const count = (pieceBytes: number) => lease.hold(pieceBytes + writer.waitingBytes);
   for await (const element of scanRequests(source, count)) {
     const index = writer.count;
@@ -106,6 +106,9 @@ async function storeRequests(
 
 const requestFields = ["custom_id", "params"] as const;
 
+/** Whether a message batch allows the id. `"a\n"` is refused (rule 4.7): without `m`, `$` matches only the very end. */
+const isMessagesCustomId = (id: string): boolean => /^[A-Za-z0-9_-]{1,64}$/.test(id);
+
 /**
  * Checks one element of `requests`.
  * @param read the result of `readJsonFields` for `requestFields`; long elements are read in another thread.
@@ -114,7 +117,7 @@ const requestFields = ["custom_id", "params"] as const;
 export function readBatchRequest(
   element: Buffer,
   index: number,
-  customIds: CustomIds,
+  customIds: DistinctTexts,
   read: FieldsRead = readJsonFields(element, requestFields),
 ): NewItem {
   const path = `requests.${index}`;

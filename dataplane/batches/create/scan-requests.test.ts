@@ -2,7 +2,7 @@ import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { ApiError } from "../../lib/api-error.ts";
 import { readBatchRequest } from "./create-from-requests.ts";
-import { CustomIds } from "./custom-ids.ts";
+import { DistinctTexts } from "./distinct-texts.ts";
 import { MAX_ITEM_BYTES } from "../batch.ts";
 import { readJsonFields } from "../../lib/json-fields.ts";
 import { scanRequests } from "./scan-requests.ts";
@@ -18,7 +18,7 @@ async function scan(body: string | Buffer, size = 1 << 16): Promise<string[]> {
 }
 /** Everything that creating a batch judges of a body. */
 async function judge(body: string | Buffer, size?: number): Promise<number> {
-  const customIds = new CustomIds();
+  const customIds = new DistinctTexts();
   let count = 0;
   for await (const element of scanRequests(pieces(Buffer.from(body), size ?? 1 << 16))) {
     readBatchRequest(element, count, customIds);
@@ -67,7 +67,10 @@ const malformed: readonly (readonly [string, RegExp])[] = [
   ['{"requests":[}', /unexpected/],
   ['{"requests":[]', /too early/],
   ['{"requests":[],}', /unexpected/],
-  ['{"requests":[],"requests":[]}', /Duplicate/],
+  ['{"requests":[],"requests":[]}', /Duplicate key "requests"/],
+  ['{"a":1,"a":2,"requests":[]}', /Duplicate key "a"/],
+  ['{"a":1,"requests":[],"\\u0061":2}', /Duplicate key "a"/],
+  ['{"__proto__":1,"__proto__":2}', /Duplicate key "__proto__"/],
   ["{requests:[]}", /unexpected/],
   ["{'requests':[]}", /unexpected/],
   ['{"a":1 "requests":[]}', /unexpected/],
@@ -137,6 +140,13 @@ describe("malformed bodies", () => {
     await expect(judge(body)).rejects.toThrow(/UTF-8/);
   });
 
+  test("rule 7.4: more keys than any object may have are refused", async () => {
+    const body = (keys: number) =>
+      `{${Array.from({ length: keys - 1 }, (_, key) => `"k${key}":1,`).join("")}"requests":[${good}]}`;
+    expect(await judge(body(100_000))).toBe(1);
+    await expect(judge(body(100_001))).rejects.toThrow(/More than 100000 keys/);
+  });
+
   test("an element over 32 MiB is 413", async () => {
     const body = Buffer.from(wrap(`{"custom_id":"a","params":{"x":"${"y".repeat(34 * 1024 * 1024)}"}}`));
     await expect(judge(body)).rejects.toMatchObject({ code: "too_large" });
@@ -149,6 +159,16 @@ test("rule 4.7: `__proto__` is an id like any other", async () => {
       wrap(good, '{"custom_id":"__proto__","params":{}}', '{"custom_id":"constructor","params":{}}'),
     ),
   ).toBe(3);
+});
+
+test("it tells what the keys of other fields take", async () => {
+  const told: number[] = [];
+  const source = (async function* () {
+    yield Buffer.from('{"a":1,"requests":[],"b');
+    yield Buffer.from('":2}');
+  })();
+  for await (const _ of scanRequests(source, (bytes) => told.push(bytes))) throw new Error("no element");
+  expect(told).toEqual([128 + 2, 2 * 128]);
 });
 
 test("it tells after each chunk how much of the element that has begun stands in memory", async () => {
@@ -173,7 +193,7 @@ test("rule 1.17: a request is judged by its own size, whatever stands around it"
     const params = read.fields["params"];
     if (params === undefined) throw new Error("no params");
     const fields = { ...read.fields, params: { ...params, end: params.start + bytes } };
-    return readBatchRequest(element, 3, new CustomIds(), { ...read, fields });
+    return readBatchRequest(element, 3, new DistinctTexts(), { ...read, fields });
   };
   expect(judged(MAX_ITEM_BYTES).customId).toBe('"a"');
   expect(() => judged(MAX_ITEM_BYTES + 1)).toThrow("requests.3: the request is larger than 32 MiB.");

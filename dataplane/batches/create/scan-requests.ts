@@ -4,7 +4,7 @@
  * strictly as any other body (`JsonReader`). Both refuse what is not JSON.
  */
 import { ApiError } from "../../lib/api-error.ts";
-import { BODY_LIMIT } from "../../lib/body-limits.ts";
+import { BODY_LIMIT, bodyLimits } from "../../lib/body-limits.ts";
 import { BYTE_ORDER_MARK } from "../../lib/byte-order-mark.ts";
 import {
   CLOSE_ARRAY,
@@ -20,11 +20,14 @@ import { JsonPiece } from "../../lib/json-piece.ts";
 import { emptyBody } from "../../lib/json-read.ts";
 import { JsonFault, JsonReader } from "../../lib/json-reader.ts";
 import { MAX_ITEM_BYTES } from "../batch.ts";
+import { DistinctTexts } from "./distinct-texts.ts";
 
 /** Room for `custom_id` and braces around a request of the largest size. */
 const MAX_ELEMENT_BYTES = MAX_ITEM_BYTES + 64 * 1024;
 /** The longest key or value of other top-level fields, which are read and ignored. */
 const MAX_OTHER_BYTES = 128 * 1024;
+/** Memory that the key of such a field takes until the body's end. */
+const OTHER_KEY_BYTES = 128;
 
 /** What is expected next. `value` and `element` collect a piece; the rest is punctuation. */
 type Place =
@@ -41,8 +44,8 @@ type Place =
 
 /**
  * Yields the elements of `requests`.
- * @param gathered called after each chunk with the bytes of the unfinished element that are in memory.
- * @throws ApiError 400: not a JSON object, `requests` missing, twice, or no array; 413: one element is too large.
+ * @param gathered called after each chunk with the bytes that are in memory: of the unfinished element, and of other fields' keys.
+ * @throws ApiError 400: not a JSON object, a key twice or too many, `requests` missing or no array; 413: one element is too large.
  * Whatever `source` and `gathered` throw.
  */
 export async function* scanRequests(
@@ -57,6 +60,9 @@ export async function* scanRequests(
   scanner.end();
 }
 
+const duplicateKey = (key: string): ApiError =>
+  new ApiError("invalid_request", `The request body: Duplicate key ${JSON.stringify(key)}.`, { param: key });
+
 /** Makes the error for the element at `index`. */
 export const requestTooLarge = (index: number): ApiError =>
   new ApiError("too_large", `requests.${index}: the request is larger than ${BODY_LIMIT}.`);
@@ -66,12 +72,15 @@ class Scanner {
   #piece: JsonPiece | null = null;
   #key = "";
   #found = false;
+  #keys = 0;
+  /** Those other than `requests`. */
+  readonly #others = new DistinctTexts();
   #elements = 0;
   /** Bytes before the present chunk. */
   #before = 0;
 
   get gathered(): number {
-    return this.#piece?.length ?? 0;
+    return (this.#piece?.length ?? 0) + this.#others.size * OTHER_KEY_BYTES;
   }
 
   *push(chunk: Buffer): Generator<Buffer> {
@@ -122,11 +131,7 @@ class Scanner {
         return this.#goTo("value", at + 1);
       case "value":
         if (this.#key === "requests") {
-          if (this.#found) {
-            throw new ApiError("invalid_request", 'The request body: Duplicate key "requests".', {
-              param: "requests",
-            });
-          }
+          if (this.#found) throw duplicateKey("requests");
           if (byte !== OPEN_ARRAY) {
             throw new ApiError("invalid_type", "requests: Input should be a valid array", {
               param: "requests",
@@ -174,6 +179,7 @@ class Scanner {
     switch (this.#place) {
       case "key":
         this.#key = this.#read(bytes, "The request body", (reader) => reader.string() ?? "");
+        this.#addKey(this.#key);
         this.#place = "colon";
         return null;
       case "value":
@@ -185,6 +191,17 @@ class Scanner {
         this.#elements += 1;
         return bytes;
     }
+  }
+
+  /** Judges a key as those of any other body are (rules 1.4, 7.4). */
+  #addKey(key: string): void {
+    this.#keys += 1;
+    if (this.#keys > bodyLimits.keys)
+      throw new ApiError(
+        "invalid_request",
+        `The request body: More than ${bodyLimits.keys} keys in one object.`,
+      );
+    if (key !== "requests" && !this.#others.add(key)) throw duplicateKey(key.slice(0, 100));
   }
 
   #read<T>(bytes: Buffer, what: string, read: (reader: JsonReader) => T): T {

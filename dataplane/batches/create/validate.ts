@@ -11,7 +11,7 @@ import { ANSWER_SLICE_MS, Slices } from "../../lib/slices.ts";
 import { timestamp } from "../../store/timestamp.ts";
 import { MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "../batch.ts";
 import { checkLine, lineFields, lineText, type InputError } from "./check-line.ts";
-import { CustomIds } from "./custom-ids.ts";
+import { DistinctTexts } from "./distinct-texts.ts";
 import type { BatchContext } from "../context.ts";
 import { ItemWriter, removeItems } from "./items.ts";
 import { readLines } from "./read-lines.ts";
@@ -99,7 +99,7 @@ async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter
         `The input file is larger than ${MAX_BATCH_BYTES / 1024 ** 2} MiB.`,
       );
     }
-    const customIds = new CustomIds();
+    const customIds = new DistinctTexts();
     let requests = 0;
     // Thousands of short lines come at once, and reading on waits for nothing else.
     const slices = new Slices(ANSWER_SLICE_MS);
