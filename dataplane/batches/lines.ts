@@ -4,6 +4,7 @@
  */
 import { messagesErrorBody, openaiErrorBody, errorStatus } from "../dialects/errors.ts";
 import type { ApiError, ErrorCode } from "../lib/api-error.ts";
+import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 import type { BatchForm } from "./batch.ts";
 
 /** The fields of an item that its line needs. */
@@ -65,8 +66,11 @@ const resultCodes: Readonly<Record<ErrorCode, ResultCode>> = {
 
 export const resultCode = (error: ApiError): ResultCode => resultCodes[error.code];
 
-/** Makes the line of an answer. `answer`: the whole body, as a live client would have received it. */
-export function succeededLine(form: BatchForm, item: LineItem, answer: Buffer): Buffer {
+/**
+ * Makes the line of an answer, in slices: it may have many MiB.
+ * @param answer the whole body, as a live client would have received it.
+ */
+export async function succeededLine(form: BatchForm, item: LineItem, answer: Buffer): Promise<Buffer> {
   const [before, after] =
     form === "messages"
       ? [`{"custom_id":${item.customId},"result":{"type":"succeeded","message":`, "}}\n"]
@@ -74,7 +78,8 @@ export function succeededLine(form: BatchForm, item: LineItem, answer: Buffer): 
           `{"id":"${lineId(item)}","custom_id":${item.customId},"response":{"status_code":200,"request_id":"${item.requestId}","body":`,
           '},"error":null}\n',
         ];
-  return Buffer.concat([onOneLine(Buffer.from(before)), onOneLine(answer), Buffer.from(after)]);
+  const pieces = await new Slices(ANSWER_SLICE_MS).map(piecesOf(answer), onOneLine);
+  return Buffer.concat([onOneLine(Buffer.from(before)), ...pieces, Buffer.from(after)]);
 }
 
 export function erroredLine(form: BatchForm, item: LineItem, error: ApiError): Buffer {
@@ -139,6 +144,22 @@ const wholeLine = (json: string) => Buffer.concat([onOneLine(Buffer.from(json)),
 const LINE_FEED = Buffer.from("\n");
 /** Some line readers, Python's among them, take these for line ends too. In JSON they occur only in strings. */
 const otherEnds = ["\u0085", "\u2028", "\u2029"].map((end) => Buffer.from(end));
+
+/** Bytes that are put on one line at once. */
+const PIECE_BYTES = 256 * 1024;
+
+/** Cuts UTF-8 into pieces, none of them within a character. */
+function* piecesOf(text: Buffer): Generator<Buffer> {
+  for (let from = 0; from < text.length;) {
+    let to = from + PIECE_BYTES;
+    // A character has at most three bytes that continue it.
+    for (let back = 0; back < 3 && isContinuation(text[to]); back += 1) to -= 1;
+    yield text.subarray(from, to);
+    from = to;
+  }
+}
+
+const isContinuation = (byte: number | undefined) => byte !== undefined && byte >> 6 === 0b10;
 
 /** Puts JSON on one line. It has line breaks only between tokens, where blanks mean the same. */
 function onOneLine(json: Buffer): Buffer {

@@ -129,7 +129,12 @@ export async function runItem(
     );
   const over = { kind: "over", release: charge.release, row: charge.row } as const;
   if (error === null || verdict === null)
-    return { ...over, state: "succeeded", answered: true, line: succeededLine(item.form, item, sink.body) };
+    return {
+      ...over,
+      state: "succeeded",
+      answered: true,
+      line: await succeededLine(item.form, item, sink.body),
+    };
   if (verdict.kind !== "errored") return verdict;
   const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
   const isCutOff = waitedFor.hasCome && error.code === "unavailable";
