@@ -40,6 +40,8 @@ describe("what is refused at create", () => {
     [{ metadata: "x" }, "metadata"],
     [{ metadata: { a: 1 } }, "metadata.a"],
     [{ metadata: { a: "x".repeat(513) } }, "metadata.a"],
+    [{ metadata: { a: "😀".repeat(513) } }, "metadata.a"],
+    [{ metadata: { ["😀".repeat(65)]: "x" } }, `metadata.${"😀".repeat(32)}`],
     [{ metadata: Object.fromEntries(Array.from({ length: 17 }, (_, i) => [`k${i}`, "v"])) }, "metadata"],
     [{ output_expires_after: { anchor: "now", seconds: 3600 } }, "output_expires_after.anchor"],
     [{ output_expires_after: { anchor: "created_at", seconds: 5 } }, "output_expires_after.seconds"],
@@ -52,6 +54,17 @@ describe("what is refused at create", () => {
     const wanted = Object.keys(fields).length === 0 ? {} : { ...good, ...fields };
     const { status, body } = await plane.json("POST", "/v1/batches", wanted);
     expect({ status, body }).toMatchObject({ status: 400, body: { error: { param } } });
+  });
+
+  test("metadata of the greatest length is taken, in characters and not in halves of them", async () => {
+    const metadata = { ["😀".repeat(64)]: "😀".repeat(512), ["k".repeat(64)]: "v".repeat(512) };
+    const { status, body } = await plane.json("POST", "/v1/batches", {
+      input_file_id: await plane.upload("x"),
+      endpoint: "/v1/responses",
+      completion_window: "24h",
+      metadata,
+    });
+    expect({ status, body }).toMatchObject({ status: 200, body: { metadata } });
   });
 
   test("rule 4.10: unknown, foreign and deleted input files read alike", async () => {

@@ -4,6 +4,8 @@ import type { Principal } from "../../identity/principal.ts";
 import { dialectPath, type Dialect } from "../../dialects/dialect.ts";
 import { requireStorage, takeStorage } from "../../files/storage.ts";
 import { ApiError } from "../../lib/api-error.ts";
+import { codePoints } from "../../lib/code-points.ts";
+import { firstUnits } from "../../lib/first-units.ts";
 import type { JsonObjectRead } from "../../lib/json-read.ts";
 import { timestamp } from "../../store/timestamp.ts";
 import { batchColumns, batchSchema, WINDOW_MS, type Batch } from "../batch.ts";
@@ -11,6 +13,7 @@ import { requireBalance, type BatchContext } from "../context.ts";
 import { takePlace } from "./take-place.ts";
 
 const MAX_METADATA_PAIRS = 16;
+/** In characters, as the official API counts them: one outside of the Basic Multilingual Plane is one. */
 const MAX_METADATA_KEY = 64;
 const MAX_METADATA_VALUE = 512;
 const MIN_OUTPUT_SECONDS = 3_600;
@@ -112,11 +115,11 @@ function readMetadata(value: unknown): Record<string, string> | null {
   if (pairs.length > MAX_METADATA_PAIRS)
     throw refuse(`metadata may have at most ${MAX_METADATA_PAIRS} pairs.`);
   for (const [key, text] of pairs) {
-    const param = `metadata.${key.slice(0, MAX_METADATA_KEY)}`;
-    if (key === "" || key.length > MAX_METADATA_KEY) {
+    const param = `metadata.${firstUnits(key, MAX_METADATA_KEY)}`;
+    if (key === "" || codePoints(key) > MAX_METADATA_KEY) {
       throw refuse(`A key of metadata has 1 to ${MAX_METADATA_KEY} characters.`, param);
     }
-    if (typeof text !== "string" || text.length > MAX_METADATA_VALUE) {
+    if (typeof text !== "string" || codePoints(text) > MAX_METADATA_VALUE) {
       throw refuse(`A value of metadata is a string of at most ${MAX_METADATA_VALUE} characters.`, param);
     }
   }
