@@ -23,6 +23,7 @@ interface Owner<Value> {
 
 export class SharedCache<Value> {
   readonly #max: number;
+  readonly #evicted: (key: string, value: Value) => void;
   #weight = 0;
   readonly #entries = new Map<string, Entry<Value>>();
   readonly #owners = new Map<string, Owner<Value>>();
@@ -30,9 +31,13 @@ export class SharedCache<Value> {
   readonly #bySize = new Map<number, Set<Owner<Value>>>();
   #most = 0;
 
-  /** @param max total weight of all entries. */
-  constructor(max: number) {
+  /**
+   * @param max total weight of all entries.
+   * @param evicted is told each entry that had to make room, after it is gone.
+   */
+  constructor(max: number, evicted: (key: string, value: Value) => void = () => {}) {
     this.#max = max;
+    this.#evicted = evicted;
   }
 
   /** How many entries it has. */
@@ -42,6 +47,19 @@ export class SharedCache<Value> {
 
   has(key: string): boolean {
     return this.#entries.has(key);
+  }
+
+  keys(): IterableIterator<string> {
+    return this.#entries.keys();
+  }
+
+  *values(): Generator<Value> {
+    for (const { value } of this.#entries.values()) yield value;
+  }
+
+  /** Returns a value as if nobody had used it. */
+  peek(key: string): Value | undefined {
+    return this.#entries.get(key)?.value;
   }
 
   /** Returns a value and marks it as used. */
@@ -83,7 +101,10 @@ export class SharedCache<Value> {
 
   #makeRoom(): void {
     const [largest] = this.#bySize.get(this.#most) ?? [];
-    if (largest?.oldest) this.delete(largest.oldest.key);
+    const entry = largest?.oldest;
+    if (!entry) return;
+    this.delete(entry.key);
+    this.#evicted(entry.key, entry.value);
   }
 
   #weigh(owner: Owner<Value>, more: number): void {

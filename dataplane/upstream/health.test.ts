@@ -127,6 +127,20 @@ test("one upstream's trouble leaves that of others, until ten thousand are in tr
   expect(outFor()).toBe(0);
 });
 
+test("a namespace with very many upstreams in trouble makes its own forgotten, not those of others", async () => {
+  fail(FAILURES_TO_EJECT);
+  const source = { ...route.source, namespace: "greedy" };
+  const greedy = (n: number) => routeTo([upstream], { model: `greedy-${n}`, source });
+  for (let time = 0; time < FAILURES_TO_EJECT; time += 1) health.failed(greedy(0), upstream);
+  for (let n = 1; n < 10_000; n += 1) health.failed(greedy(n), upstream);
+  expect(outFor()).toBe(10_000);
+  expect(await shown()).toBe(1);
+  expect(health.outUntil(greedy(0), upstream)).toBe(0);
+  // What is forgotten is not shown as taken out for ever.
+  const { values } = await metrics.upstreamEjected.get();
+  expect(values.map(({ labels }) => labels.model)).toEqual(["health-model"]);
+});
+
 test("an upstream that is declared elsewhere starts without a past", () => {
   fail(FAILURES_TO_EJECT);
   expect(health.outUntil(route, { ...upstream, url: "http://y/v1" })).toBe(0);

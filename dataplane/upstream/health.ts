@@ -4,6 +4,7 @@
  */
 import type { Route, Upstream } from "../config/schema.ts";
 import type { Clock } from "../lib/clock.ts";
+import { SharedCache } from "../lib/shared-cache.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { inTraffic } from "./pick.ts";
 
@@ -12,7 +13,10 @@ export const FAILURES_TO_EJECT = 5;
 export const EJECTION_MS = { first: 10_000, most: 60_000 } as const;
 /** Longest time that a probe of an upstream after its ejection keeps other requests away from it. */
 const PROBE_MS = 10_000;
-/** Most unhealthy upstreams that are remembered; beyond it the oldest is dropped. Healthy ones have no entry. */
+/**
+ * Most unhealthy upstreams that are remembered; beyond it the namespace that has most of them loses its oldest. Healthy ones
+ * have no entry.
+ */
 const MAX_TROUBLES = 10_000;
 
 /** Two namespaces that do not trust each other may have routes with the same ones. */
@@ -36,7 +40,8 @@ interface Trouble {
 
 export class Health {
   readonly #clock: Clock;
-  readonly #troubles = new Map<string, Trouble>();
+  /** Owned by namespaces: one that declares very many upstreams must not make those of others forgotten. */
+  readonly #troubles = new SharedCache<Trouble>(MAX_TROUBLES, (_, { labels }) => this.#hide(labels));
   /** Keys of the upstreams in the newest configuration; null: no configuration yet. */
   #served: ReadonlySet<string> | null = null;
 
@@ -59,14 +64,14 @@ export class Health {
   /** Unix milliseconds until which the upstream should not be called; 0: it may be called now. */
   outUntil(route: Route, upstream: Upstream): number {
     if (this.#troubles.size === 0) return 0;
-    const trouble = this.#troubles.get(keyOf(route, upstream));
+    const trouble = this.#troubles.peek(keyOf(route, upstream));
     if (trouble === undefined) return 0;
     return Math.max(trouble.ejectedUntil, trouble.probedUntil, trouble.restsUntil);
   }
 
   /** Whether it is ejected, or its ejection is over and another request is still probing it. */
   isEjected(route: Route, upstream: Upstream): boolean {
-    const trouble = this.#troubles.get(keyOf(route, upstream));
+    const trouble = this.#troubles.peek(keyOf(route, upstream));
     return trouble !== undefined && Math.max(trouble.ejectedUntil, trouble.probedUntil) > this.#clock.now();
   }
 
@@ -76,7 +81,7 @@ export class Health {
    */
   asked(route: Route, upstream: Upstream): void {
     if (this.#troubles.size === 0) return;
-    const trouble = this.#troubles.get(keyOf(route, upstream));
+    const trouble = this.#troubles.peek(keyOf(route, upstream));
     if (trouble === undefined || trouble.ejections === 0) return;
     const now = this.#clock.now();
     if (Math.max(trouble.ejectedUntil, trouble.probedUntil) <= now) trouble.probedUntil = now + PROBE_MS;
@@ -84,7 +89,7 @@ export class Health {
 
   /** Notes that a call ended without saying anything about the upstream's health. */
   undecided(route: Route, upstream: Upstream): void {
-    const trouble = this.#troubles.get(keyOf(route, upstream));
+    const trouble = this.#troubles.peek(keyOf(route, upstream));
     if (trouble !== undefined) trouble.probedUntil = 0;
   }
 
@@ -92,7 +97,7 @@ export class Health {
   answered(route: Route, upstream: Upstream): void {
     if (this.#troubles.size === 0) return;
     const key = keyOf(route, upstream);
-    const trouble = this.#troubles.get(key);
+    const trouble = this.#troubles.peek(key);
     if (trouble === undefined) return;
     this.#troubles.delete(key);
     this.#show(trouble.labels);
@@ -127,12 +132,8 @@ export class Health {
 
   #trouble(route: Route, upstream: Upstream): Trouble {
     const key = keyOf(route, upstream);
-    const known = this.#troubles.get(key);
+    const known = this.#troubles.peek(key);
     if (known !== undefined) return known;
-    if (this.#troubles.size >= MAX_TROUBLES) {
-      const [oldest] = this.#troubles.keys();
-      if (oldest !== undefined) this.#forget(oldest);
-    }
     const trouble = {
       labels: { model: route.model, upstream: upstream.name },
       failures: 0,
@@ -141,14 +142,19 @@ export class Health {
       probedUntil: 0,
       restsUntil: 0,
     };
-    this.#troubles.set(key, trouble);
+    this.#troubles.set(route.source.namespace, key, trouble);
     return trouble;
   }
 
   #forget(key: string): void {
-    const trouble = this.#troubles.get(key);
+    const trouble = this.#troubles.peek(key);
     this.#troubles.delete(key);
-    if (trouble !== undefined && !this.#isOut(trouble.labels)) metrics.upstreamEjected.remove(trouble.labels);
+    if (trouble !== undefined) this.#hide(trouble.labels);
+  }
+
+  /** Shows no more what was forgotten. */
+  #hide(labels: Labels): void {
+    if (!this.#isOut(labels)) metrics.upstreamEjected.remove({ ...labels });
   }
 
   #show(labels: Labels): void {
