@@ -78,3 +78,12 @@ test("a connection belongs to whose key was shown on it last, and to nobody once
   expect((await askAnew(sampleKeys.inference)).status).toBe(200);
   expect((await askAnew(sampleKeys.inference)).status).toBe(429);
 });
+
+test("two organizations that show each other's keys have no more than their shares", async () => {
+  for (let n = 0; n < 6; n += 1) expect((await askAnew(sampleKeys.narrow)).status).toBe(200);
+  for (let n = 0; n < 3; n += 1) expect((await askAnew(sampleKeys.inference)).status).toBe(200);
+  // All are served with the other's key, but only as many become the other's as it could have opened alone.
+  for (const { ask } of sockets.slice(0, 6)) expect((await ask(sampleKeys.inference)).status).toBe(200);
+  expect((await askAnew(sampleKeys.narrow)).status).toBe(429);
+  expect((await askAnew(sampleKeys.inference)).status).toBe(429);
+});

@@ -16,22 +16,22 @@ export class ConnectionShares {
 
   /**
    * Notes that a key of the organization came over this connection. False: the connection had no owner, and is one more than
-   * the organization may have now. Connections of an Ingress, which clients share in turn, change their owner.
+   * the organization may have now. Connections of an Ingress, which clients share in turn, change their owner; but no
+   * organization is given more than it could have opened alone, or two that show each other's keys would give each other room
+   * again and again.
    */
   take(socket: Socket, organizationId: string): boolean {
     const before = this.#owners.get(socket);
     if (before === organizationId || socket.destroyed) return true;
-    if (before !== undefined) this.#count(before, -1);
-    else if (this.#isEnough(organizationId)) return false;
-    else socket.once("close", () => this.#leave(socket));
+    const count = this.#counts.get(organizationId) ?? 0;
+    if (before === undefined) {
+      if (this.#total >= limits.connectionsWithoutShares && count >= limits.connectionsOfOne) return false;
+      socket.once("close", () => this.#leave(socket));
+    } else if (count >= limits.connectionsWithoutShares) return true;
+    else this.#count(before, -1);
     this.#owners.set(socket, organizationId);
     this.#count(organizationId, 1);
     return true;
-  }
-
-  #isEnough(organizationId: string): boolean {
-    const count = this.#counts.get(organizationId) ?? 0;
-    return this.#total >= limits.connectionsWithoutShares && count >= limits.connectionsOfOne;
   }
 
   #leave(socket: Socket): void {
