@@ -9,6 +9,7 @@ export class Snapshot {
   readonly #routes = new Map<string | undefined, Map<string, Route>>();
   readonly #organizations = new Map<string, OrganizationEntry>();
   #newestRoutes: readonly Route[] | null = null;
+  #dedicated: ReadonlySet<string | null> | null = null;
 
   constructor(index: SnapshotIndex, routing: Routing, credentials: Credentials) {
     this.index = index;
@@ -28,6 +29,19 @@ export class Snapshot {
 
   organization(id: string): OrganizationEntry | undefined {
     return this.#organizations.get(id);
+  }
+
+  /** Whether there are routes that serve this namespace alone. */
+  hasRoutesFor(namespace: string): boolean {
+    return this.#routes.has(namespace);
+  }
+
+  /** Whether any upstream is dedicated to this organization. */
+  dedicatesTo(organizationId: string): boolean {
+    this.#dedicated ??= new Set(
+      this.routing.routes.flatMap(({ upstreams }) => upstreams.map(({ dedicatedTo }) => dedicatedTo)),
+    );
+    return this.#dedicated.has(organizationId);
   }
 
   /** All routes, newest first, ties by id; sorted at the first use. */

@@ -1,7 +1,7 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
 import { written } from "../../test/fakes/written-json.ts";
-import { JsonText, LazyList } from "./json-slices.ts";
+import { JsonBytes, jsonInSlices, LazyList } from "./json-slices.ts";
 
 test("any value of JSON is written as JSON.stringify writes it", async () => {
   const values = fc.oneof(fc.array(fc.jsonValue()), fc.dictionary(fc.string(), fc.jsonValue()));
@@ -29,7 +29,21 @@ test("a lazy list is written as the list that it makes, also an empty one", asyn
 
 test("what is written already stands as it is, in a list too", async () => {
   const entry = { id: "é", n: 1 };
-  const text = new JsonText(JSON.stringify(entry));
-  const lazy = LazyList.of([text, text], (one) => [one]);
-  expect(await written({ data: lazy, one: text })).toBe(JSON.stringify({ data: [entry, entry], one: entry }));
+  const ready = new JsonBytes([Buffer.from(JSON.stringify(entry))]);
+  const lazy = LazyList.of([ready, ready], (one) => [one]);
+  expect(await written({ data: lazy, one: ready })).toBe(
+    JSON.stringify({ data: [entry, entry], one: entry }),
+  );
+  expect(await written({ one: ready, n: 1 })).toBe(JSON.stringify({ one: entry, n: 1 }));
+});
+
+test("many ready bytes are written without a copy, in pieces, between what stands around them", async () => {
+  const long = Buffer.from(JSON.stringify("é".repeat(100_000)));
+  const value = { before: 1, one: new JsonBytes([Buffer.from("["), long, Buffer.from("]")]), after: 2 };
+  const pieces: Buffer[] = [];
+  for await (const piece of jsonInSlices(value, 1_000)) pieces.push(piece);
+  const all = Buffer.concat(pieces).toString();
+  expect(all).toBe(JSON.stringify({ before: 1, one: ["é".repeat(100_000)], after: 2 }));
+  expect(Math.max(...pieces.map(({ length }) => length))).toBe(64 * 1024);
+  expect(pieces.filter(({ buffer }) => buffer === long.buffer)).toHaveLength(4);
 });

@@ -3,6 +3,8 @@ import { Slices } from "./slices.ts";
 
 /** Approximate number of characters that are encoded at once. */
 const PIECE = 64 * 1024;
+/** Up to so many ready bytes are copied. */
+const COPIED = 4 * 1024;
 
 /** A list whose entries are made while it is iterated, each time anew, so that they are never in memory all at once. */
 export class LazyList<Entry> implements Iterable<Entry> {
@@ -28,12 +30,12 @@ export class LazyList<Entry> implements Iterable<Entry> {
   }
 }
 
-/** A JSON text, which `jsonInSlices` writes as it is. */
-export class JsonText {
-  readonly text: string;
+/** A value's JSON in UTF-8, which `jsonInSlices` writes as it is, without a copy. */
+export class JsonBytes {
+  readonly parts: readonly Buffer[];
 
-  constructor(text: string) {
-    this.text = text;
+  constructor(parts: readonly Buffer[]) {
+    this.parts = parts;
   }
 }
 
@@ -45,16 +47,17 @@ export async function* jsonInSlices(value: object, sliceMs: number): AsyncGenera
   const slices = new Slices(sliceMs);
   let text = "";
   for (const word of wordsOf(value)) {
-    text += word;
-    if (text.length < PIECE) continue;
-    yield Buffer.from(text);
+    if (typeof word === "string") text += word;
+    if (typeof word === "string" && text.length < PIECE) continue;
+    if (text !== "") yield Buffer.from(text);
     text = "";
+    if (typeof word !== "string") yield word;
     if (slices.usedUp) await slices.pause();
   }
   yield Buffer.from(text);
 }
 
-function* wordsOf(value: unknown): Generator<string> {
+function* wordsOf(value: unknown): Generator<string | Buffer> {
   if (isList(value)) {
     let before = "[";
     for (const entry of value) {
@@ -63,7 +66,7 @@ function* wordsOf(value: unknown): Generator<string> {
       before = ",";
     }
     yield before === "[" ? "[]" : "]";
-  } else if (value instanceof JsonText) yield value.text;
+  } else if (value instanceof JsonBytes) yield* wordsIn(value);
   else if (holdsLists(value)) {
     let before = "{";
     for (const [name, field] of Object.entries(value)) {
@@ -76,8 +79,17 @@ function* wordsOf(value: unknown): Generator<string> {
   } else yield JSON.stringify(value) ?? "null";
 }
 
+/** Few bytes become text, so that they need no piece of their own. */
+function* wordsIn({ parts }: JsonBytes): Generator<string | Buffer> {
+  for (const part of parts)
+    if (part.length < COPIED) yield part.toString();
+    else for (let at = 0; at < part.length; at += PIECE) yield part.subarray(at, at + PIECE);
+}
+
 const holdsLists = (value: unknown): value is object =>
-  typeof value === "object" && value !== null && Object.values(value).some(isList);
+  typeof value === "object" &&
+  value !== null &&
+  Object.values(value).some((field) => isList(field) || field instanceof JsonBytes);
 
 const isList = (value: unknown): value is Iterable<unknown> =>
   Array.isArray(value) || value instanceof LazyList;

@@ -1,59 +1,29 @@
 /** `GET /v1/models` and `/v1/models/{id}`. Source: service.md "Model", dialects.md §A4, §A6. */
-import { allowedRoutes, findRoute, modelNotFound } from "../../config/find-route.ts";
+import { findRoute, modelNotFound } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { messagesEfforts } from "../../dialects/effort.ts";
 import { toolCapabilities } from "../../tools/capabilities.ts";
 import { isoSeconds } from "../../lib/unix-time.ts";
 import type { ErrorFamily } from "../../dialects/errors.ts";
-import { JsonText } from "../../lib/json-slices.ts";
 import { AnswerTurns, LIST_WAITING, withoutReading } from "../answer-turns.ts";
 import { familyOf } from "../error-style.ts";
-import { listEnvelope, pageOf, readListQuery, type Query, USUAL_LIMIT } from "../list-query.ts";
+import { readListQuery, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
+import { ModelLists } from "./model-lists.ts";
 import { pricingOf } from "./pricing.ts";
 
 /** The OpenAI SDK never asks for a second page of models, so that without a limit it gets all of them. */
 const DEFAULT_LIMIT = { messages: USUAL_LIMIT, openai: Infinity } as const;
 
-/**
- * How long made entries are kept: making the list of a thousand takes ten milliseconds, and a client with a key may ask at
- * will.
- */
-const KEPT_MS = 1_000;
-
-/** The JSON of each model's entry, made a moment ago from the snapshot that was asked for last. */
-class EntryTexts {
-  #snapshot: Snapshot | null = null;
-  #madeAt = 0;
-  #texts: Readonly<Record<ErrorFamily, Map<Route, JsonText>>> = { messages: new Map(), openai: new Map() };
-
-  of(family: ErrorFamily, route: Route, snapshot: Snapshot, now: number): JsonText {
-    if (snapshot !== this.#snapshot || Math.abs(now - this.#madeAt) >= KEPT_MS) {
-      this.#snapshot = snapshot;
-      this.#madeAt = now;
-      this.#texts = { messages: new Map(), openai: new Map() };
-    }
-    const kept = this.#texts[family].get(route);
-    if (kept !== undefined) return kept;
-    const text = new JsonText(JSON.stringify(entry(family, route, snapshot, now)));
-    this.#texts[family].set(route, text);
-    return text;
-  }
-}
-
 export const modelRoutes: Routes = (app, services) => {
-  const texts = new EntryTexts();
+  const lists = new ModelLists(entry);
   const turns = new AnswerTurns(withoutReading(), LIST_WAITING);
   const list = turns.json((request) => {
-    const snapshot = services.snapshot();
     const family = familyOf(request);
-    const routes = allowedRoutes(snapshot, callerOf(request));
     const query = readListQuery(request.query as Query);
-    const ids = routes.map((route) => ({ id: route.model, route }));
-    const { data, hasMore } = pageOf(ids, query, DEFAULT_LIMIT[family]);
-    const now = services.clock.now();
-    return listEnvelope(data, hasMore, ({ route }) => texts.of(family, route, snapshot, now));
+    const at = { snapshot: services.snapshot(), now: services.clock.now() };
+    return lists.page(family, callerOf(request), at, query, DEFAULT_LIMIT[family]);
   });
   app.get("/v1/models", { config: { access: "inference" } }, list);
 
