@@ -7,6 +7,7 @@ import { keyForms, keyPrefixes } from "../config/schema.ts";
 import type { Directory, People, Principal } from "../identity/principal.ts";
 import { hasTokenForm } from "../identity/tokens/verify.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { metrics } from "../telemetry/metrics.ts";
 import { tooManyRefusals, type UnknownCallers } from "./unknown-callers.ts";
 
 /** Kind of key that a route needs. A person counts as a key of the kind that their role stands for. */
@@ -66,7 +67,9 @@ async function findUnknown(
   sha256: string,
 ): Promise<Principal> {
   const lookup = unknownCallers.ask(address);
-  const principal = await (lookup.atOnce ? directory.find(sha256, maxAgeMs) : directory.findQueued(sha256));
+  const principal = await (lookup.atOnce
+    ? directory.find(sha256, maxAgeMs)
+    : directory.findQueued(sha256).catch((error: unknown) => turnedAway(error, "keys")));
   if (principal === null) throw lookup.within ? notFound(key, needed) : tooManyRefusals();
   unknownCallers.found(address, lookup);
   return principal;
@@ -95,8 +98,15 @@ function findPerson(asked: Authentication, people: People, token: string): Princ
   return found.catch((error: unknown) => {
     const isRefused =
       error instanceof ApiError && (error.code === "authentication" || error.code === "people_limit_reached");
-    throw isRefused ? asked.unknownCallers.refusal(asked.address, error) : error;
+    if (isRefused) throw asked.unknownCallers.refusal(asked.address, error);
+    return turnedAway(error, "tokens");
   });
+}
+
+/** Counts a 429 of those who wait to be known. @throws the error */
+function turnedAway(error: unknown, reason: "keys" | "tokens"): never {
+  if (error instanceof ApiError && error.code === "rate_limited") metrics.refused.inc({ reason });
+  throw error;
 }
 
 /** Longest wait for the lookup of the caller where no route serves the path. */

@@ -8,6 +8,7 @@ import { sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
 import type { Directory } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { metrics } from "../telemetry/metrics.ts";
 import type * as LimitsModule from "./limits.ts";
 import type { Routes } from "./route.ts";
 import { modelRoutes } from "./routes/models.ts";
@@ -242,4 +243,32 @@ test("nor does one stay that takes nothing of an answer; one that takes it slowl
   await expect.poll(waiting.text).toMatch(/late$/);
   expect(slow.closedAfter()).toBe(null);
   for (const { socket } of [deaf, slow, waiting]) socket.destroy();
+});
+
+test("whoever is turned away because too many keys or tokens wait already is counted", async () => {
+  const tooMany = new ApiError("rate_limited", "too many wait", { retryAfterSeconds: 1 });
+  const directory = new SnapshotDirectory(() => sampleSnapshot());
+  Object.assign(directory, { findQueued: () => Promise.reject(tooMany) });
+  const unknownCallers = new UnknownCallers(() => now);
+  const people = { find: () => Promise.reject(tooMany) };
+  await using server = await startTestServer([modelRoutes], {
+    services: { directory, people, unknownCallers },
+  });
+  const counted = async () => {
+    const { values } = await metrics.refused.get();
+    return ["keys", "tokens"].map(
+      (reason) => values.find(({ labels }) => labels.reason === reason)?.value ?? 0,
+    );
+  };
+  const [keys = 0, tokens = 0] = await counted();
+  const ask = async (key: string, path = "/v1/models") =>
+    (await server.fetch(path, { headers: { authorization: `Bearer ${key}` } })).status;
+  expect(await ask("a.b.c")).toBe(429);
+  expect(await counted()).toEqual([keys, tokens + 1]);
+  // The address has used up what is looked up at once.
+  for (let n = 0; n < 20; n += 1) unknownCallers.ask("127.0.0.1");
+  expect(await ask(`sk-svc-${"z".repeat(40)}`)).toBe(429);
+  // Where nothing is served nobody is refused.
+  expect(await ask(`sk-svc-${"z".repeat(40)}`, "/v1/nothing")).toBe(404);
+  expect(await counted()).toEqual([keys + 1, tokens + 1]);
 });

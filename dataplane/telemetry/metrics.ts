@@ -250,7 +250,7 @@ export const metrics = {
   /**
    * `reason`: credit; limit (the organization's rate or concurrency); free (the rate of free endpoints); text (the rate of
    * counted text); reports (too many reports and lists are waiting); address (too many unknown keys from one address);
-   * connections (the organization has too many open); organization_bytes; process_bytes.
+   * keys (too many unknown keys are waiting); tokens (too many wait to be verified); connections (the organization has too many open); organization_bytes; process_bytes.
    */
   refused: new Counter({
     name: "gapura_refused_requests_total",
