@@ -3,7 +3,7 @@ import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
 import { LazyList } from "../lib/json-slices.ts";
-import { AnswerTurns, readingWith } from "./answer-turns.ts";
+import { AnswerTurns, listWaiting, readingWith } from "./answer-turns.ts";
 
 const admin = { headers: { authorization: `Bearer ${sampleKeys.admin}` } };
 const PATH = "/v1/organization/long";
@@ -128,4 +128,39 @@ test("an export whose client left before it began counts among those of its orga
   await left(server, 4);
   begins.resolve();
   expect((await server.fetch(PATH, admin)).status).toBe(200);
+});
+
+test("as many lists of an organization wait as free endpoints let through at once, up to half of all", async () => {
+  const made: PromiseWithResolvers<object>[] = [];
+  const make = () => {
+    const one = Promise.withResolvers<object>();
+    made.push(one);
+    return one.promise;
+  };
+  const turns = new AnswerTurns(
+    readingWith(10),
+    listWaiting({ freeAtOnce: (id) => (id === "org_acme" ? 3 : 2) }),
+  );
+  await using server = await startTestServer([
+    (app) => app.get(PATH, { config: { access: "admin" } }, turns.json(make)),
+  ]);
+  const statuses: number[] = [];
+  const all = Array.from({ length: 6 }, async () => {
+    const { status } = await server.fetch(PATH, admin);
+    statuses.push(status);
+    return status;
+  });
+  // One is being made and three wait.
+  await expect.poll(() => statuses).toEqual([429, 429]);
+  made[0]?.resolve({ data: [] });
+  for (let n = 1; n < 4; n += 1) {
+    await expect.poll(() => made.length).toBe(n + 1);
+    made[n]?.resolve({ data: [] });
+  }
+  expect((await Promise.all(all)).filter((status) => status === 200)).toHaveLength(4);
+  const { waitingOfOne } = listWaiting({ freeAtOnce: () => 100_000 });
+  expect([
+    typeof waitingOfOne === "function" && waitingOfOne("org_acme"),
+    listWaiting(undefined).waiting,
+  ]).toEqual([5_000, 10_000]);
 });

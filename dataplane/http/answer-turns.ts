@@ -7,6 +7,7 @@ import { Readable } from "node:stream";
 import { setImmediate as nextTurn } from "node:timers/promises";
 import type { FastifyReply, FastifyRequest, RouteGenericInterface } from "fastify";
 import { REQUESTS_AT_ONCE } from "../billing/holds/free-budget.ts";
+import type { Preflight } from "../billing/holds/preflight.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { FairPlaces, type NoPlace, type PlaceLimits, type Release } from "../lib/fair-places.ts";
 import { jsonInSlices } from "../lib/json-slices.ts";
@@ -19,8 +20,13 @@ import { callerOf } from "./route.ts";
 type WaitingLimits = Pick<PlaceLimits, "waitingOfOne" | "waiting">;
 /** Limits of the admin API. */
 const ADMIN_WAITING: WaitingLimits = { waitingOfOne: 30, waiting: 1_000 };
-/** Limits of the lists of files and batches: as many of one organization as free endpoints admit at once. */
-export const LIST_WAITING: WaitingLimits = { waitingOfOne: REQUESTS_AT_ONCE, waiting: 10_000 };
+/** Most lists of files and batches that wait, and apart from those of models; half of them may be of one organization. */
+const LISTS_WAITING = 10_000;
+/** Limits of such lists: as many of one organization as free endpoints let through at once. */
+export const listWaiting = (preflight: Pick<Preflight, "freeAtOnce"> | undefined): WaitingLimits => ({
+  waitingOfOne: (id) => Math.min(preflight?.freeAtOnce(id) ?? REQUESTS_AT_ONCE, LISTS_WAITING / 2),
+  waiting: LISTS_WAITING,
+});
 /** Most exports of one organization at a time: each holds what it has read and its client has not taken yet. */
 const MOST_EXPORTS = 4;
 /**

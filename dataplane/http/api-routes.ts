@@ -8,7 +8,7 @@ import type { WorkerPool } from "../lib/worker-pool.ts";
 import type { Reads } from "../store/reads.ts";
 import type { Serve } from "../inference/call.ts";
 import type { ConfigStatus, Source } from "../config/schema.ts";
-import { AnswerTurns, LIST_WAITING, readingWith } from "./answer-turns.ts";
+import { AnswerTurns, listWaiting, readingWith } from "./answer-turns.ts";
 import { configurationRoutes } from "./admin/configuration.ts";
 import { organizationKeyRoutes } from "./admin/organization-keys.ts";
 import { creditRoutes } from "./admin/credits.ts";
@@ -61,7 +61,7 @@ export function apiRoutes(parts: ApiParts): readonly Routes[] {
   const reading = readingWith(pool.configuration.maxPoolSize ?? 1);
   const turns = new AnswerTurns(reading);
   // Apart: no list of files or batches waits for a report where there are connections for both.
-  const lists = new AnswerTurns(reading, LIST_WAITING);
+  const lists = new AnswerTurns(reading, listWaiting(holds.preflight));
   return [
     modelRoutes,
     keyRoutes(keys, { pool, holds }),

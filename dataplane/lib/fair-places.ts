@@ -8,8 +8,8 @@ export interface PlaceLimits {
   readonly places: number;
   /** How many places one owner may have at once; absent: all. */
   readonly placesOfOne?: number;
-  /** How many of one owner may wait for a place; more are turned away. */
-  readonly waitingOfOne: number;
+  /** How many of one owner may wait for a place; more are turned away. A function where owners differ. */
+  readonly waitingOfOne: number | ((owner: string) => number);
   /** The same for all owners together. */
   readonly waiting: number;
 }
@@ -50,7 +50,7 @@ export class FairPlaces {
     const entry = this.#owners.get(owner) ?? { held: 0, waiting: new Set() };
     if (!isOwed && (this.#free === 0 || this.#isServed(entry))) {
       if (this.#waiting - this.#owed >= this.#limits.waiting) return "busy";
-      if (entry.waiting.size >= this.#limits.waitingOfOne) return "busy_owner";
+      if (entry.waiting.size >= this.#mayWait(owner)) return "busy_owner";
     }
     this.#owners.set(owner, entry);
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -82,6 +82,11 @@ export class FairPlaces {
       if (entry.held > 0 || entry.waiting.size > 0) this.#owners.set(owner, entry);
       this.#give();
     };
+  }
+
+  #mayWait(owner: string): number {
+    const { waitingOfOne } = this.#limits;
+    return typeof waitingOfOne === "number" ? waitingOfOne : waitingOfOne(owner);
   }
 
   /** Whether an owner has as many places as one may have. */

@@ -22,3 +22,10 @@ test("who has used up the budget is refused without Redis, but not under another
   await take();
   expect(run).toHaveBeenCalledTimes(2);
 });
+
+test("ten seconds' worth of requests are let through at once, and a thousand at least", () => {
+  const rates: Record<string, number | null> = { org_none: null, org_few: 60, org_many: 60_000 };
+  const limits = (id: string) => ({ requestsPerMinute: rates[id] }) as RateLimits;
+  const budget = new FreeBudget({} as Shards, limits);
+  expect(Object.keys(rates).map((id) => budget.atOnce(id))).toEqual([1_000, 1_000, 10_000]);
+});

@@ -14,6 +14,7 @@ import { operation, type Reply } from "./shard.ts";
 import { REDIS_MS, type Shards } from "./shards.ts";
 
 const REQUESTS_PER_MINUTE = 6_000;
+/** The bucket holds so many, or ten seconds' worth if that is more. */
 export const REQUESTS_AT_ONCE = 1_000;
 const TEXT_MIB_PER_MINUTE = 64;
 const TEXT_PER_MINUTE = TEXT_MIB_PER_MINUTE * 1024 * 1024;
@@ -46,11 +47,8 @@ export class FreeBudget {
 
   /** @throws ApiError 429 beyond the budget. */
   async take({ organizationId, kind: group }: Payer, use: FreeUse): Promise<void> {
-    const perMinute = Math.max(
-      REQUESTS_PER_MINUTE,
-      this.#limits(organizationId)?.requestsPerMinute ?? REQUESTS_PER_MINUTE,
-    );
-    const size = Math.max(REQUESTS_AT_ONCE, perMinute / 6);
+    const perMinute = this.#perMinute(organizationId);
+    const size = this.atOnce(organizationId);
     // Admin keys have a budget of their own: the holder of a stolen inference key must not be able to prevent its revocation.
     const name = `${group} ${organizationId}`;
     // A changed limit is another budget: how long the one before is used up says nothing of it.
@@ -63,6 +61,15 @@ export class FreeBudget {
     if (waitMs <= 0) return;
     if (kind === "requests") this.#usedUp.set(budget, performance.now() + waitMs);
     throw refused(kind, perMinute, waitMs);
+  }
+
+  /** How many requests of an organization are let through at once. */
+  atOnce(organizationId: string): number {
+    return Math.max(REQUESTS_AT_ONCE, this.#perMinute(organizationId) / 6);
+  }
+
+  #perMinute(organizationId: string): number {
+    return Math.max(REQUESTS_PER_MINUTE, this.#limits(organizationId)?.requestsPerMinute ?? 0);
   }
 
   /** Counts a request towards its key's and project's requests per minute (rule 9.5). @throws ApiError 429 */

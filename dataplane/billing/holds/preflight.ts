@@ -31,6 +31,11 @@ export class Preflight {
     await counted(this.#gate.lookForCredit(payer));
   }
 
+  /** How many requests of an organization to endpoints that are free go on at once. */
+  freeAtOnce(organizationId: string): number {
+    return this.#free.atOnce(organizationId);
+  }
+
   /** Counts a request to an endpoint that is free. @throws ApiError 429 */
   async free(payer: Payer): Promise<void> {
     await this.#free.take(payer, { requests: 1, text: 0, takeText: false });

@@ -74,7 +74,7 @@ describe("the list", () => {
     let made = 0;
     const clock = { now: () => (made += 1) };
     await using server = await startTestServer([modelRoutes], {
-      services: { clock, preflight: { free } as unknown as Preflight },
+      services: { clock, preflight: { free, freeAtOnce: () => 1_000 } as unknown as Preflight },
     });
     const lists = Array.from({ length: 30 }, () => server.fetch("/v1/models"));
     await expect.poll(() => asked).toBe(30);

@@ -6,7 +6,7 @@ import { messagesEfforts } from "../../dialects/effort.ts";
 import { toolCapabilities } from "../../tools/capabilities.ts";
 import { isoSeconds } from "../../lib/unix-time.ts";
 import type { ErrorFamily } from "../../dialects/errors.ts";
-import { AnswerTurns, LIST_WAITING, withoutReading } from "../answer-turns.ts";
+import { AnswerTurns, listWaiting, withoutReading } from "../answer-turns.ts";
 import { familyOf } from "../error-style.ts";
 import { readListQuery, type Query, USUAL_LIMIT } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
@@ -18,7 +18,7 @@ const DEFAULT_LIMIT = { messages: USUAL_LIMIT, openai: Infinity } as const;
 
 export const modelRoutes: Routes = (app, services) => {
   const lists = new ModelLists(entry);
-  const turns = new AnswerTurns(withoutReading(), LIST_WAITING);
+  const turns = new AnswerTurns(withoutReading(), listWaiting(services.preflight));
   const list = turns.json((request) => {
     const family = familyOf(request);
     const query = readListQuery(request.query as Query);
