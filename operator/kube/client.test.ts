@@ -1,6 +1,12 @@
 import { createServer as createHttpsServer } from "node:https";
 import { createServer, type RequestListener } from "node:http";
-import { type AddressInfo, connect, createServer as createTcpServer, type Server } from "node:net";
+import {
+  type AddressInfo,
+  connect,
+  createServer as createTcpServer,
+  type Server,
+  type Socket,
+} from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, expect, test } from "vitest";
 import { selfSigned } from "../../test/fakes/certificate.ts";
@@ -72,6 +78,32 @@ test("rule 6.10: what waited for a connection while this process was frozen is n
   expect(await api.call({ method: "POST", path: "/x", body: {}, permit })).toEqual({});
   expect(arrived).toBe(1);
 });
+
+test("a proxy that does not answer fails a call within seconds, and the next call asks it again", async () => {
+  const tls = createHttpsServer(selfSigned(["localhost"]), (_, response) => void response.end("{}"));
+  const tlsPort = await listen(tls);
+  let asked = 0;
+  const proxy = createServer();
+  proxy.on("connect", (_, client: Socket) => {
+    asked += 1;
+    if (asked === 1) return;
+    const inner = connect(tlsPort, "127.0.0.1", () => {
+      client.write("HTTP/1.1 200 OK\r\n\r\n");
+      client.pipe(inner).pipe(client);
+    });
+    client.on("error", () => inner.destroy());
+    inner.on("error", () => client.destroy());
+  });
+  const proxyPort = await listen(proxy);
+  const access = accessOf(`https://localhost:${tlsPort}`, "one");
+  const api = new KubeApi(async () => ({ ...access, proxy: `http://127.0.0.1:${proxyPort}` }));
+  open.unshift(api);
+  const started = performance.now();
+  await expect(api.call({ method: "GET", path: "/x" })).rejects.toThrow("Headers Timeout");
+  expect(performance.now() - started).toBeLessThan(8_000);
+  expect(await api.call({ method: "GET", path: "/x" })).toEqual({});
+  expect(asked).toBe(2);
+}, 30_000);
 
 test("a refused token is read anew, at most once a second", async () => {
   let loads = 0;

@@ -3,7 +3,7 @@
  * while we run, tokens and certificates alike.
  */
 import { setTimeout as sleep } from "node:timers/promises";
-import { Agent, type Dispatcher, ProxyAgent, request } from "undici";
+import { Agent, type Dispatcher, Pool, ProxyAgent, request } from "undici";
 import { z } from "zod";
 import type { Access } from "./access.ts";
 
@@ -239,7 +239,14 @@ export class KubeApi {
     const value =
       proxy === null
         ? new Agent({ connect: { ...tls, timeout: CONNECT_TIMEOUT_MS } })
-        : new ProxyAgent({ uri: proxy, requestTls: tls });
+        : new ProxyAgent({
+            uri: proxy,
+            requestTls: tls,
+            connectTimeout: CONNECT_TIMEOUT_MS,
+            // A proxy that takes connections and does not answer CONNECT would hold the calls of five minutes.
+            clientFactory: (origin, options) =>
+              new Pool(origin, { ...options, headersTimeout: CONNECT_TIMEOUT_MS }),
+          });
     this.#dispatcher = { key, value };
     // Watches of the old one end and come back over the new one.
     if (old !== undefined)
