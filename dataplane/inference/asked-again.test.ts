@@ -203,7 +203,7 @@ describe.each(["responses", "chat"] as const)(
       "include[0]: unknown value",
     ])("is asked again without it: %s", async (message) => {
       fake.next({ error: { status: 400, message } }, hello);
-      const items = { keep: () => undefined, find: async () => undefined };
+      const items = { keep: () => undefined, find: async () => [] };
       const snapshot = snapshotOf([routeTo([upstreamOf(fake.url, "responses")])]);
       const call = { ...callOf(client, snapshot, bodyOf(client)), items };
       await serve(call);

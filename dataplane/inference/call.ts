@@ -46,8 +46,12 @@ export interface OutputItems {
   /**
    * Calls `found` with each known item, as the bytes of its JSON, one after the other. Only few are read ahead: `found` ends the
    * reading by throwing.
+   * @returns the ids of which it could not be known in time whether there is an item.
    */
-  find(ids: readonly string[], found: (id: string, item: Buffer) => Promise<void> | void): Promise<void>;
+  find(
+    ids: readonly string[],
+    found: (id: string, item: Buffer) => Promise<void> | void,
+  ): Promise<readonly string[]>;
 }
 
 /** Counts what a body takes beside its own bytes. `take` @throws ApiError 429 or 503 without room; a batch item's may wait for room. */

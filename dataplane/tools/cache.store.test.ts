@@ -1,5 +1,5 @@
 import type { RedisStore } from "../store/redis-servers.ts";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { freshRedis, type TestStore } from "../../test/integration/stores.ts";
 import { openRedis, redisReady } from "../store/redis.ts";
 import { MAX_ENTRY_BYTES, redisToolCache } from "./cache.ts";
@@ -107,6 +107,9 @@ describe("the tools' cache in Redis", () => {
     const cache = redisToolCache(away);
     await cache.set("org_a", "a", Buffer.from("x"), 1_000);
     expect(await cache.get("a")).toBeNull();
+    const silent = vi.fn();
+    expect(await cache.get("a", silent)).toBeNull();
+    expect(silent).toHaveBeenCalledTimes(1);
     away.disconnect();
   });
 });

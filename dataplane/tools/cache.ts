@@ -9,8 +9,8 @@ import type { RedisStore } from "../store/redis-servers.ts";
 import { loadScript } from "../store/redis.ts";
 
 export interface ToolCache {
-  /** Returns an entry; null: there is none, or no answer. */
-  get(key: string): Promise<Buffer | null>;
+  /** Returns an entry; null: there is none, or no answer, for those who must know the difference: then it calls `silent`. */
+  get(key: string, silent?: () => void): Promise<Buffer | null>;
   /** Stores a value for `ttlMs`, counted to an organization, unless it is too large. `key`: used by no other organization. */
   set(organizationId: string, key: string, value: Buffer, ttlMs: number): Promise<void>;
 }
@@ -28,8 +28,8 @@ const put = loadScript(new URL("./cache-put.lua", import.meta.url), (reply) => r
 /** @param maxBytes largest total of all entries, over every pod that uses this Redis. */
 export function redisToolCache(redis: RedisStore, maxBytes = MAX_CACHE_BYTES): ToolCache {
   return {
-    async get(key) {
-      return await answered(redis.getBuffer(`${PREFIX}:entry:${key}`));
+    async get(key, silent) {
+      return await answered(redis.getBuffer(`${PREFIX}:entry:${key}`), silent);
     },
     async set(organizationId, key, value, ttlMs) {
       if (value.length > MAX_ENTRY_BYTES || ttlMs <= 0) return;
@@ -42,10 +42,11 @@ export function redisToolCache(redis: RedisStore, maxBytes = MAX_CACHE_BYTES): T
 }
 
 /** Returns the store's answer, or null when it fails or takes too long. */
-async function answered<T>(asking: Promise<T>): Promise<T | null> {
+async function answered<T>(asking: Promise<T>, silent?: () => void): Promise<T | null> {
   try {
     return await inTime(ANSWER_TIMEOUT_MS, asking, () => new Error("late"));
   } catch {
+    silent?.();
     return null;
   }
 }

@@ -72,7 +72,7 @@ function callFor({ from, to, request = {}, tools = false }: Way): { call: TestCa
   const body = bodyOf(from, { ...request, ...(tools && declaredSearch[from]) });
   const items: unknown[] = [];
   const keep = (id: string, json: Buffer | string) => void items.push([told(id), told(json.toString())]);
-  const call = { ...callOf(from, snapshot, body), items: { keep, find: async () => {} } };
+  const call = { ...callOf(from, snapshot, body), items: { keep, find: async () => [] } };
   return { call, items };
 }
 

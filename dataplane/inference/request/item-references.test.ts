@@ -5,6 +5,7 @@ import { ByteBudget, type ByteLease } from "../../lib/byte-budget.ts";
 import { splice } from "../../lib/json-splice.ts";
 import type { OutputItems } from "../call.ts";
 import { keepItemOf, knownItems, refersToItems, withItemReferences } from "./item-references.ts";
+import type { ToolCache } from "../../tools/cache.ts";
 import { inspectBody } from "../inspect/body.ts";
 
 const items: Record<string, string> = {
@@ -18,6 +19,7 @@ const known: OutputItems = {
       const item = items[id];
       if (item !== undefined) await found(id, Buffer.from(item));
     }
+    return [];
   },
 };
 
@@ -124,6 +126,47 @@ test("a store that answers nothing is not asked for each of a thousand items", a
     await serving;
   } finally {
     vi.useRealTimers();
+  }
+});
+
+test("a reference is not called unknown where the store does not answer, or not in time", async () => {
+  const outcome = async (body: object, get: ToolCache["get"]) => {
+    const call = callOf("responses", snapshotOf([]), body);
+    let error: unknown = null;
+    await withItemReferences(
+      async ({ items: own }) => {
+        if (own === undefined) return;
+        await knownItems(inspectBody("responses", call.body), own, lease).catch(
+          (caught: unknown) => (error = caught),
+        );
+      },
+      { get, set: async () => undefined },
+    )(call);
+    return error;
+  };
+  const unavailable = { code: "unavailable", kind: { status: 503 }, retryAfterSeconds: 1 };
+  const silent: ToolCache["get"] = async (_, told) => {
+    told?.();
+    return null;
+  };
+  const referring = JSON.parse(inputOf(reference("msg_1"), user)) as object;
+  expect(await outcome(referring, silent)).toMatchObject(unavailable);
+  // Without its content reasoning is dropped, as where nobody kept it.
+  const reasoning = JSON.parse(inputOf('{"type":"reasoning","id":"rs","summary":[]}', user)) as object;
+  expect(await outcome(reasoning, silent)).toBe(null);
+  // One that has none, for the refusal.
+  expect(await outcome(referring, async () => null)).toBe(null);
+  let now = performance.now();
+  const clock = vi.spyOn(performance, "now").mockImplementation(() => now);
+  try {
+    const slow = async () => {
+      now += 50;
+      return Buffer.from(items["message"] ?? "");
+    };
+    const many = JSON.parse(inputOf(...thousand.map(reference))) as object;
+    expect(await outcome(many, slow)).toMatchObject(unavailable);
+  } finally {
+    clock.mockRestore();
   }
 });
 

@@ -60,34 +60,38 @@ class OrganizationItems implements OutputItems {
   async find(
     ids: readonly string[],
     found: (id: string, item: Buffer) => Promise<void> | void,
-  ): Promise<void> {
-    const missing = await this.#read(ids, found);
-    if (missing.length === 0) return;
+  ): Promise<readonly string[]> {
+    const { missing, unread } = await this.#read(ids, found);
+    if (missing.length === 0) return unread;
     await sleep(SECOND_LOOK_MS);
+    // What had no item a moment ago has none where the store does not answer now.
     await this.#read(missing, found);
+    return unread;
   }
 
-  /** @returns the ids that have no item. */
+  /** @returns the ids that have no item, and those of which that could not be known. */
   async #read(
     ids: readonly string[],
     found: (id: string, item: Buffer) => Promise<void> | void,
-  ): Promise<readonly string[]> {
+  ): Promise<{ readonly missing: readonly string[]; readonly unread: readonly string[] }> {
     const missing: string[] = [];
+    const unread = new Set<string>();
     const until = performance.now() + READ_MS;
-    for (let from = 0; from < ids.length && performance.now() < until; from += READ_AT_ONCE) {
+    let from = 0;
+    for (; from < ids.length && performance.now() < until; from += READ_AT_ONCE) {
       const portion = ids.slice(from, from + READ_AT_ONCE);
-      const items = await Promise.all(portion.map((id) => this.#get(id)));
+      const items = await Promise.all(portion.map((id) => this.#get(id, () => unread.add(id))));
       for (const [index, id] of portion.entries()) {
         const item = items[index] ?? null;
-        if (item === null) missing.push(id);
-        else await found(id, item);
+        if (item !== null) await found(id, item);
+        else if (!unread.has(id)) missing.push(id);
       }
     }
-    return missing;
+    return { missing, unread: [...unread, ...ids.slice(from)] };
   }
 
-  async #get(id: string): Promise<Buffer | null> {
-    return id.length > ID_LENGTH_MAX ? null : await this.#cache.get(this.#key(id));
+  async #get(id: string, silent: () => void): Promise<Buffer | null> {
+    return id.length > ID_LENGTH_MAX ? null : await this.#cache.get(this.#key(id), silent);
   }
 
   #key(id: string): string {
@@ -101,7 +105,8 @@ export const refersToItems = ({ content }: Facts): boolean =>
 
 /**
  * Returns the edits that put every known item in its place.
- * @throws ApiError 413 when the request would become too large; 429 or 503 without room for so many bytes more.
+ * @throws ApiError 413 when the request would become too large; 429 or 503 without room for so many bytes more; 503 where it
+ * is not known in time whether an item that is referred to exists. (Reasoning whose content is not known is dropped, rule 2.17.)
  */
 export async function knownItems(
   { content, bodyBytes }: Facts,
@@ -117,7 +122,7 @@ export async function knownItems(
   for (const { id } of references) uses.set(id, (uses.get(id) ?? 0) + 1);
   const known = new Map<string, Buffer>();
   let size = bodyBytes;
-  await items.find([...uses.keys()], async (id, item) => {
+  const unread = await items.find([...uses.keys()], async (id, item) => {
     const more = item.length * (uses.get(id) ?? 0);
     size += more;
     if (size > bodyLimits.bytes)
@@ -128,6 +133,8 @@ export async function knownItems(
     await bodyLease.take(more);
     known.set(id, item);
   });
+  if (unread.length > 0 && content.references.some(({ kind, id }) => kind === "item" && unread.includes(id)))
+    throw itemsUnread();
   return references.flatMap(({ start, end, id }): Edit[] => {
     const item = known.get(id);
     return item === undefined ? [] : [{ start, end, text: item }];
@@ -137,6 +144,11 @@ export async function knownItems(
 /** Whether reasoning has its content also where the client did not ask for it, so that it can be sent back. */
 export const showsReasoning = ({ items }: InferenceCall, { store }: Facts): boolean =>
   items !== undefined && store !== false;
+
+function itemsUnread(): ApiError {
+  const message = "Items that the request refers to cannot be read right now. Try again in a moment.";
+  return new ApiError("unavailable", message, { retryAfterSeconds: 1 });
+}
 
 /** Returns the function that keeps the output items of this call's answer; undefined when none are to be kept. */
 export function keepItemOf(call: InferenceCall, facts: Facts): KeepItem | undefined {

@@ -237,7 +237,7 @@ describe("Responses answers", () => {
       const kept = new Map<string, string>();
       const items = {
         keep: (id: string, json: Buffer | string) => void kept.set(id, json.toString()),
-        find: async () => undefined,
+        find: async () => [],
       };
       const call: TestCall = { ...callTo("responses", bodyOf("responses", { stream: streamed })), items };
       await serve(call);
@@ -250,7 +250,7 @@ describe("Responses answers", () => {
   test.each([null, "batch_1"])(
     "reasoning is asked for whole, to be sent back (batch: %s)",
     async (batchId) => {
-      const items = { keep: () => undefined, find: async () => undefined };
+      const items = { keep: () => undefined, find: async () => [] };
       for (const store of [{}, { store: false }]) {
         fake.next(raw(JSON.stringify(response)));
         await serve({ ...callTo("responses", bodyOf("responses", store)), items, batchId });
@@ -265,7 +265,7 @@ describe("Responses answers", () => {
     const kept = new Map<string, string>();
     const items = {
       keep: (id: string, json: Buffer | string) => void kept.set(id, json.toString()),
-      find: async () => undefined,
+      find: async () => [],
     };
     const call: TestCall = {
       ...callTo("responses", bodyOf("responses", { stream: streamed })),
