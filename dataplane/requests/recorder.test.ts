@@ -1,9 +1,10 @@
 import { pino } from "pino";
 import type { DatabasePool } from "slonik";
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import { systemClock } from "../lib/clock.ts";
+import { metrics } from "../telemetry/metrics.ts";
 import { requestRecord } from "../telemetry/request-record.ts";
-import { newRequestSummary } from "../telemetry/request-summary.ts";
+import { newRequestSummary, type Try } from "../telemetry/request-summary.ts";
 import { RequestRecorder } from "./recorder.ts";
 
 const record = requestRecord(
@@ -37,4 +38,34 @@ test.each<[string, () => Promise<never>]>([
   expect(lines.map((line) => JSON.parse(line))).toMatchObject([
     { msg: "the last records are lost", records: 1 },
   ]);
+});
+
+test("an organization that goes on being refused by upstreams has a sample of that stored, and the rest is counted", async () => {
+  vi.useFakeTimers({ toFake: ["performance"] });
+  try {
+    const pool = {} as DatabasePool;
+    const log = pino({ enabled: false });
+    const recorder = new RequestRecorder({
+      pool,
+      clock: systemClock,
+      log,
+      retentionMs: 1,
+      maxWaiting: 50_000,
+    });
+    const call: Try = { upstream: "u", status: 400, fault: "refused", reason: null, words: null, ms: 1 };
+    const dropped = async () => {
+      const { values } = await metrics.recordsDropped.get();
+      return values.find(({ labels }) => labels.reason === "rate")?.value ?? 0;
+    };
+    const kept = async (count: number) => {
+      const before = await dropped();
+      for (let n = 0; n < count; n += 1) recorder.add({ ...record, status: 400, tries: [call] });
+      return count - ((await dropped()) - before);
+    };
+    expect(await kept(21_000)).toBe(20_000);
+    await vi.advanceTimersByTimeAsync(1_000_000);
+    expect(await kept(5_000)).toBe(2_000);
+  } finally {
+    vi.useRealTimers();
+  }
 });
