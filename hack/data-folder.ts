@@ -1,7 +1,8 @@
 /** The folder in which `npm start` keeps its data. */
 import { randomBytes } from "node:crypto";
 import * as fs from "node:fs";
-import { dirname, join } from "node:path";
+import { join } from "node:path";
+import { makeFolder } from "../operator/folder/files.ts";
 
 /** Least free space: a new Postgres takes 60 MiB, its log and Redis' file grow, and with less the first traffic fills the disk. */
 const NEEDED_BYTES = 300 * 1024 * 1024;
@@ -15,7 +16,7 @@ const MAX_LOG_BYTES = 50 * 1024 * 1024;
 export function dataFolderFault(folder: string, free: (folder: string) => number = freeBytes): string | null {
   const probe = join(folder, `.probe-${process.pid}`);
   try {
-    makeFolders(folder);
+    makeFolder(folder);
     fs.writeFileSync(probe, "gapura", { mode: 0o600 });
     fs.rmSync(probe);
   } catch (error) {
@@ -28,13 +29,6 @@ export function dataFolderFault(folder: string, free: (folder: string) => number
   if (left >= NEEDED_BYTES) return null;
   const mebibytes = (bytes: number) => `${Math.floor(bytes / 1024 ** 2)} MiB`;
   return `only ${mebibytes(left)} are free on the disk of ${folder}, and ${mebibytes(NEEDED_BYTES)} are needed: free some, or choose another folder with --data`;
-}
-
-/** One by one: where the last one cannot be made (/proc), Node's recursive mkdir never ends. */
-function makeFolders(folder: string): void {
-  if (fs.existsSync(folder)) return;
-  makeFolders(dirname(folder));
-  fs.mkdirSync(folder, { mode: 0o700 });
 }
 
 function freeBytes(folder: string): number {

@@ -1,4 +1,6 @@
 import { spawnSync } from "node:child_process";
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { programEnvironment } from "../test/fakes/program-environment.ts";
@@ -22,6 +24,22 @@ test.each([
   expect(stderr).toContain(`operator: ${reason}`);
   expect(stderr).toContain("usage: operator/main.ts");
 });
+
+test("a folder that cannot be made ends the start, with its reason", async () => {
+  const manifests = await mkdtemp(join(tmpdir(), "gapura-main-"));
+  try {
+    for (const [out, data] of [
+      ["/proc/x", manifests],
+      [manifests, "/proc/x/y"],
+    ] as const) {
+      const args = [program, "--manifests", manifests, "--out", out, "--data", data];
+      const { status, stderr } = spawnSync(process.execPath, args, { encoding: "utf8", timeout: 20_000 });
+      expect([status, stderr]).toEqual([1, expect.stringMatching(/^operator: ENOENT.*\/proc\/x/)]);
+    }
+  } finally {
+    await rm(manifests, { recursive: true });
+  }
+}, 60_000);
 
 /** As a pod that reaches no API server, with some settings more. */
 const startedInCluster = (settings: Readonly<Record<string, string>>) =>

@@ -1,7 +1,7 @@
 /** Files of a folder: finding manifests, and writing so that a reader never sees half a file. */
 import { randomUUID } from "node:crypto";
-import { lstatSync, readdirSync, realpathSync, statSync } from "node:fs";
-import { mkdir, rename, rm, writeFile } from "node:fs/promises";
+import { existsSync, lstatSync, mkdirSync, readdirSync, realpathSync, statSync } from "node:fs";
+import { rename, rm, writeFile } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
 
 /** More than any folder of manifests needs; a folder beyond is a mistake, such as `/`. */
@@ -83,13 +83,25 @@ const signatureOf = (info: { ino: number; size: number; mtimeMs: number; ctimeMs
 /** Prefix of files that are being written. A generated key's file is named as a key of a Secret: none begins with two dots. */
 export const DRAFT_PREFIX = "..draft-";
 
+/** Makes a folder for us alone, and those above it, one by one: where the last one cannot be made (/proc), Node's recursive `mkdir` never ends. */
+export function makeFolder(folder: string): void {
+  if (existsSync(folder)) return;
+  makeFolder(dirname(folder));
+  try {
+    mkdirSync(folder, { mode: 0o700 });
+  } catch (error) {
+    // Another process may have made it meanwhile.
+    if (!existsSync(folder)) throw error;
+  }
+}
+
 /** Writes a draft in the target's folder and renames it over the target. */
 export async function writeAtomically(
   path: string,
   content: string | Uint8Array,
   mode: number,
 ): Promise<void> {
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  makeFolder(dirname(path));
   const draft = join(dirname(path), `${DRAFT_PREFIX}${randomUUID()}`);
   try {
     await writeFile(draft, content, { mode, flag: "wx" });

@@ -1,17 +1,17 @@
 /** Generated keys of the folder form: one file each, `secrets/<namespace>/<secret>/<key>` in the data folder. */
 import { randomUUID } from "node:crypto";
-import { link, lstat, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { link, lstat, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { newKey } from "../new-key.ts";
 import type { WantedKey } from "../plan/objects.ts";
-import { DANGLING, DRAFT_PREFIX } from "./files.ts";
+import { DANGLING, DRAFT_PREFIX, makeFolder } from "./files.ts";
 
 const folderOf = (dataFolder: string): string => join(dataFolder, "secrets");
 
 /** Returns the folder of generated keys, and makes it when it is not there. */
 export async function openKeyFolder(dataFolder: string): Promise<string> {
   const folder = folderOf(dataFolder);
-  await mkdir(folder, { recursive: true, mode: 0o700 });
+  makeFolder(folder);
   return folder;
 }
 
@@ -83,7 +83,7 @@ const list = async (folder: string): Promise<string[]> =>
  */
 export async function createKeyFile(dataFolder: string, wanted: WantedKey): Promise<string | null> {
   const path = keyFile(dataFolder, wanted);
-  await mkdir(dirname(path), { recursive: true, mode: 0o700 });
+  makeFolder(dirname(path));
   const draft = join(dirname(path), `${DRAFT_PREFIX}${randomUUID()}`);
   await writeFile(draft, `${newKey(wanted.form)}\n`, { mode: 0o600, flag: "wx" });
   try {

@@ -1,9 +1,9 @@
 /** The snapshot as files of one directory (dataplane/config/schema.ts). */
-import { mkdir, readdir, readFile, rm } from "node:fs/promises";
+import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import type { Slot } from "../../dataplane/config/schema.ts";
 import { indexFileName, type SnapshotFile } from "../plan/shards.ts";
-import { DRAFT_PREFIX, writeAtomically } from "./files.ts";
+import { DRAFT_PREFIX, makeFolder, writeAtomically } from "./files.ts";
 
 const SNAPSHOT_FILE = /^[ab]-(index\.json|(credentials-)?\d\.gz)$/;
 
@@ -22,7 +22,7 @@ export class SnapshotFolder {
   }
 
   async read(): Promise<ReadonlyMap<string, Uint8Array>> {
-    await mkdir(this.#folder, { recursive: true, mode: 0o700 });
+    makeFolder(this.#folder);
     const files = new Map<string, Uint8Array>();
     for (const name of await readdir(this.#folder)) {
       if (SNAPSHOT_FILE.test(name)) files.set(name, await readFile(join(this.#folder, name)));
