@@ -1,10 +1,13 @@
 import { appendFileSync, cpSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
+import ipaddr from "ipaddr.js";
 import { describe, expect, test } from "vitest";
 import { parse, parseAllDocuments } from "yaml";
 import { z } from "zod";
+import { EMBEDDING_IPV4, NEVER_REACHABLE } from "../../dataplane/config/schema.ts";
 import { readEnvironment } from "../../dataplane/environment.ts";
+import { egressRules, judgeAddress } from "../../dataplane/tools/url-guard/address.ts";
 import { chartReadme, chartSchema } from "../../hack/chart.ts";
 import { helm, podOf, render, template, type KubeObject, type Rendered } from "./helm.ts";
 import { everything, matrix, stores } from "./matrix.ts";
@@ -440,3 +443,55 @@ describe("gapura-crds", () => {
     }
   });
 });
+
+test("the NetworkPolicy opens no address that the guard of pages refuses, and closes none that it allows", async () => {
+  const rendered = await render({ ...stores, networkPolicy: { enabled: true } });
+  const policies = rendered.all("NetworkPolicy") as unknown as {
+    spec: { egress?: { to?: { ipBlock?: { cidr: string; except?: string[] } }[] }[] };
+  }[];
+  const blocks = policies
+    .flatMap(({ spec }) => spec.egress ?? [])
+    .flatMap(({ to = [] }) => to.flatMap(({ ipBlock }) => ipBlock ?? []));
+  expect(blocks.map(({ cidr }) => cidr)).toEqual(["0.0.0.0/0", "2000::/3"]);
+  const isIn = (address: string, cidr: string) => {
+    const [parsed, [range, bits]] = [ipaddr.parse(address), ipaddr.parseCIDR(cidr)];
+    return parsed.kind() === range.kind() && parsed.match(range, bits);
+  };
+  const isOpen = (address: string) =>
+    blocks.some(
+      ({ cidr, except = [] }) => isIn(address, cidr) && !except.some((closed) => isIn(address, closed)),
+    );
+  const rules = egressRules({ allowCidrs: [], allowPorts: [] });
+  // The edges of everything that either of them names, and their neighbours.
+  const ranges = [ipaddr.IPv4, ipaddr.IPv6]
+    .flatMap(({ prototype }) =>
+      Object.values((prototype as unknown as { SpecialRanges: object }).SpecialRanges),
+    )
+    .flatMap((range: unknown[]) => (Array.isArray(range[0]) ? range : [range]))
+    .map((range) => (range as [ipaddr.IPv4, number]).join("/"));
+  const named = [
+    ...ranges,
+    ...NEVER_REACHABLE,
+    ...EMBEDDING_IPV4,
+    ...blocks.flatMap(({ except = [] }) => except),
+  ];
+  const edges = named.flatMap((cidr) => edgesOf(cidr));
+  expect(edges.length).toBeGreaterThan(200);
+  for (const address of ["1.1.1.1", "8.8.8.8", "2606:4700:4700::1111", ...edges])
+    expect([address, isOpen(address)]).toEqual([address, judgeAddress(address, rules).allowed]);
+});
+
+/** The first and the last address of a range, and those before and behind it. */
+function edgesOf(cidr: string): string[] {
+  const [range, bits] = ipaddr.parseCIDR(cidr);
+  const bytes = range.toByteArray();
+  const size = 8n * BigInt(bytes.length);
+  const first = BigInt(`0x${Buffer.from(bytes).toString("hex")}`);
+  const last = first + (1n << (size - BigInt(bits))) - 1n;
+  return [first - 1n, first, last, last + 1n]
+    .filter((at) => at >= 0n && at < 1n << size)
+    .map((at) => {
+      const hex = at.toString(16).padStart(2 * bytes.length, "0");
+      return ipaddr.fromByteArray([...Buffer.from(hex, "hex")]).toString();
+    });
+}
