@@ -14,7 +14,7 @@ export interface Stops {
 
 export interface EndingParts {
   readonly log: Pick<Logger, "info" | "error">;
-  /** Waits for requests and batches, as long as it may. @returns whether all requests ended by themselves. */
+  /** Waits for requests and batches, as long as it may. @returns whether all of them ended by themselves. */
   readonly drain: () => Promise<boolean>;
   readonly holds: { idle(timeoutMs: number): Promise<unknown> };
   readonly loader: Stops;

@@ -196,8 +196,8 @@ export async function serveForever(environment: Environment): Promise<void> {
   await endServing({
     log,
     drain: async () => {
-      const ends = [drain(server, drainMs, shutdown, hurry), batches.stop(drainMs, hurry)] as const;
-      return (await Promise.all(ends))[0];
+      const ends = [drain(server, drainMs, shutdown, hurry), batches.stop(drainMs, hurry)];
+      return !(await Promise.all(ends)).includes(false);
     },
     holds,
     loader,

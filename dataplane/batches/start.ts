@@ -18,8 +18,8 @@ export interface BatchesOptions
 export interface Batches {
   readonly context: BatchContext;
   readonly worker: BatchWorker;
-  /** Claims nothing more and waits for running items, at most `timeoutMs` and no longer once `hurry` is aborted. */
-  stop(timeoutMs: number, hurry?: AbortSignal): Promise<void>;
+  /** Claims nothing more and waits for running items, at most `timeoutMs` and no longer once `hurry` is aborted. @returns whether all ended. */
+  stop(timeoutMs: number, hurry?: AbortSignal): Promise<boolean>;
 }
 
 /** Builds the parts; `worker.start()` starts the work. */
@@ -61,8 +61,9 @@ export function openBatches(options: BatchesOptions): Batches {
   });
   wakeUps.listen(() => worker.wake());
   const stop = async (timeoutMs: number, hurry?: AbortSignal) => {
-    await worker.stop(timeoutMs, hurry);
+    const isEnded = await worker.stop(timeoutMs, hurry);
     wakeUps.close();
+    return isEnded;
   };
   return { context, worker, stop };
 }

@@ -196,3 +196,14 @@ test("a worker that ends while its sweep waits says that it leaves", async () =>
   held.resolve();
   await locking;
 });
+
+test("a worker says whether all that it ran has ended", async () => {
+  const idle = await open(1);
+  expect(await idle.worker.stop(5_000)).toBe(true);
+  ground.upstream.model("upstream-messages", { ...text("never"), faults: { hang: true } });
+  await open(1);
+  const busy = planes.at(-1) ?? idle;
+  await busy.createMessages(1);
+  await expect.poll(() => ground.upstream.requests.length, { timeout: 10_000 }).toBe(1);
+  expect(await busy.worker.stop(100)).toBe(false);
+});

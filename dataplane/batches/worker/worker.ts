@@ -135,13 +135,14 @@ export class BatchWorker {
   /**
    * Claims nothing more; waits until running items are stored, at most `timeoutMs` and no longer once `hurry` is aborted. The
    * rest runs elsewhere. Does not wait for a Postgres that does not answer.
+   * @returns whether all of them were stored.
    */
-  async stop(timeoutMs: number, hurry?: AbortSignal): Promise<void> {
+  async stop(timeoutMs: number, hurry?: AbortSignal): Promise<boolean> {
     const ended = async () => {
       await Promise.all([this.#filling.stop(), this.#ending.stop()]);
       await Promise.all(this.#running);
     };
-    await within(timeoutMs, ended, hurry);
+    const isEnded = await within(timeoutMs, ended, hurry);
     // Awaited only after `leave`: a sweep may take longer than there is time.
     const others = Promise.all(this.#loops.map((loop) => loop.stop()));
     await within(LEAVE_MS, async () => {
@@ -151,6 +152,7 @@ export class BatchWorker {
       await leave(this.#engine).catch(() => undefined);
       await others;
     });
+    return isEnded;
   }
 
   async #fill(): Promise<NextLook> {
