@@ -1,6 +1,13 @@
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import type { Socket } from "node:net";
-import { KEEP_ALIVE_MS, MAX_CONNECT_MS, MAX_CONNECTIONS_PER_ORIGIN, MAX_HEADER_BYTES } from "./limits.ts";
+import {
+  KEEP_ALIVE_MS,
+  MAX_CONNECT_MS,
+  MAX_CONNECTIONS_PER_ORIGIN,
+  MAX_HEADER_BYTES,
+  OVERHEAD,
+} from "./limits.ts";
+import { boundOverhead, overheadBounded } from "./overhead.ts";
 
 /** For errors of sockets that had received bytes before: when the socket was opened (`performance.now()`). */
 const openedAt = new WeakMap<Error, number>();
@@ -20,7 +27,7 @@ export function isStaleConnectionError(error: Error, dispatchedAt: number): bool
  */
 export function newUpstreamDispatcher({ keepAlive = true } = {}): Dispatcher {
   const connect = buildConnector({ timeout: MAX_CONNECT_MS, allowH2: false });
-  return new Agent({
+  const agent = new Agent({
     connections: MAX_CONNECTIONS_PER_ORIGIN,
     // With 0, undici closes each connection after its request.
     pipelining: keepAlive ? 1 : 0,
@@ -36,7 +43,8 @@ export function newUpstreamDispatcher({ keepAlive = true } = {}): Dispatcher {
       socket.prependListener("error", (error) => {
         if (socket.bytesRead > 0) openedAt.set(error, opened);
       });
-      return socket;
+      return boundOverhead(socket, OVERHEAD);
     },
   });
+  return agent.compose(overheadBounded);
 }

@@ -2,6 +2,7 @@
  * Limits of upstream calls. Limits of a single mechanism stand with it: ejections in health.ts, back-off in pick.ts, token
  * counts in count-tokens.ts.
  */
+import type { OverheadLimits } from "./overhead.ts";
 
 /** Connections to one origin; a stream occupies one for its whole life (design.md §8: 10,000 open streams). */
 export const MAX_CONNECTIONS_PER_ORIGIN = 20_000;
@@ -16,6 +17,8 @@ export const MAX_HEADER_BYTES = 64 * 1024;
  * keeps the main thread busy.
  */
 export const MOST_INTERIM_ANSWERS = 1_000;
+/** Bytes of an answer besides its contents: blanks, and frames, of which chunks of a single byte have five for each. */
+export const OVERHEAD: OverheadLimits = { freeBytes: 1024 * 1024, perContentByte: 8 };
 /** A whole answer, decompressed. Beyond it the answer is refused as corrupt. */
 export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 /** Objects and arrays of a whole answer: each token's alternatives are forty, in some two kilobytes. One with more takes too much memory to read. */

@@ -502,3 +502,45 @@ test("connections are kept and used again", async () => {
   // The second one: a request made in the very turn in which an answer ends does not wait for its connection.
   expect(connections).toBeLessThanOrEqual(2);
 });
+
+describe("rule 7.3: what an upstream sends besides contents is bounded by these", () => {
+  const chunked = "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n";
+
+  test.each([
+    ["blank lines before an answer", "", "\r\n"],
+    ["a chunk's extension without an end", `${chunked}1;a=`, "a"],
+    ["chunks of one byte with extensions", chunked, `1;${"a".repeat(60)}\r\na\r\n`],
+  ])("%s", async (_, head, endless) => {
+    let sentBytes = 0;
+    const origin = await serverThat((socket) => {
+      const packet = Buffer.from(endless.repeat(Math.ceil((64 * 1024) / endless.length)));
+      socket.write(head);
+      const more = (error?: Error | null) => {
+        if (error || socket.destroyed) return;
+        sentBytes += packet.length;
+        socket.write(packet, more);
+      };
+      more();
+    });
+    const call = send(origin, { firstByteMs: 20_000 });
+    const whole = call.head.then(() => call.whole(64 * 1024 * 1024));
+    expect(await faultOf(whole)).toMatch(/^(garbage|cut)$/);
+    expect(sentBytes).toBeLessThan(32 * 1024 * 1024);
+  });
+
+  test("many answers of a kept connection, with long heads and small chunks, are none of it", async () => {
+    const event = `data: ${"x".repeat(30)}\n\n`;
+    const chunk = `${event.length.toString(16)}\r\n${event}\r\n`;
+    const answer = `HTTP/1.1 200 OK\r\nx: ${"h".repeat(10_000)}\r\ntransfer-encoding: chunked\r\n\r\n${chunk.repeat(20)}0\r\n\r\n`;
+    let connections = 0;
+    const origin = await serverThat((socket) => socket.write(answer));
+    servers.at(-1)?.on("connection", () => (connections += 1));
+    for (let n = 0; n < 300; n += 1) {
+      const call = send(origin, { firstByteMs: 20_000 });
+      await call.head;
+      expect((await call.whole(1024 * 1024)).length).toBe(20 * event.length);
+    }
+    // The next call may come before the connection is free again.
+    expect(connections).toBeLessThan(5);
+  });
+});

@@ -18,6 +18,7 @@ import {
   UNSEEN_MS,
   WHOLE_BODY_BYTES,
 } from "./limits.ts";
+import { TOO_MUCH_OVERHEAD } from "./overhead.ts";
 
 /**
  * Why a call failed.
@@ -26,8 +27,8 @@ import {
  *   first_byte_timeout  no byte of the answer's body in time
  *   idle                a stream sent nothing for longer than allowed
  *   cut                 the connection broke after the answer had begun
- *   garbage             the answer's bytes are no HTTP, do not decompress, make their reader throw, or are interim answers
- *                       without an end
+ *   garbage             the answer's bytes are no HTTP, do not decompress, make their reader throw, or are interim answers or
+ *                       frames of chunks without an end
  *   too_large           a whole answer beyond the limit
  *   deadline            the request's own time is up
  *   shutdown            this process ends, and waits no longer
@@ -307,6 +308,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (this.#received > 0) return "cut";
     if (error instanceof errors.InvalidArgumentError) return "unsendable";
     if (error.name === "HTTPParserError" || error.name === "HeadersOverflowError") return "garbage";
+    if (error.name === TOO_MUCH_OVERHEAD) return "garbage";
     if (this.#status > 0) return "cut";
     if (EXHAUSTION.has((error as NodeJS.ErrnoException).code)) return "exhausted";
     return isStaleConnectionError(error, this.#dispatchedAt) ? "stale" : "connect";

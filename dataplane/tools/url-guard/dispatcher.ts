@@ -7,9 +7,9 @@ import { connect as connectTcp, isIP, type Socket } from "node:net";
 import { connect as connectTls } from "node:tls";
 import { Agent, type buildConnector, type Dispatcher } from "undici";
 import { judgeAddress, judgePort, type EgressRules } from "./address.ts";
+import { boundOverhead, overheadBounded, type OverheadLimits } from "../../upstream/overhead.ts";
 import { connected } from "./connected.ts";
 import { isInternalName, judgeUrl } from "./judge-url.ts";
-import { Overhead } from "./overhead.ts";
 import type { OwnAddresses } from "./own-addresses.ts";
 import { UnresolvedName, type Resolver } from "./resolver.ts";
 import { openTunnel } from "./tunnel.ts";
@@ -41,10 +41,11 @@ export class ConnectionRefusedByGuard extends Error {
 const ADDRESS_TIMEOUT_MS = 4_000;
 const MAX_ADDRESSES_TRIED = 4;
 const MAX_HEADER_BYTES = 32 * 1024;
+/** Enough for heads of a dozen answers, and for chunks of two dozen bytes. */
+const OVERHEAD: OverheadLimits = { freeBytes: 512 * 1024, perContentByte: 1 / 4 };
 
 /** Makes the dispatcher for one fetch with its redirects. Close it afterwards: tenants share no connections. */
 export function guardedDispatcher(options: GuardOptions): Dispatcher {
-  const overhead = new Overhead();
   const agent = new Agent({
     pipelining: 1,
     connections: 2,
@@ -52,12 +53,12 @@ export function guardedDispatcher(options: GuardOptions): Dispatcher {
     maxHeaderSize: MAX_HEADER_BYTES,
     connect: (origin, callback) => {
       const guarded = connectGuarded(`${origin.protocol}//${origin.host ?? ""}`, options);
-      const connecting = guarded.then((socket) => overhead.counted(socket));
+      const connecting = guarded.then((socket) => boundOverhead(socket, OVERHEAD));
       // An error that undici throws in its callback does not matter here; the fetch ends by its signal.
       answer(connecting, callback).catch(() => undefined);
     },
   });
-  return agent.compose(overhead.bounded);
+  return agent.compose(overheadBounded);
 }
 
 /** Passes the outcome to undici, whose connectors answer by callback. */

@@ -60,8 +60,8 @@ test.each([
   const ask = await serverThat((socket) => {
     const packet = packetOf(endless);
     socket.write(head);
-    const more = () => {
-      if (socket.destroyed) return;
+    const more = (error?: Error | null) => {
+      if (error || socket.destroyed) return;
       sentBytes += packet.length;
       socket.write(packet, more);
     };
