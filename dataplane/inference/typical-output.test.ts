@@ -30,3 +30,16 @@ test("each call of a tool loop and each choice is an answer; those that failed a
   outputs.learn(route, null, 1);
   expect(outputs.held(typical, route, 64_000)).toBe(2_000);
 });
+
+test("a namespace with very many routes makes its own forgotten, not those of others", () => {
+  const outputs = new TypicalOutput();
+  outputs.learn(route, answer(2_000), 1);
+  const source = { ...route.source, namespace: "greedy" };
+  for (let n = 0; n < 5_000; n += 1) {
+    const greedy = sampleRoute(`greedy-${n}`, { source: { ...source, uid: `greedy-${n}` } });
+    outputs.learn(greedy, answer(3_000), 1);
+  }
+  expect(outputs.held(typical, route, 64_000)).toBe(2_000);
+  const first = { source: { ...source, uid: "greedy-0" } };
+  expect(outputs.held(typical, first, 64_000)).toBe(1_024);
+});

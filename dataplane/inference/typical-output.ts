@@ -2,9 +2,9 @@
  * How many output tokens the answers of a route usually have, for organizations that hold no more than that (rule 9.7). Each
  * process learns it from its own answers. A process that has seen none holds `LEAST_TOKENS`.
  */
-import { LRUCache } from "lru-cache";
 import type { FinalUsage } from "../billing/meter.ts";
 import type { OrganizationEntry, Route } from "../config/schema.ts";
+import { SharedCache } from "../lib/shared-cache.ts";
 
 /** Fewest tokens that are held, unless the request's own limit is lower. */
 const LEAST_TOKENS = 1_024;
@@ -22,7 +22,8 @@ interface Seen {
 }
 
 export class TypicalOutput {
-  readonly #routes = new LRUCache<string, Seen>({ max: MOST_ROUTES });
+  /** Owned by namespaces: one with very many routes must not make what those of others usually have forgotten. */
+  readonly #routes = new SharedCache<Seen>(MOST_ROUTES);
 
   /** Remembers an answer that went well; its choices share the tokens. */
   learn({ source }: Pick<Route, "source">, settled: FinalUsage | null, choices: number): void {
@@ -30,7 +31,7 @@ export class TypicalOutput {
     let seen = this.#routes.get(source.uid);
     if (seen === undefined) {
       seen = { tokens: new Float64Array(REMEMBERED), count: 0, usual: 0, lookedAt: 0 };
-      this.#routes.set(source.uid, seen);
+      this.#routes.set(source.namespace, source.uid, seen);
     }
     for (const { output } of settled.calls ?? [settled.tokens]) {
       seen.tokens[seen.count % REMEMBERED] = output / choices;
