@@ -1,5 +1,5 @@
 /** Upstreams or stores that stopped answering, and how many items may try them nevertheless. Pure but for what it remembers. */
-import { LRUCache } from "lru-cache";
+import { SharedCache } from "../../lib/shared-cache.ts";
 
 /** Unanswered runs in a row, without an answered one between them, that count as a silence. */
 const UNANSWERED_IN_A_ROW = 5;
@@ -27,10 +27,11 @@ type Numbered<Item> = ReadonlyMap<Item, number>;
  * with rests between tries. Each answered run allows one more, and so do each ten seconds without a failure, as answers may
  * take minutes. The limit ends when it reaches `most`.
  */
-export class Silences<Item> {
+export class Silences<Item extends { readonly organizationId: string }> {
   readonly #nameOf: (item: Item) => string | null;
   readonly #most: number;
-  readonly #byName = new LRUCache<string, Silence>({ max: MOST_REMEMBERED });
+  /** Owned by organizations: one whose items ask very many must not make the silences that others met forgotten. */
+  readonly #byName = new SharedCache<Silence>(MOST_REMEMBERED);
 
   /** @param nameOf the name that an item asks; null: none. @param most items that ever run at once. */
   constructor(nameOf: (item: Item) => string | null, most: number) {
@@ -55,7 +56,7 @@ export class Silences<Item> {
       rests: 0,
     };
     if ((running.get(item) ?? 0) <= silence.since) return;
-    this.#byName.set(name, silence);
+    this.#byName.set(item.organizationId, name, silence);
     silence.unanswered += 1;
     if (silence.unanswered < UNANSWERED_IN_A_ROW) return;
     silence.limit = 1;
@@ -84,7 +85,8 @@ export class Silences<Item> {
         counts.set(name, (counts.get(name) ?? 0) + 1);
     }
     const rooms = new Map<string, number>();
-    for (const [name, { limit, restsUntil }] of this.#byName.entries()) {
+    for (const name of this.#byName.keys()) {
+      const { limit = Number.POSITIVE_INFINITY, restsUntil = 0 } = this.#byName.peek(name) ?? {};
       if (limit === Number.POSITIVE_INFINITY) continue;
       const more = Math.floor((now - restsUntil) / REST_MS.most);
       rooms.set(name, more < 0 ? 0 : limit + more - (counts.get(name) ?? 0));
