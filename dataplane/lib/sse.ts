@@ -9,6 +9,9 @@ import { COLON } from "./json-bytes.ts";
 /** One event may be this long (rule 2.14); a longer one ends the stream. */
 export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
 
+/** From this length on an event is looked at before it is read: it may hold more than can be read in one step (rule 7.3). */
+export const LONG_EVENT_BYTES = 64 * 1024;
+
 const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
@@ -96,6 +99,11 @@ export class SseScanner {
     this.#read(chunk);
     if (this.#rest === null) this.#at += 1;
     return most - this.#left;
+  }
+
+  /** Called from `visit`: the reading of this chunk ends behind the frame. */
+  breakOff(): void {
+    this.#left = 1;
   }
 
   /** Reads a chunk to its end. @throws SseOverflow */
@@ -322,10 +330,18 @@ export interface ReadEvent {
 /** Decodes events; frames without data are left out. */
 export class SseReader {
   #events: ReadEvent[] = [];
+  readonly #setsAside: ((frame: SseFrame) => boolean) | undefined;
   readonly #scanner = new SseScanner((frame) => {
-    if (frame.dataLines > 0)
-      this.#events.push({ event: frameName(frame), data: frameData(frame).toString("utf8") });
+    if (frame.dataLines === 0) return;
+    const isLong = frame.end - frame.start > LONG_EVENT_BYTES;
+    if (isLong && this.#setsAside?.(frame) === true) this.#scanner.breakOff();
+    else this.#events.push({ event: frameName(frame), data: frameData(frame).toString("utf8") });
   });
+
+  /** @param setsAside called with each long event; true: it is read elsewhere, and the reading of its chunk ends behind it. */
+  constructor(setsAside?: (frame: SseFrame) => boolean) {
+    this.#setsAside = setsAside;
+  }
 
   /** As in `SseScanner`. */
   add(chunks: readonly Buffer[]): void {

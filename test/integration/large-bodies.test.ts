@@ -28,7 +28,7 @@ import type { WorkerPool } from "../../dataplane/lib/worker-pool.ts";
 import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { callOf, declaredSearch, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../fakes/inference.ts";
-import { answerShapes } from "../fakes/large/answers.ts";
+import { answerShapes, eventShapes } from "../fakes/large/answers.ts";
 import { largeBody, largeShapes } from "../fakes/large/bodies.ts";
 import { longestHoldMs } from "../fakes/large/watch-loop.ts";
 import { isWhole } from "../fakes/runs.ts";
@@ -149,6 +149,37 @@ test.each(answerTable)(
     });
     // What the loop has of a text it writes here (docs/decisions/large-bodies.md).
     expect(hold).toBeLessThanOrEqual(tools && shape.startsWith("a text") ? MOST_LOOP_MS : MOST_MS);
+  },
+);
+
+const eventTable = eventShapes.flatMap((shape, index) => {
+  const ways = (
+    [
+      ["chat", false],
+      ["responses", false],
+      ["messages", true],
+    ] as const
+  ).map((way) => [shape, ...way] as const);
+  return isWhole ? ways : ways.slice(index % ways.length, (index % ways.length) + 1);
+});
+
+test.each(eventTable)(
+  "a stream with %s: for %s, server tools: %s",
+  { timeout: TIMEOUT_MS },
+  async (shape, from, tools) => {
+    const where = upstreamOf(`${url}/streamed/${encodeURIComponent(shape)}/chat`, "chat");
+    const route = routeTo([where], { timeouts: patient, toolPolicy: tools ? "p" : null });
+    const snapshot = snapshotOf([route], ["*"], { "test/key": "secret" }, { p: toolPolicy });
+    const hold = await holdOf(async () => {
+      const wishes = { ...(tools ? declaredSearch[from] : logprobs[from]), stream: true };
+      const call = callOf(from, snapshot, bodyOf(from, wishes));
+      return async () => {
+        await serve(call);
+        expect(call.sink.status).toBe(200);
+        expect(call.meter.settled).toHaveLength(1);
+      };
+    });
+    expect(hold).toBeLessThanOrEqual(MOST_MS);
   },
 );
 

@@ -2,6 +2,7 @@ import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
 import { replaceValue } from "../../lib/json-splice.ts";
 import { frameData, frameName, MAX_EVENT_BYTES, type SseFrame } from "../../lib/sse.ts";
 import { blobAhead } from "../inspect/walk.ts";
+import { LeanFrame, wholeFrame } from "./lean-event.ts";
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
 import { PASS, SWALLOW, type FrameAction } from "./usage-tap.ts";
 
@@ -58,14 +59,16 @@ export class BlobDeltas {
     this.#pending = null;
     if (inspected.kind === "replace")
       return { kind: "replace", bytes: Buffer.concat([before, inspected.bytes]) };
-    const bytes = Buffer.concat([before, frame.bytes.subarray(frame.start, frame.end)]);
+    const { bytes: around, start, end } = wholeFrame(frame);
+    const bytes = Buffer.concat([before, around.subarray(start, end)]);
     return inspected.kind === "terminal" ? { ...inspected, bytes } : { kind: "replace", bytes };
   }
 
   #hold(frame: SseFrame, { spans, text }: BlobDelta): FrameAction {
     if (this.#pending === null) {
       // The frame object is reused, its bytes are not.
-      this.#pending = { frame: { ...frame }, spans, signature: text };
+      const kept = frame instanceof LeanFrame ? frame : { ...frame };
+      this.#pending = { frame: kept, spans, signature: text };
       return SWALLOW;
     }
     if (this.#pending.signature.length > MAX_SIGNATURE_LENGTH) return this.behind(frame, PASS);

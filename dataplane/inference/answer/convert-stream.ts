@@ -3,6 +3,7 @@ import { codecs } from "../../dialects/registry.ts";
 import { withToldPlaces } from "../../dialects/told-places.ts";
 import { writeEvents } from "../../dialects/write-events.ts";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
+import { LeanEvents } from "../large/large-event.ts";
 import type { ConvertJob } from "./answer-job.ts";
 import { ClientStream } from "./client-stream.ts";
 import { EventTranslator } from "./event-translator.ts";
@@ -16,6 +17,7 @@ import { streamTurns } from "./stream-turns.ts";
 export function convertStream(job: ConvertJob, answer: UpstreamAnswer): Promise<void> {
   const { upstream } = answer;
   const { carry, context } = job.conversion;
+  const lean = new LeanEvents(job.place, job.lease);
   const writer = codecs[carry.dialect].writeStream(carry, context);
   const client = new ClientStream(job, upstream.name, (error) =>
     writer.fail(withToldPlaces(error, job.places)),
@@ -25,7 +27,7 @@ export function convertStream(job: ConvertJob, answer: UpstreamAnswer): Promise<
     client,
     streamTurns.owner(job.organizationId),
     (stream) =>
-      new EventTranslator(stream, upstream.dialect, job.conversion.reading(upstream), (events) => {
+      new EventTranslator(stream, upstream.dialect, job.conversion.reading(upstream), lean, (events) => {
         const { bytes, terminal } = writeEvents(writer, events);
         if (bytes !== "") stream.pass(bytes);
         if (terminal !== "") stream.finish(terminal);

@@ -7,7 +7,8 @@ import { codecs } from "../../dialects/registry.ts";
 import { StopCutter } from "../../dialects/cut-at-stops.ts";
 import { corruptAnswer, cutAnswer } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
-import { SseReader } from "../../lib/sse.ts";
+import { frameData, frameName, SseReader } from "../../lib/sse.ts";
+import type { LeanEvents } from "../large/large-event.ts";
 import { EVENTS_AT_ONCE, type ResponseStream, type StreamTranslator } from "./response-stream.ts";
 
 /** Reads an upstream's stream as Messages events, for conversion and for the tool loop. */
@@ -15,7 +16,8 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   readonly #stream: ResponseStream<Out>;
   readonly #upstream: Dialect;
   readonly #reader: StreamReader;
-  readonly #sse = new SseReader();
+  readonly #lean: LeanEvents;
+  readonly #sse = new SseReader((frame) => !this.#stream.isOver && this.#lean.setsAside(frame, this.#stream));
   /** null: there are no stop sequences. */
   readonly #cutter: StopCutter | null;
   /** Called with the events that came, at least one. */
@@ -25,6 +27,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     stream: ResponseStream<Out>,
     upstream: Dialect,
     context: CodecContext,
+    lean: LeanEvents,
     say: (events: readonly MessagesEvent[]) => void,
   ) {
     this.#stream = stream;
@@ -32,6 +35,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     this.#reader = codecs[upstream].readStream(context);
     const { stops = [] } = context;
     this.#cutter = stops.length === 0 ? null : new StopCutter(stops);
+    this.#lean = lean;
     this.#say = say;
   }
 
@@ -48,10 +52,16 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   }
 
   get hasUnread(): boolean {
-    return this.#sse.hasUnread;
+    return this.#sse.hasUnread || this.#lean.hasUnread;
+  }
+
+  #readLean(): void {
+    const lean = this.#lean.take();
+    if (lean !== null) this.#read([{ event: frameName(lean), data: frameData(lean).toString("utf8") }]);
   }
 
   read(): void {
+    this.#readLean();
     let left = EVENTS_AT_ONCE;
     // The consumer waits for the first event: it is passed on before the chunks behind its own are read.
     while (this.#stream.isOpening && left > 0 && this.#sse.hasUnread) {
@@ -65,7 +75,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
 
   end(): ApiError | null {
     this.#read(this.#sse.end());
-    return this.#stream.isOver ? null : this.#end({ kind: "eof" });
+    return this.#stream.isOver || this.#lean.hasUnread ? null : this.#end({ kind: "eof" });
   }
 
   endEarly(): null {

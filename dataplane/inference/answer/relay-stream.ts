@@ -11,12 +11,14 @@ import { corruptAnswer, inBandError } from "../../dialects/upstream-error.ts";
 import { countedUsage } from "../../dialects/usage.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import type { Span } from "../../lib/json-reader.ts";
-import { frameData, SseScanner, type SseFrame } from "../../lib/sse.ts";
+import { frameData, LONG_EVENT_BYTES, SseScanner, type SseFrame } from "../../lib/sse.ts";
 import { metrics } from "../../telemetry/metrics.ts";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { AnswerBytes } from "./answer-bytes.ts";
 import type { RelayJob } from "./answer-job.ts";
+import { LeanEvents } from "../large/large-event.ts";
 import { ClientStream } from "./client-stream.ts";
+import type { LeanFrame } from "./lean-event.ts";
 import { EVENTS_AT_ONCE, ResponseStream, type StreamTranslator } from "./response-stream.ts";
 import { editedFrame } from "./seal-answer.ts";
 import { streamTap } from "./stream-taps.ts";
@@ -68,11 +70,13 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   #run: Buffer | null = null;
   #runStart = 0;
   #runEnd = 0;
+  readonly #lean: LeanEvents;
 
   constructor(job: RelayJob, stream: ResponseStream<AnswerBytes>, tap: StreamTap) {
     this.#job = job;
     this.#stream = stream;
     this.#tap = tap;
+    this.#lean = new LeanEvents(job.place, job.lease);
     this.#publicModel = Buffer.from(JSON.stringify(job.model));
   }
 
@@ -90,10 +94,11 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   }
 
   get hasUnread(): boolean {
-    return this.#scanner.hasUnread;
+    return this.#scanner.hasUnread || this.#lean.hasUnread;
   }
 
   read(): void {
+    this.#readLean();
     for (let left = EVENTS_AT_ONCE; left > 0 && this.#scanner.hasUnread;)
       left -= this.#scanner.readChunk(left);
     if (!this.#stream.isOver) this.#flush();
@@ -121,10 +126,23 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   }
 
   #frame(frame: SseFrame): void {
-    const stream = this.#stream;
+    if (this.#stream.isOver) return;
+    if (frame.end - frame.start > LONG_EVENT_BYTES && this.#lean.setsAside(frame, this.#stream))
+      return this.#scanner.breakOff();
     // The beginning of an event that never ended must not reach a client's JSON parser.
-    if (stream.isOver || (!frame.closed && !isWhole(frame))) return;
-    const inspected = this.#see(frame);
+    if (!frame.closed && !isWhole(frame)) return;
+    this.#take(frame, this.#see(frame), frame);
+  }
+
+  #readLean(): void {
+    const lean = this.#lean.take();
+    if (lean === null || (!lean.closed && !isWhole(lean))) return;
+    this.#take(lean.whole, inWhole(lean, this.#see(lean)), lean);
+  }
+
+  /** @param read what is looked at of the frame: itself, or its lean form. */
+  #take(frame: SseFrame, inspected: FrameAction, read: SseFrame): void {
+    const stream = this.#stream;
     if (inspected.kind === "error") {
       this.#flush();
       const body = objectOf(parseJson(inspected.data.toString("utf8")));
@@ -139,7 +157,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     if (isFirst) {
       if (frame.dataLines === 0) return this.#hold(frame, PASS);
       // Bytes that are no answer at all are not passed on (rule 1.6).
-      if (!isReadable(frame, this.#job.dialect))
+      if (!isReadable(read, this.#job.dialect))
         return stream.refuse(corruptAnswer("a first event that is none of its dialect"));
       stream.open();
       this.#out = this.#held;
@@ -267,6 +285,12 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     this.#out = [];
     this.#stream.pass(out);
   }
+}
+
+/** What is done with a whole event, by what was seen of its lean form. */
+function inWhole(lean: LeanFrame, seen: FrameAction): FrameAction {
+  if (seen.kind !== "patch" && seen.kind !== "terminal") return seen;
+  return { ...seen, models: seen.models.map((model) => lean.spanInWhole(model)) };
 }
 
 /** Whether the data of an unclosed frame is complete all the same. */

@@ -38,7 +38,7 @@ const NOTHING: MessagesUsage = { input_tokens: 0, output_tokens: 0 };
 export interface StreamTranslator<Out> {
   /** Adds chunks behind those that are still unread. */
   add(chunks: readonly Buffer[]): void;
-  /** Whether any added bytes are still to be read. */
+  /** Whether any added bytes are still to be read, here or by another thread (`waitFor`). */
   readonly hasUnread: boolean;
   /** Reads on for a few milliseconds at the most, and passes on the output. @throws SseOverflow */
   read(): void;
@@ -83,8 +83,10 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   readonly #ended = Promise.withResolvers<void>();
   /** Why the upstream is paused: this stream waits for its turn, or for its reader to catch up. */
   readonly #waitsFor = new Set<"turn" | "reader">();
-  /** Whether this stream waits in line for a turn. */
+  /** Whether this stream waits in line for a turn, or to get into it (`#isAside`). */
   #isInLine = false;
+  /** Whether another thread reads what comes next. */
+  #isAside = false;
   /** Milliseconds of work since its last turn began. */
   #workedMs = 0;
   /** Chunks that came since the last `#work`. */
@@ -175,6 +177,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   }
 
   turn(mostMs: number): void {
+    if (this.#isAside) return;
     this.#isInLine = false;
     this.#workedMs = 0;
     if (this.isOver) return;
@@ -190,7 +193,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
       do {
         this.#translator.read();
         tookMs = workedMs() - began;
-      } while (this.#translator.hasUnread && tookMs < mostMs && !this.isOver);
+      } while (this.#translator.hasUnread && tookMs < mostMs && !this.isOver && !this.#isAside);
       const now = performance.now();
       const ms = tookMs + this.#newChunks * CHUNK_MS;
       this.#newChunks = 0;
@@ -198,7 +201,8 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
       this.#owner.spend(ms, now);
       if (this.#phase === "running") this.#observe(now);
       if (this.isOver) return;
-      if (this.#translator.hasUnread) this.#waitInLine();
+      if (this.#isAside) this.#waitAside();
+      else if (this.#translator.hasUnread) this.#waitInLine();
       else if (this.#left !== null) this.#close(this.#left.fault);
       else if (this.#workedMs >= TURN_MS) this.#waitInLine();
     } catch (error) {
@@ -207,9 +211,13 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     }
   }
 
-  #waitInLine(): void {
+  #waitAside(): void {
     this.#isInLine = true;
     this.#halt("turn");
+  }
+
+  #waitInLine(): void {
+    this.#waitAside();
     if (this.#left === null) this.#owner.wait(this);
     else this.#owner.waitToEnd(this);
   }
@@ -229,6 +237,10 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   #endedWell(): void {
     const early = this.#translator.end();
     if (this.isOver) return;
+    if (this.#isAside) {
+      this.#left = { fault: null };
+      return this.#waitAside();
+    }
     if (this.#completed()) return;
     const failure = this.isOpening ? this.#toldFailure() : null;
     if (failure !== null) return this.#reject(failure);
@@ -243,6 +255,18 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     this.#phase = "running";
     this.#answer.accepted();
     this.#to.begin();
+  }
+
+  /** Reads no further until another thread has done this work. The translator has something unread until then. */
+  waitFor(work: Promise<void>): void {
+    this.#isAside = true;
+    work.then(
+      () => {
+        this.#isAside = false;
+        if (!this.isOver) this.#waitInLine();
+      },
+      (error: unknown) => this.#misread(error),
+    );
   }
 
   pass(out: Out): void {

@@ -10,6 +10,7 @@ import { type Edit, replaceValue, splice } from "../../lib/json-splice.ts";
 import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
 import { isBlobKey, keepBlockBlobs, type BlockBlob } from "../inspect/reasoning.ts";
 import { blobAhead } from "../inspect/walk.ts";
+import { LeanFrame } from "./lean-event.ts";
 import type { ReasoningBlob } from "../inspect/content.ts";
 
 /** Most blobs of one answer whose seals are remembered; an answer with more has some sealed twice. */
@@ -129,6 +130,11 @@ const textOf = (bytes: Buffer, { start, end }: Span): string =>
  * @returns bytes that end as the frame does.
  */
 export function editedFrame(frame: SseFrame, edits: readonly Edit[]): Buffer {
+  if (frame instanceof LeanFrame)
+    return editedFrame(
+      frame.whole,
+      edits.map((edit) => frame.inWholeData(edit)),
+    );
   const { bytes, start, end, dataStart, dataEnd, dataLines } = frame;
   if (dataLines === 1)
     return Buffer.concat([

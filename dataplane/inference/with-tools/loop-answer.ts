@@ -19,6 +19,7 @@ import { readWhole, type WholeReader } from "../answer/read-whole.ts";
 import { streamTurns } from "../answer/stream-turns.ts";
 import { usageOfNoStream } from "../answer/whole-answer.ts";
 import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
+import { LeanEvents } from "../large/large-event.ts";
 import { remoteContext } from "../large/remote-reading.ts";
 import { wholeEvents } from "./whole-events.ts";
 
@@ -51,7 +52,7 @@ export function answerEvents(
   asking: Asking,
 ): AnswerEvents {
   return asking.stream
-    ? streamedEvents(answer, reader.dialect, context, asking)
+    ? streamedEvents(answer, reader, context, asking)
     : readEvents(answer, { ...reader, usage: context }, context);
 }
 
@@ -74,18 +75,19 @@ function readEvents(answer: UpstreamAnswer, reader: WholeReader, context: CodecC
 /** Reads a stream. Its events @throws AttemptFailure before the first one; afterwards, and if the stream costs, BrokenAnswer. */
 function streamedEvents(
   answer: UpstreamAnswer,
-  client: Dialect,
+  { dialect: client, place, lease }: Omit<WholeReader, "usage">,
   context: CodecContext,
   { later, places, organizationId }: Asking,
 ): AnswerEvents {
   const { upstream, call } = answer;
+  const lean = new LeanEvents(place, lease);
   const queue = new EventQueue(client, upstream.name, places);
   const stream = new IterationStream(
     answer,
     queue,
     streamTurns.owner(organizationId),
     (around) =>
-      new EventTranslator(around, upstream.dialect, context, (events) => {
+      new EventTranslator(around, upstream.dialect, context, lean, (events) => {
         if (events.some(({ type }) => type === "message_stop")) around.finish(events);
         else around.pass(events);
       }),

@@ -1,4 +1,4 @@
-/** Large whole answers as an upstream may send them. */
+/** Large answers, whole and streamed, as an upstream may send them. */
 import type { Dialect } from "../../../dataplane/dialects/dialect.ts";
 
 const MIB = 1024 * 1024;
@@ -46,4 +46,31 @@ export function answerOf(dialect: Dialect, shape: string): Buffer {
   const write = shapes[shape];
   if (write === undefined) throw new Error(`no answer of the shape ${shape}`);
   return Buffer.from(write(wholes[dialect]));
+}
+
+/** Below the 8 MiB that one event may have. */
+const EVENT_BYTES = 8_000_000;
+const chunk = (more: string, delta = "") =>
+  `{"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"a"` +
+  `${delta}},"finish_reason":null${more}}]}`;
+const numbers = `[${"0,".repeat(EVENT_BYTES / 2)}0]`;
+
+/** The data of a Chat stream's event that is very large. */
+const events: Record<string, () => string> = {
+  "an event of log probabilities": () => chunk(`,"logprobs":{"content":${listOf(token, EVENT_BYTES)}}`),
+  "an event of numbers": () => chunk("").replace("{", `{"x":${numbers},`),
+  "an event of tool calls": () => chunk("", `,"tool_calls":${listOf("{}", EVENT_BYTES)}`),
+  "an event of numbers that is no JSON": () => chunk("").replace("{", `{"x":${numbers}`),
+  "an event of lines": () => chunk("").replace("{", `{"x":[${"0,\ndata:".repeat(EVENT_BYTES / 8)}0],`),
+};
+
+/** The shapes of streamed answers. */
+export const eventShapes: readonly string[] = Object.keys(events);
+
+/** Writes a Chat upstream's stream with such an event. */
+export function streamOf(shape: string): Buffer {
+  const large = events[shape];
+  if (large === undefined) throw new Error(`no event of the shape ${shape}`);
+  const end = chunk("").replace('"finish_reason":null', '"finish_reason":"stop"');
+  return Buffer.from([chunk(""), large(), end, "[DONE]"].map((data) => `data: ${data}\n\n`).join(""));
 }

@@ -1,8 +1,8 @@
 // An upstream in a thread of its own, which reads nothing of what it gets but how much it is. Below /large/SHAPE/DIALECT it answers
-// largely (answers.ts).
+// largely, below /streamed/SHAPE/DIALECT with a stream (answers.ts).
 import { createServer } from "node:http";
 import { parentPort } from "node:worker_threads";
-import { answerOf } from "./answers.ts";
+import { answerOf, streamOf } from "./answers.ts";
 
 const usage = { input_tokens: 1, output_tokens: 1, total_tokens: 2 };
 const answers = {
@@ -46,20 +46,23 @@ const answers = {
 let made = { shape: "", dialect: "", answer: Buffer.alloc(0) };
 function largeAnswer(shape, dialect) {
   if (made.shape !== shape || made.dialect !== dialect)
-    made = { shape, dialect, answer: answerOf(dialect, shape) };
+    made = { shape, dialect, answer: dialect === "" ? streamOf(shape) : answerOf(dialect, shape) };
   return made.answer;
 }
 
 const server = createServer((request, response) => {
   request.on("data", () => undefined);
   request.on("end", () => {
-    response.setHeader("content-type", "application/json");
     const [, large, shape, dialect] = decodeURIComponent(request.url).split("/");
-    response.end(
-      large === "large"
-        ? largeAnswer(shape, dialect)
-        : JSON.stringify(answers[request.url.split("/").at(-1)]),
-    );
+    const isStream = large === "streamed";
+    response.setHeader("content-type", isStream ? "text/event-stream" : "application/json");
+    if (isStream) response.end(largeAnswer(shape, ""));
+    else
+      response.end(
+        large === "large"
+          ? largeAnswer(shape, dialect)
+          : JSON.stringify(answers[request.url.split("/").at(-1)]),
+      );
   });
 });
 server.listen(0, "127.0.0.1", () => parentPort.postMessage(server.address().port));
