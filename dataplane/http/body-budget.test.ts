@@ -5,6 +5,7 @@ import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../test/fakes/test-server.ts";
 import { MiB, answerEmpty, bodyOfLength, json, startCounting } from "../../test/fakes/counted-bodies.ts";
+import { sendWhole } from "../inference/call.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
 import { usualBodyBudget } from "./body-budget.ts";
 import { limits } from "./limits.ts";
@@ -33,6 +34,24 @@ test("a body's bytes are counted while they come, and given back when its sender
   await expect.poll(() => bodies.used, { timeout: 10_000 }).toBe(3 * MiB);
   socket.destroy();
   await expect.poll(() => bodies.used).toBe(0);
+});
+
+test("what a slow client has not taken of a long answer is counted until it has", async () => {
+  const bodies = new ByteBudget(64 * MiB);
+  await using server = await startCounting(bodies, async ({ sink }) => {
+    sendWhole(sink, Buffer.alloc(20 * MiB, "a"), {});
+  });
+  const socket = connect(server.port, "127.0.0.1");
+  socket.on("error", () => {});
+  socket.pause();
+  socket.write(
+    `POST /v1/messages HTTP/1.1\r\nhost: x\r\nx-api-key: ${sampleKeys.inference}\r\n` +
+      `content-type: application/json\r\ncontent-length: 2\r\n\r\n{}`,
+  );
+  await expect.poll(() => bodies.used, { timeout: 10_000 }).toBeGreaterThan(8 * MiB);
+  socket.resume();
+  await expect.poll(() => bodies.used, { timeout: 10_000 }).toBe(0);
+  socket.destroy();
 });
 
 test("a body stays counted while its answer is served, also after its client left", async () => {

@@ -61,6 +61,8 @@ export const limits = {
   unknownKeysPerSecond: 200,
   /** A client that takes nothing of its answer for this long is cut (design.md §4.7). */
   stalledClientMs: 60_000,
+  /** So much of an answer may wait for a slow client without being counted, about what a socket holds. */
+  uncountedAnswerBytes: 64 * 1024,
   /** The event loop's mean delay, over half a second twice in a row, beyond which new inference is refused. */
   loopDelayMs: 250,
   /** Part of the heap's limit beyond which new inference is refused. */

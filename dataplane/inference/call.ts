@@ -59,6 +59,8 @@ export interface BodyLease {
   take(bytes: number): Promise<void> | void;
   /** Counts bytes that are there already, whatever room there is. */
   count(bytes: number): void;
+  /** Counts bytes of an answer as they come. @throws ApiError 429 or 503 without room; those of a batch item's answer need none. */
+  receive(bytes: number): void;
   /** Gives bytes back. */
   giveBack(bytes: number): void;
 }

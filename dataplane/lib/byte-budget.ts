@@ -30,6 +30,8 @@ export interface ByteLease {
   take(bytes: number): void;
   /** Adds bytes that are in memory already, even without room. */
   count(bytes: number): void;
+  /** Adds bytes of an answer that came. @throws ApiError as `take` */
+  receive(bytes: number): void;
   /** Sets the lease to exactly `bytes`. @throws ApiError as `take` when it grows. */
   hold(bytes: number): void;
   /** Checks that there is room for announced bytes (content-length) without taking them. @throws ApiError as `take` */
@@ -180,6 +182,10 @@ class Lease implements ByteLease {
 
   count(bytes: number): void {
     this.#add(this.#share, bytes);
+  }
+
+  receive(bytes: number): void {
+    this.take(bytes);
   }
 
   hold(bytes: number): void {

@@ -23,6 +23,8 @@ export const OVERHEAD: OverheadLimits = { freeBytes: 1024 * 1024, perContentByte
 export const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 /** Objects and arrays of a whole answer: each token's alternatives are forty, in some two kilobytes. One with more takes too much memory to read. */
 export const MAX_ANSWER_CONTAINERS = 2_000_000;
+/** So much of a whole answer is read before its bytes are counted (rule 7.2): most answers are shorter, and counting costs each packet. */
+export const UNCOUNTED_BYTES = 64 * 1024;
 /** Of a whole answer that broke off so much is read for what it says; more than that models do not write. */
 export const MOST_BEGUN_BYTES = 1024 * 1024;
 /** Most bytes read of an upstream's error body; the rest is discarded with its connection. */

@@ -126,6 +126,24 @@ describe("ways to fail", () => {
     expect(await faultOf(call.whole(10_000))).toBe("too_large");
   });
 
+  test("a whole one for which there is no room is left, with why; its beginning needs none", async () => {
+    const origin = await serverThat(
+      (socket) => void socket.write(`${ok}content-length: 3000000\r\n\r\n${"a".repeat(200_000)}`),
+    );
+    const call = send(origin);
+    await call.head;
+    const none = new Error("no room");
+    let taken = 0;
+    const whole = call.whole(4_000_000, (bytes) => {
+      taken += bytes;
+      if (taken > 100_000) throw none;
+    });
+    await expect(whole).rejects.toMatchObject({ fault: "exhausted", cause: none });
+    const error = (await whole.catch((thrown: unknown) => thrown)) as CallError;
+    expect(taken).toBe(error.received - 64 * 1024);
+    expect(error.begun).toHaveLength(error.received);
+  });
+
   test("a stream that stands still; not so one that its reader paused", async () => {
     const origin = await serverThat((socket) => {
       socket.write(`${ok}transfer-encoding: chunked\r\n\r\n2\r\nab\r\n`);

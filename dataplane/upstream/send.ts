@@ -15,6 +15,7 @@ import {
   MOST_BEGUN_BYTES,
   MOST_INTERIM_ANSWERS,
   PIECE_BYTES,
+  UNCOUNTED_BYTES,
   UNSEEN_MS,
   WHOLE_BODY_BYTES,
 } from "./limits.ts";
@@ -33,7 +34,8 @@ import { TOO_MUCH_OVERHEAD } from "./overhead.ts";
  *   deadline            the request's own time is up
  *   shutdown            this process ends, and waits no longer
  *   cancelled           the caller wants no more of it
- *   exhausted           this process has no descriptor or port left for a connection: our fault, for now
+ *   exhausted           this process has no descriptor or port left for a connection, or no room for a whole answer: our
+ *                       fault, for now
  *   unsendable          the request is none that HTTP can carry: our fault, or the configuration's
  */
 export type CallFault =
@@ -212,14 +214,26 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     else if (wasPaused && !this.#paused) this.resume();
   }
 
-  /** Reads the whole body, without a byte order mark. @throws CallError; `received` says how much of it came. */
-  whole(maxBytes: number): Promise<Buffer> {
+  /**
+   * Reads the whole body, without a byte order mark.
+   * @param takeRoom counts bytes that came, beyond the first `UNCOUNTED_BYTES`; it throws when there is no room for them.
+   * @throws CallError; `received` says how much of it came, and `cause` what `takeRoom` threw.
+   */
+  whole(maxBytes: number, takeRoom?: (bytes: number) => void): Promise<Buffer> {
     const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
     const pieces = new GatheredPieces();
+    let counted = UNCOUNTED_BYTES;
     this.read({
       data: (more) => {
         for (const chunk of more) pieces.add(chunk);
-        if (this.#received > maxBytes) this.abort("too_large");
+        if (this.#received > maxBytes) return this.abort("too_large");
+        if (takeRoom === undefined || this.#received <= counted) return;
+        try {
+          takeRoom(this.#received - counted);
+          counted = this.#received;
+        } catch (error) {
+          this.#settle("exhausted", error);
+        }
       },
       // JSON must not begin with a byte order mark, and readers may ignore one (RFC 8259 §8.1).
       end: () => {

@@ -5,20 +5,26 @@ import type { ByteBudget, ByteLease } from "../../lib/byte-budget.ts";
 /** Cause of the error of an item that waited for room until it might not begin any more. */
 export const NOT_BEGUN = { reserved: "room" } as const;
 
-/** The bytes of the body budget that one item holds: its body, if counted, and the files that its run inserts (rule 7.2). */
+/**
+ * The bytes of the body budget that one item holds: its body, if counted, the files that its run inserts, and its answer while it
+ * comes in (rule 7.2).
+ */
 export class ItemLease implements BodyLease {
-  readonly #bodies: Pick<ByteBudget, "whenRoom">;
+  readonly #bodies: Pick<ByteBudget, "whenRoom" | "lease">;
   readonly #organizationId: string;
   readonly #mayBegin: () => Promise<boolean>;
   #lease: ByteLease | null = null;
+  /** Counts what is there whatever room there is. */
+  readonly #counted: ByteLease;
 
   /** @param mayBegin called when the item has its room, for which it may have waited long. */
   constructor(
-    bodies: Pick<ByteBudget, "whenRoom">,
+    bodies: Pick<ByteBudget, "whenRoom" | "lease">,
     organizationId: string,
     mayBegin: () => Promise<boolean>,
   ) {
     this.#bodies = bodies;
+    this.#counted = bodies.lease(organizationId);
     this.#organizationId = organizationId;
     this.#mayBegin = mayBegin;
   }
@@ -38,14 +44,20 @@ export class ItemLease implements BodyLease {
   }
 
   count(bytes: number): void {
-    this.#lease?.count(bytes);
+    this.#counted.count(bytes);
+  }
+
+  /** Never refuses: the item would be run, and paid for, once more. */
+  receive(bytes: number): void {
+    this.count(bytes);
   }
 
   giveBack(bytes: number): void {
-    this.#lease?.giveBack(bytes);
+    this.#counted.giveBack(bytes);
   }
 
   release(): void {
     this.#lease?.release();
+    this.#counted.release();
   }
 }

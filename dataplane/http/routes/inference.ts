@@ -1,5 +1,5 @@
 import type { FastifyReply, FastifyRequest } from "fastify";
-import type { IncomingHttpHeaders } from "node:http";
+import type { IncomingHttpHeaders, ServerResponse } from "node:http";
 import type { Meter } from "../../billing/meter.ts";
 import { dialectPath, dialects, type Dialect } from "../../dialects/dialect.ts";
 import type { InferenceCall, Serve } from "../../inference/call.ts";
@@ -111,9 +111,18 @@ async function infer(
   } finally {
     // Not when the connection closes: after a client left, the upstream's answer may still be read.
     request.bodyLease.release();
+    countUntilOut(reply.raw, request.bodyLease);
     summary.serving = false;
     summary.served?.();
   }
+}
+
+/** Counts what a slow client has not taken yet of a long answer, until it has or is gone (rule 7.2). */
+function countUntilOut(response: ServerResponse, lease: FastifyRequest["bodyLease"]): void {
+  const bytes = response.writableLength;
+  if (bytes <= limits.uncountedAnswerBytes || response.destroyed) return;
+  lease.count(bytes);
+  response.once("close", () => lease.release());
 }
 
 const passedHeaders = [

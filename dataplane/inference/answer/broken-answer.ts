@@ -15,8 +15,12 @@ export function brokenStream(fault: CallFault): ApiError {
   return fault === "cut" || fault === "cancelled" ? cutAnswer() : corruptAnswer(fault);
 }
 
-/** Returns the client's error for a whole answer that broke off or was none; counts it where the upstream was at fault. */
-export function brokenWhole(dialect: Dialect, fault: CallFault): ApiError {
+/**
+ * Returns the client's error for a whole answer that broke off or was none; counts it where the upstream was at fault. An answer for
+ * which there was no room has its error as its cause.
+ */
+export function brokenWhole(dialect: Dialect, fault: CallFault, cause?: unknown): ApiError {
+  if (fault === "exhausted" && cause instanceof ApiError) return cause;
   if (fault === "deadline") return new ApiError("timeout", timedOut);
   if (fault === "shutdown") return endedByUs();
   // That the client left says nothing about the upstream.

@@ -9,7 +9,7 @@ import { metrics } from "../../telemetry/metrics.ts";
 import { failureOfError, type AttemptFailure } from "../../upstream/failure.ts";
 import { MAX_ANSWER_BYTES } from "../../upstream/limits.ts";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
-import { CallError, type CallFault } from "../../upstream/send.ts";
+import { CallError } from "../../upstream/send.ts";
 import { LargeAnswer } from "../large/large-answer.ts";
 import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
 import type { BodyLease } from "../call.ts";
@@ -32,7 +32,7 @@ export interface WholeReader {
   /** The client's. */
   readonly dialect: Dialect;
   readonly place: BodyPlace;
-  /** Counts the bytes of a large answer while it is read. */
+  /** Counts the bytes of an answer while it comes in and is read. */
   readonly lease: BodyLease;
   /** What is charged if the upstream reports no usage, and the bounds within which its report is believed. */
   readonly usage: UsageContext;
@@ -47,27 +47,57 @@ export async function readWhole<Read>(
   reader: WholeReader,
   work: WholeWork<Read>,
 ): Promise<Read> {
-  const { call, upstream, own } = answer;
-  let body: Buffer;
+  const { lease } = reader;
+  let counted = 0;
+  const takeRoom = (bytes: number) => {
+    lease.receive(bytes);
+    counted += bytes;
+  };
   try {
-    body = await call.whole(MAX_ANSWER_BYTES);
+    const body = await received(answer, reader, takeRoom);
+    return await readReceived(answer, reader, work, body, counted);
+  } finally {
+    lease.giveBack(counted);
+  }
+}
+
+/** Reads an answer's bytes, which are counted as they come. @throws as `readWhole` does. */
+async function received(
+  answer: UpstreamAnswer,
+  reader: WholeReader,
+  takeRoom: (bytes: number) => void,
+): Promise<Buffer> {
+  try {
+    return await answer.call.whole(MAX_ANSWER_BYTES, takeRoom);
   } catch (error) {
     if (!(error instanceof CallError)) throw error;
-    throw await broken(answer, reader, error.fault, () => costOfBegun(upstream.dialect, reader, error));
+    const { dialect } = answer.upstream;
+    throw await broken(answer, reader, error, () => costOfBegun(dialect, reader, error));
   }
+}
+
+/** @param counted how many of the body's bytes are counted. */
+async function readReceived<Read>(
+  answer: UpstreamAnswer,
+  reader: WholeReader,
+  work: WholeWork<Read>,
+  body: Buffer,
+  counted: number,
+): Promise<Read> {
+  const { upstream, own } = answer;
   const { pool } = reader.place;
   const received = body.length;
   const outcome =
     pool === null || received <= work.hereBytes
       ? outcomeOf(upstream.dialect, body, reader.usage, () => work.here(body))
-      : await outcomeElsewhere(new LargeAnswer(pool, reader.place, body), reader, work, received);
+      : await outcomeElsewhere(new LargeAnswer(pool, reader.place, body), reader, work, received, counted);
   switch (outcome.kind) {
     case "answer":
       return outcome.read;
     case "error":
       throw failureOfError(withoutOwn(outcome.error, own), own);
     case "none":
-      throw await broken(answer, reader, "garbage", () => outcome.usage);
+      throw await broken(answer, reader, { fault: "garbage" }, () => outcome.usage);
     case "unreadable":
       metrics.streamFaults.inc({ dialect: reader.dialect, kind: "garbage" });
       answer.broke("garbage", "incomplete");
@@ -84,13 +114,14 @@ async function outcomeElsewhere<Read>(
   { lease, usage }: WholeReader,
   work: WholeWork<Read>,
   received: number,
+  counted: number,
 ): Promise<Outcome<Read>> {
-  lease.count(received);
+  lease.count(received - counted);
   try {
     // Of an answer that took its thread down nothing can be read.
     return (await work.elsewhere(large)) ?? { kind: "none", usage: usageOfBytes(usage, received) };
   } finally {
-    lease.giveBack(received);
+    lease.giveBack(received - counted);
   }
 }
 
@@ -98,11 +129,11 @@ async function outcomeElsewhere<Read>(
 async function broken(
   answer: UpstreamAnswer,
   { dialect }: WholeReader,
-  fault: CallFault,
+  { fault, cause }: Pick<CallError, "fault" | "cause">,
   cost: () => MessagesUsage | Promise<MessagesUsage>,
 ): Promise<ApiError | AttemptFailure | BrokenAnswer> {
   const { call, upstream } = answer;
-  const error = brokenWhole(dialect, fault);
+  const error = brokenWhole(dialect, fault, cause);
   answer.broke(fault);
   if (!isOwed(call, fault)) return fault === "garbage" ? error : unbegunAnswer(error, fault);
   const corrupt = fault === "garbage" || fault === "too_large";

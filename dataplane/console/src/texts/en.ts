@@ -339,7 +339,7 @@ export const en = {
       cut: "The answer broke off, or said that it failed.",
       garbage: "The answer could not be read.",
       cancelled: "The client left.",
-      exhausted: "This service had no connection left to ask with.",
+      exhausted: "This service had no connection or memory left for it.",
       unsendable: "The request could not be sent.",
     },
     paths: { relay: "Passed on", convert: "Converted", tools: "With server tools" },

@@ -340,7 +340,7 @@ export const id: Texts = {
       cut: "Jawaban terputus, atau menyatakan dirinya gagal.",
       garbage: "Jawaban tidak dapat dibaca.",
       cancelled: "Klien pergi.",
-      exhausted: "Layanan ini kehabisan koneksi untuk bertanya.",
+      exhausted: "Layanan ini kehabisan koneksi atau memori untuknya.",
       unsendable: "Permintaan tidak dapat dikirim.",
     },
     paths: { relay: "Diteruskan", convert: "Diubah", tools: "Dengan alat server" },

@@ -1,0 +1,97 @@
+/** Rule 7.2: a whole answer's bytes are counted as they come, and one for which there is no room is refused and charged for what came. */
+import { expect, test } from "vitest";
+import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { answerOf } from "../../test/fakes/large/answers.ts";
+import { ItemLease } from "../batches/worker/item-lease.ts";
+import { dialects, type Dialect } from "../dialects/dialect.ts";
+import { ApiError } from "../lib/api-error.ts";
+import { ByteBudget } from "../lib/byte-budget.ts";
+import { UNCOUNTED_BYTES } from "../upstream/limits.ts";
+import type { BodyLease } from "./call.ts";
+
+const { callTo, fake, serve } = await serveOneUpstream();
+
+const MIB = 1024 * 1024;
+/** A busy machine may take long to write so much. */
+const patient = { connectMs: 30_000, firstByteMs: 60_000, streamIdleMs: 60_000, requestMs: 60_000 };
+const LENGTH = 4 * MIB;
+const longAnswer = (dialect: Dialect): string => {
+  const text = answerOf(dialect, "a short text").toString();
+  return `{"filler":"${"a".repeat(LENGTH - text.length - 12)}",${text.slice(1)}`;
+};
+
+/** Serves one answer of 4 MiB. */
+async function served(lease: BodyLease, from: Dialect = "chat", to: Dialect = "chat") {
+  fake.next({ raw: { body: longAnswer(to) } });
+  const call = {
+    ...callTo(from, bodyOf(from), { upstream: { dialect: to }, route: { timeouts: patient } }),
+    bodyLease: lease,
+  };
+  const error = await serve(call).catch((thrown: unknown) => thrown);
+  return { call, error };
+}
+
+test.each(dialects.flatMap((from) => [[from, "chat"] as const, [from, from] as const]))(
+  "%s from %s: without room it is refused as this service's own want",
+  async (from, to) => {
+    const bodies = new ByteBudget(8 * MIB);
+    const others = bodies.lease("org_other");
+    others.take(6 * MIB);
+    const lease = bodies.lease("org_a");
+    const { call, error } = await served(lease, from, to);
+    expect(error).toBeInstanceOf(ApiError);
+    expect(error).toMatchObject({ code: "unavailable", retryAfterSeconds: 1 });
+    // The upstream charges for it: so it costs its prompt and what came.
+    expect(call.meter.settled).toMatchObject([{ status: "error", estimated: true }]);
+    expect(call.meter.settled[0]?.tokens.input).toBeGreaterThan(0);
+    expect(call.meter.settled[0]?.tokens.output).toBeLessThan(3 * MIB);
+    expect(call.summary.calls).toMatchObject([{ fault: "exhausted" }]);
+    expect([lease.bytes, bodies.used]).toEqual([0, 6 * MIB]);
+    others.release();
+    const alone = await served(bodies.lease("org_a"), from, to);
+    expect(alone.error).toBeUndefined();
+    expect(bodies.used).toBe(0);
+  },
+);
+
+test("an organization that has its share gets no more while others have theirs", async () => {
+  const bodies = new ByteBudget(16 * MIB);
+  const [own, others] = [bodies.lease("org_a"), bodies.lease("org_other")];
+  own.take(4 * MIB);
+  others.take(5 * MIB);
+  const { error } = await served(bodies.lease("org_a"));
+  expect(error).toMatchObject({ code: "rate_limited", retryAfterSeconds: 1 });
+  expect((await served(bodies.lease("org_b"))).error).toBeUndefined();
+});
+
+test("of many at once there are never more bytes than there is room for", async () => {
+  let most = 0;
+  const bodies = new ByteBudget(16 * MIB, {
+    used: (bytes) => void (most = Math.max(most, bytes)),
+    refused: () => undefined,
+  });
+  const all = await Promise.all(
+    Array.from({ length: 24 }, (_, index) => served(bodies.lease(`org_${index}`))),
+  );
+  const ended = all.map(({ call, error }) => [error === undefined, call.meter.settled.length]);
+  expect(ended.every(([, settled]) => settled === 1)).toBe(true);
+  expect(ended.some(([isServed]) => isServed)).toBe(true);
+  expect(most).toBeLessThanOrEqual(16 * MIB);
+  expect(bodies.used).toBe(0);
+});
+
+test("a batch item's is counted and never refused", async () => {
+  let most = 0;
+  const bodies = new ByteBudget(8 * MIB, {
+    used: (bytes) => void (most = Math.max(most, bytes)),
+    refused: () => undefined,
+  });
+  const others = bodies.lease("org_other");
+  others.take(6 * MIB);
+  const lease = new ItemLease(bodies, "org_a", () => Promise.resolve(true));
+  const { call, error } = await served(lease);
+  expect(error).toBeUndefined();
+  expect(call.meter.settled).toMatchObject([{ status: "ok" }]);
+  expect(most).toBe(6 * MIB + LENGTH - UNCOUNTED_BYTES);
+  expect(bodies.used).toBe(6 * MIB);
+});
