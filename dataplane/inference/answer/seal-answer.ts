@@ -12,18 +12,26 @@ import { isBlobKey, keepBlockBlobs, type BlockBlob } from "../inspect/reasoning.
 import { blobAhead } from "../inspect/walk.ts";
 import { LeanFrame } from "./lean-event.ts";
 import type { ReasoningBlob } from "../inspect/content.ts";
+import { MOST_SEALED } from "../request/sealed-reasoning.ts";
 
-/** Most blobs of one answer whose seals are remembered; an answer with more has some sealed twice. */
-const MAX_REMEMBERED = 256;
+/** Most characters of blobs whose seals are remembered; of an answer with more some are sealed twice. */
+const MAX_REMEMBERED = 4 * 1024 * 1024;
+/** Stands in place of what is not sealed any more: an empty blob, which is left out when it comes back. */
+const NO_BLOB = '""';
 /** An answer without one of these has nothing to seal. Inside a text the quotes would be escaped. */
 const MESSAGES_SIGNS = ['"signature"', '"redacted_thinking"', '"encrypted_content"'];
 const RESPONSES_SIGN = '"encrypted_content"';
 
-/** Seals for one answer: the same blob stands in several events of a stream, and gets the same seal. */
+/**
+ * Seals for one answer: the same blob stands in several events of a stream, and gets the same seal. Blobs beyond MOST_SEALED are left
+ * out: nobody may see them unsealed.
+ */
 export class AnswerSeal {
   readonly #sealer: Sealer;
   readonly #dialect: "messages" | "responses";
   readonly #sealed = new Map<string, string>();
+  #remembered = 0;
+  #seals = 0;
 
   constructor(sealer: Sealer, dialect: "messages" | "responses") {
     this.#sealer = sealer;
@@ -34,8 +42,13 @@ export class AnswerSeal {
   seal(field: BlobPlace["field"], id: string, blob: string): string {
     const known = this.#sealed.get(blob);
     if (known !== undefined) return known;
+    this.#seals += 1;
+    if (this.#seals > MOST_SEALED) return NO_BLOB;
     const sealed = JSON.stringify(sealBlob({ dialect: this.#dialect, field, id }, blob, this.#sealer));
-    if (this.#sealed.size < MAX_REMEMBERED) this.#sealed.set(blob, sealed);
+    if (this.#remembered + blob.length <= MAX_REMEMBERED) {
+      this.#remembered += blob.length;
+      this.#sealed.set(blob, sealed);
+    }
     return sealed;
   }
 }

@@ -3,6 +3,7 @@ import type { Carry, CodecContext, Sealer } from "../../dialects/codecs.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
 import { newId } from "../../lib/ids.ts";
 import { nowInSeconds } from "../request/conversion.ts";
+import { fewSeals } from "../request/sealed-reasoning.ts";
 
 /** The part of a `Carry` that an answer is written with. */
 export interface RemoteCarry extends Pick<Carry, "dialect" | "serverTools" | "stops" | "compacts"> {
@@ -104,6 +105,6 @@ export const contextFrom = ({ keepsItems, ...context }: RemoteContext, sealer: S
   ...context,
   newId,
   now: nowInSeconds,
-  sealer,
+  sealer: fewSeals(sealer),
   ...(keepsItems && { keepItem: () => undefined }),
 });

@@ -31,6 +31,7 @@ import { restoreConversation } from "../../loop/continuation.ts";
 import { isStrict, type InferenceCall } from "../call.ts";
 import { askedOutput, possibleUsage, usualInputTokens } from "../estimate.ts";
 import type { Facts, Inspection } from "../inspect/body.ts";
+import { fewSeals } from "./sealed-reasoning.ts";
 import { planToward } from "../upstream-refusals/unknown-fields.ts";
 
 export interface Written {
@@ -94,7 +95,7 @@ export const contextOf = (
   newId,
   createdAt: facts.createdAt,
   now: nowInSeconds,
-  sealer,
+  sealer: fewSeals(sealer),
   model: facts.route.model,
   requestId: facts.requestId,
   estimatedInputTokens: facts.estimatedInputTokens,
