@@ -36,7 +36,6 @@ import { bodyOf } from "../fakes/one-upstream.ts";
 import { noTools } from "../fakes/no-tools.ts";
 
 const MOST_MS = 40;
-const MOST_LOOP_MS = 600;
 /** A garbage collection may fall into any one of them. */
 const TRIES = 3;
 const TIMEOUT_MS = 240_000;
@@ -147,8 +146,7 @@ test.each(answerTable)(
         expect(call.meter.settled.length + call.meter.released).toBe(1);
       };
     });
-    // What the loop has of a text it writes here (docs/decisions/large-bodies.md).
-    expect(hold).toBeLessThanOrEqual(tools && shape.startsWith("a text") ? MOST_LOOP_MS : MOST_MS);
+    expect(hold).toBeLessThanOrEqual(MOST_MS);
   },
 );
 

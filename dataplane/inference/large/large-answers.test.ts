@@ -26,6 +26,7 @@ import { metrics } from "../../telemetry/metrics.ts";
 import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
 import { Upstreams } from "../../upstream/upstreams.ts";
 import { createServe } from "../serve.ts";
+import { MOST_CHARACTERS } from "../with-tools/whole-events.ts";
 import type { Serve } from "../call.ts";
 import { newLargePool } from "./large-body.ts";
 
@@ -336,6 +337,21 @@ test(
     }
   },
 );
+
+test("the tool loop takes so many characters of one answer as models write, and no more", async () => {
+  const way = { from: "messages", to: "chat", tools: true } as const;
+  const answer = (characters: number): string =>
+    answerOf("chat", "a short text")
+      .toString()
+      .replace("words", "a word ".repeat(characters / 7));
+  const fitting = await outcome(elsewhere, answer(MOST_CHARACTERS - 1_000), way);
+  expect(fitting.error).toBeNull();
+  expect(fitting.answer.text.length).toBeGreaterThan(MOST_CHARACTERS - 1_000);
+  const [seen, expected] = await both(answer(MOST_CHARACTERS + 1_000), way);
+  expect(seen).toEqual(expected);
+  expect(seen.error).toMatchObject({ code: "upstream_error" });
+  expect(seen.meter.settled).toMatchObject([{ status: "error", tokens: { input: 3, output: 4 } }]);
+});
 
 test("what came of one that broke off is read there for what it cost", async () => {
   const jobs = vi.spyOn(pool, "run");

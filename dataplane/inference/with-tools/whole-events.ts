@@ -14,12 +14,18 @@ export interface WholeEvents {
 
 /** Most objects and arrays that the loop takes of one answer: ten thousand content blocks, as many as a message may have, hold fewer. */
 const MOST_CONTAINERS = 100_000;
+/**
+ * Most characters of text that the loop takes of one answer, twice what models write with their reasoning and its seals: the main
+ * thread has them, and writes those of all iterations in one step (docs/decisions/large-bodies.md).
+ */
+export const MOST_CHARACTERS = 4 * 1024 * 1024;
 
 /** @param dialect the upstream's. @throws ApiError when `body` is no answer. */
 export function wholeEvents(dialect: Dialect, body: Buffer, context: CodecContext): WholeEvents {
   const message = readMessage(dialect, body, context);
   const events = eventsOf(message);
-  if (countContainers(events, 0) > MOST_CONTAINERS) throw corruptAnswer("more in it than in any message");
+  const size = { containers: 0, characters: 0 };
+  if (!fits(events, size)) throw corruptAnswer("more in it than in any message");
   return { events, usage: message.usage };
 }
 
@@ -33,8 +39,13 @@ function eventsOf(message: MessagesResponse): MessagesEvent[] {
   ];
 }
 
-/** Adds a value's objects and arrays to `count`, up to the limit. */
-function countContainers(value: unknown, count: number): number {
-  if (typeof value !== "object" || value === null || count > MOST_CONTAINERS) return count;
-  return Object.values(value).reduce<number>((sum, inner) => countContainers(inner, sum), count + 1);
+/** Adds a value's objects and arrays, and the characters of its texts, to `size`. @returns whether both are within their limits. */
+function fits(value: unknown, size: { containers: number; characters: number }): boolean {
+  if (typeof value === "string") {
+    size.characters += value.length;
+    return size.characters <= MOST_CHARACTERS;
+  }
+  if (typeof value !== "object" || value === null) return true;
+  size.containers += 1;
+  return size.containers <= MOST_CONTAINERS && Object.values(value).every((inner) => fits(inner, size));
 }
