@@ -1,4 +1,4 @@
-/** Rule 7.2: a whole answer's bytes are counted as they come, and one for which there is no room is refused and charged for what came. */
+/** Rule 7.2: a whole answer's bytes are counted as they come, as those of a long event are, and one for which there is no room is refused and charged for what came. */
 import { expect, test } from "vitest";
 import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { answerOf } from "../../test/fakes/large/answers.ts";
@@ -78,6 +78,46 @@ test("of many at once there are never more bytes than there is room for", async 
   expect(ended.some(([isServed]) => isServed)).toBe(true);
   expect(most).toBeLessThanOrEqual(16 * MIB);
   expect(bodies.used).toBe(0);
+});
+
+test.each<[Dialect, Dialect, boolean]>([
+  ["chat", "chat", true],
+  ["messages", "chat", true],
+  ["chat", "chat", false],
+])("an unfinished event of a stream, %s from %s, after others: %s", async (from, to, begun) => {
+  const chunk = (content: string) =>
+    `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m","choices":[{"index":0,"delta":{"content":"${content}"},"finish_reason":null}]}\n\n`;
+  const body = `${begun ? chunk("Hello") : ""}${chunk("a".repeat(LENGTH))}data: [DONE]\n\n`;
+  let most = 0;
+  const bodies = new ByteBudget(8 * MIB, {
+    used: (bytes) => void (most = Math.max(most, bytes)),
+    refused: () => undefined,
+  });
+  const serveStream = async () => {
+    fake.next({ raw: { body, contentType: "text/event-stream" } });
+    const around = { upstream: { dialect: to }, route: { timeouts: patient } };
+    const call = {
+      ...callTo(from, bodyOf(from, { stream: true }), around),
+      bodyLease: bodies.lease("org_a"),
+    };
+    return { call, error: await serve(call).catch((thrown: unknown) => thrown) };
+  };
+  const alone = await serveStream();
+  expect(alone.error).toBeUndefined();
+  expect(alone.call.sink.text).toContain("a".repeat(LENGTH));
+  expect(most).toBeGreaterThan(LENGTH / 2);
+  expect(bodies.used).toBe(0);
+  bodies.lease("org_other").take(7 * MIB);
+  const { call, error } = await serveStream();
+  if (begun) {
+    expect(call.sink.text).toContain("The service holds as many request bodies as it can");
+    expect(call.meter.settled).toMatchObject([{ status: "error", estimated: true }]);
+  } else {
+    expect(error).toMatchObject({ code: "unavailable" });
+    expect(call.meter.released).toBe(1);
+  }
+  expect(call.summary.calls).toMatchObject([{ fault: "exhausted" }]);
+  expect(bodies.used).toBe(7 * MIB);
 });
 
 test("a batch item's is counted and never refused", async () => {

@@ -90,6 +90,11 @@ export class SseScanner {
     return this.#at < this.#chunks.length;
   }
 
+  /** Bytes of memory that an unfinished event takes. */
+  get heldBytes(): number {
+    return this.#carried === 0 ? 0 : this.#carry.length;
+  }
+
   /** Reads the next chunk, as far as its first `most` frames. @returns the number of frames. @throws SseOverflow */
   readChunk(most: number): number {
     const chunk = this.#rest ?? this.#chunks[this.#at];
@@ -350,6 +355,10 @@ export class SseReader {
 
   get hasUnread(): boolean {
     return this.#scanner.hasUnread;
+  }
+
+  get heldBytes(): number {
+    return this.#scanner.heldBytes;
   }
 
   readChunk(most: number): number {

@@ -26,6 +26,7 @@ export function convertStream(job: ConvertJob, answer: UpstreamAnswer): Promise<
     answer,
     client,
     streamTurns.owner(job.organizationId),
+    job.lease,
     (stream) =>
       new EventTranslator(stream, upstream.dialect, job.conversion.reading(upstream), lean, (events) => {
         const { bytes, terminal } = writeEvents(writer, events);

@@ -55,6 +55,10 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     return this.#sse.hasUnread || this.#lean.hasUnread;
   }
 
+  get heldBytes(): number {
+    return this.#sse.heldBytes;
+  }
+
   #readLean(): void {
     const lean = this.#lean.take();
     if (lean !== null) this.#read([{ event: frameName(lean), data: frameData(lean).toString("utf8") }]);

@@ -39,6 +39,7 @@ export function relayStream(job: RelayJob, answer: UpstreamAnswer): Promise<void
     answer,
     client,
     streamTurns.owner(job.organizationId),
+    job.lease,
     (stream) => new RelayTranslator(job, stream, tap),
   ).run();
 }
@@ -95,6 +96,10 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
 
   get hasUnread(): boolean {
     return this.#scanner.hasUnread || this.#lean.hasUnread;
+  }
+
+  get heldBytes(): number {
+    return this.#scanner.heldBytes;
   }
 
   read(): void {

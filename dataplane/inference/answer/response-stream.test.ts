@@ -3,6 +3,7 @@ import { setImmediate as nextTurn } from "node:timers/promises";
 import { expect, onTestFinished, test, vi } from "vitest";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { CallFault, UpstreamCall } from "../../upstream/send.ts";
+import { ByteBudget } from "../../lib/byte-budget.ts";
 import { SseOverflow } from "../../lib/sse.ts";
 import { ROOM_MS, WorkTurns } from "../../lib/work-turns.ts";
 import { ResponseStream, type StreamConsumer, type StreamTranslator } from "./response-stream.ts";
@@ -28,6 +29,7 @@ function stream(
     get hasUnread() {
       return unread > 0;
     },
+    heldBytes: 0,
     read: () => {
       unread -= 1;
       chunks += 1;
@@ -71,6 +73,7 @@ function stream(
       ...to,
     },
     owner,
+    new ByteBudget(1024).lease("org_a"),
     translator,
   );
   return { reading, told, abort, broke, flow, over: reading.run() };

@@ -10,7 +10,7 @@ import { isCorrupt, withoutOwn } from "../../dialects/upstream-error.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
-import type { ApiError } from "../../lib/api-error.ts";
+import { ApiError } from "../../lib/api-error.ts";
 import { workedMs } from "../../lib/clock.ts";
 import { isJsonSpace, OPEN_OBJECT } from "../../lib/json-bytes.ts";
 import { GatheredPieces } from "../../lib/small-pieces.ts";
@@ -21,6 +21,7 @@ import { AttemptFailure, failureOfError, failureOfErrorBody, inBandReason } from
 import { MAX_ERROR_BYTES } from "../../upstream/limits.ts";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { BodyReader, CallFault } from "../../upstream/send.ts";
+import type { BodyLease } from "../call.ts";
 import { brokenStream, faultKind, faultOfEnd, isOwed, unbegunAnswer } from "./broken-answer.ts";
 import { isErrorBody } from "./whole-answer.ts";
 
@@ -28,6 +29,9 @@ import { isErrorBody } from "./whole-answer.ts";
 const OBSERVE_MS = 1_000;
 /** Milliseconds of work counted for each HTTP chunk: what undici and `UpstreamCall` spend on it before it is read here. */
 const CHUNK_MS = 0.001;
+
+/** An unfinished event that takes more memory is counted among the bytes of bodies (rule 7.2). */
+const UNCOUNTED_EVENT_BYTES = 256 * 1024;
 
 /** Most events that are read before the time is checked. Their output is passed on together. */
 export const EVENTS_AT_ONCE = 256;
@@ -40,6 +44,8 @@ export interface StreamTranslator<Out> {
   add(chunks: readonly Buffer[]): void;
   /** Whether any added bytes are still to be read, here or by another thread (`waitFor`). */
   readonly hasUnread: boolean;
+  /** Bytes of memory that an unfinished event takes. */
+  readonly heldBytes: number;
   /** Reads on for a few milliseconds at the most, and passes on the output. @throws SseOverflow */
   read(): void;
   /** Reads the rest of a body that ended in an orderly way. @returns why the end came too early, if it knows. */
@@ -80,6 +86,9 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   readonly #translator: StreamTranslator<Out>;
   /** The organization whose work this is; it takes turns with the others (`stream-turns.ts`). */
   readonly #owner: WorkOwner;
+  readonly #lease: Pick<BodyLease, "receive" | "giveBack">;
+  /** Bytes of an unfinished event that are counted. */
+  #countedBytes = 0;
   readonly #ended = Promise.withResolvers<void>();
   /** Why the upstream is paused: this stream waits for its turn, or for its reader to catch up. */
   readonly #waitsFor = new Set<"turn" | "reader">();
@@ -107,11 +116,13 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     answer: UpstreamAnswer,
     to: StreamConsumer<Out>,
     owner: WorkOwner,
+    lease: Pick<BodyLease, "receive" | "giveBack">,
     translator: (stream: ResponseStream<Out>) => StreamTranslator<Out>,
   ) {
     this.#answer = answer;
     this.#to = to;
     this.#owner = owner;
+    this.#lease = lease;
     this.#translator = translator(this);
   }
 
@@ -201,6 +212,8 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
       this.#owner.spend(ms, now);
       if (this.#phase === "running") this.#observe(now);
       if (this.isOver) return;
+      const { heldBytes } = this.#translator;
+      if ((heldBytes > UNCOUNTED_EVENT_BYTES || this.#countedBytes > 0) && !this.#hasRoom(heldBytes)) return;
       if (this.#isAside) this.#waitAside();
       else if (this.#translator.hasUnread) this.#waitInLine();
       else if (this.#left !== null) this.#close(this.#left.fault);
@@ -209,6 +222,36 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
       if (error instanceof SseOverflow) this.overflow();
       else this.#misread(error);
     }
+  }
+
+  /** Counts what an unfinished event takes. @returns false without room for it: the answer is over then. */
+  #hasRoom(heldBytes: number): boolean {
+    const more = (heldBytes > UNCOUNTED_EVENT_BYTES ? heldBytes : 0) - this.#countedBytes;
+    try {
+      if (more > 0) this.#lease.receive(more);
+      else this.#lease.giveBack(-more);
+    } catch (error) {
+      if (!(error instanceof ApiError)) throw error;
+      this.#crowdedOut(error);
+      return false;
+    }
+    this.#countedBytes += more;
+    return true;
+  }
+
+  /** Ends an answer for which this process has no room, which says nothing about its upstream. */
+  #crowdedOut(error: ApiError): void {
+    const fault = "exhausted";
+    this.#answer.broke(fault);
+    if (this.isOpening)
+      this.#reject(new AttemptFailure(error, { retry: null, status: fault, reason: fault }));
+    else this.#abandon(error, fault);
+    this.#answer.call.abort(fault);
+  }
+
+  #giveBack(): void {
+    this.#lease.giveBack(this.#countedBytes);
+    this.#countedBytes = 0;
   }
 
   #waitAside(): void {
@@ -384,6 +427,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   #reject(failure: unknown): void {
     this.#phase = "over";
     this.#isEnding = true;
+    if (this.#countedBytes > 0) this.#giveBack();
     this.#ended.reject(failure);
   }
 
@@ -411,6 +455,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
 
   #end(work: Promise<void>): void {
     this.#isEnding = true;
+    if (this.#countedBytes > 0) this.#giveBack();
     work.then(this.#ended.resolve, this.#ended.reject);
   }
 }

@@ -61,6 +61,7 @@ export class LeanEvents {
 
 /** An event that takes its thread down cannot be read. */
 async function leanElsewhere({ pool, organizationId, lease }: LeanPlace, frame: SseFrame): Promise<LeanData> {
+  // It stands in memory here and there.
   const length = frame.end - frame.start;
   const message = () => {
     // Other events may stand in the same memory: it stays here.
@@ -68,7 +69,7 @@ async function leanElsewhere({ pool, organizationId, lease }: LeanPlace, frame: 
     const sent: JobMessage = { name: "leanEvent", told: placesOf(frame), organizationId, body };
     return { message: sent, transfer: [body] };
   };
-  lease.count(length);
+  lease.count(2 * length);
   try {
     const { answer, error } = (await pool.run(organizationId, message, never, true)) as JobResult;
     if (error !== null) throw errorOf(error);
@@ -78,7 +79,7 @@ async function leanElsewhere({ pool, organizationId, lease }: LeanPlace, frame: 
     if (error instanceof WorkNotDone) return nothingTold;
     throw error;
   } finally {
-    lease.giveBack(length);
+    lease.giveBack(2 * length);
   }
 }
 

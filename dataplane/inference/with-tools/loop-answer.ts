@@ -86,6 +86,7 @@ function streamedEvents(
     answer,
     queue,
     streamTurns.owner(organizationId),
+    lease,
     (around) =>
       new EventTranslator(around, upstream.dialect, context, lean, (events) => {
         if (events.some(({ type }) => type === "message_stop")) around.finish(events);
