@@ -26,7 +26,7 @@ import type { Sealer } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
 import { countImplausible } from "../telemetry/counts.ts";
-import { beginModelCall, type ModelTokens } from "../telemetry/model-call.ts";
+import { beginModelCall, type ModelCall, type ModelTokens } from "../telemetry/model-call.ts";
 import { errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { CallCredit } from "./call-credit.ts";
@@ -230,36 +230,43 @@ class Loop {
       call?.end({ tokens: modelTokens(usage), attributes: upstreamAttribute(upstream) });
       return { read, usage };
     } catch (error) {
-      const broken = error instanceof BrokenAnswer ? error : null;
-      const told = broken === null ? error : broken.error;
-      if (answer === null && broken !== null) {
-        this.#asked += 1;
-        this.#upstream = broken.upstream;
-      }
-      // An answer that was cut, or is garbage, is charged for what came; a refused call is not.
-      const usage = broken?.usage ?? answer?.usage ?? null;
-      if (usage === null) this.#tally.discard();
-      else this.#commit(usage);
-      call?.end({
-        tokens: usage === null ? null : modelTokens(usage),
-        attributes: usage === null ? {} : upstreamAttribute(this.#upstream),
-        error: errorCode(told),
-      });
-      if (first || this.#deps.signal.aborted) throw told;
-      this.#failed = true;
-      // A failed upstream pauses the answer (rule 3.8), a corrupt answer fails it (service.md "What becomes of an
-      // item").
-      const pauses = this.#input.rules.dialect === "messages" && !this.#input.streamed;
-      if (pauses && broken?.corrupt !== true) return null;
-      // A stream shows the results of resent calls before it fails (rule 3.8).
-      if (this.#input.streamed) await this.#message.begin();
-      // The client's SDK must not repeat what has been billed, and must not see the provider's words.
-      const isOurs = told instanceof ApiError && told.code === "unavailable" && !isOfUpstream(told);
-      const [code, who] = isOurs
-        ? (["unavailable", "the service could not go on"] as const)
-        : (["upstream_error", "the upstream failed"] as const);
-      throw new ApiError(code, `${who}; what was done so far has been billed`, { retry: false, cause: told });
+      return await this.#askFailed(error, { first, answer, call });
     }
+  }
+
+  /**
+   * Charges what came of an iteration that failed. Returns null where a whole Messages answer pauses (rule 3.8).
+   * @throws the error itself while nothing was billed before, else one that tells that what was done is billed
+   */
+  async #askFailed(error: unknown, { first, answer, call }: FailedAsk): Promise<null> {
+    const broken = error instanceof BrokenAnswer ? error : null;
+    const told = broken === null ? error : broken.error;
+    if (answer === null && broken !== null) {
+      this.#asked += 1;
+      this.#upstream = broken.upstream;
+    }
+    // An answer that was cut, or is garbage, is charged for what came; a refused call is not.
+    const usage = broken?.usage ?? answer?.usage ?? null;
+    if (usage === null) this.#tally.discard();
+    else this.#commit(usage);
+    call?.end({
+      tokens: usage === null ? null : modelTokens(usage),
+      attributes: usage === null ? {} : upstreamAttribute(this.#upstream),
+      error: errorCode(told),
+    });
+    if (first || this.#deps.signal.aborted) throw told;
+    this.#failed = true;
+    // A failed upstream pauses the answer (rule 3.8), a corrupt answer fails it (service.md "What becomes of an item").
+    const pauses = this.#input.rules.dialect === "messages" && !this.#input.streamed;
+    if (pauses && broken?.corrupt !== true) return null;
+    // A stream shows the results of resent calls before it fails (rule 3.8).
+    if (this.#input.streamed) await this.#message.begin();
+    // The client's SDK must not repeat what has been billed, and must not see the provider's words.
+    const isOurs = told instanceof ApiError && told.code === "unavailable" && !isOfUpstream(told);
+    const [code, who] = isOurs
+      ? (["unavailable", "the service could not go on"] as const)
+      : (["upstream_error", "the upstream failed"] as const);
+    throw new ApiError(code, `${who}; what was done so far has been billed`, { retry: false, cause: told });
   }
 
   /** Ends an iteration: what it used stays. */
@@ -379,6 +386,16 @@ class Loop {
 interface Asked {
   readonly read: IterationReader;
   readonly usage: MessagesUsage;
+}
+
+/** An iteration that failed. */
+interface FailedAsk {
+  /** Whether nothing was billed before it. */
+  readonly first: boolean;
+  /** null: it failed before an upstream answered. */
+  readonly answer: ModelAnswer | null;
+  /** null: nothing is traced. */
+  readonly call: ModelCall | null;
 }
 
 const upstreamAttribute = (upstream: string | null): Attributes =>
