@@ -58,7 +58,10 @@ export interface Piece {
 }
 
 export class BlockOrder {
+  /** Pieces in the order of their blocks: the first are closed, the next is open, the others wait. */
   readonly #queue: Piece[] = [];
+  /** How many pieces of `#queue` are closed. */
+  #closed = 0;
   #events: MessagesEvent[] = [];
   #nextIndex = 0;
   #characters = 0;
@@ -145,7 +148,7 @@ export class BlockOrder {
       piece.held += text;
       for (const one of logprobs) piece.heldLogprobs.push(one);
     }
-    if (this.#queue.length > 1) this.#advance();
+    if (this.#left > 1) this.#advance();
   }
 
   /** Adds citations to a text, up to `CITATIONS_MAX`, also once it is closed. */
@@ -192,18 +195,31 @@ export class BlockOrder {
     this.#end = isCut ? "cut" : "whole";
     for (const piece of this.#queue) piece.ended = true;
     this.#advance();
-    if (this.#queue.length > 0) throw corruptAnswer("a tool call has no name");
+    if (this.#left > 0) throw corruptAnswer("a tool call has no name");
     return { calledTools: this.#toolUsed && !this.#isUnfinished };
   }
 
+  /** Number of pieces that are not closed. */
+  get #left(): number {
+    return this.#queue.length - this.#closed;
+  }
+
   #advance(): void {
-    for (let head = this.#queue[0]; head !== undefined; head = this.#queue[0]) {
+    this.#closeReady();
+    // Only once they are half of it: each removal moves the others.
+    if (2 * this.#closed < this.#queue.length) return;
+    this.#queue.splice(0, this.#closed);
+    this.#closed = 0;
+  }
+
+  #closeReady(): void {
+    for (let head = this.#queue[this.#closed]; head !== undefined; head = this.#queue[this.#closed]) {
       if (head.state === "queued" && !this.#open(head)) return;
-      const isLast = this.#queue.length === 1;
+      const isLast = this.#left === 1;
       if (!head.ended && (isLast || !isWhole(head))) return;
       if (isLast && this.#end === null && head.kind === "tool_use" && !isWhole(head)) return;
       this.#close(head);
-      this.#queue.shift();
+      this.#closed += 1;
     }
   }
 
@@ -228,7 +244,7 @@ export class BlockOrder {
   #close(piece: Piece): void {
     const index = this.#nextIndex;
     if (piece.kind === "tool_use") {
-      const isCut = this.#end === "cut" && this.#queue.length === 1;
+      const isCut = this.#end === "cut" && this.#left === 1;
       const input = toolInput(piece.json, piece.name, this.#serverTools, isCut);
       this.#isUnfinished = isCut && isUnfinished(input);
       if (piece.json.trim() === "" && !this.#isUnfinished) this.#events.push(this.#delta(piece, "{}"));

@@ -1,6 +1,7 @@
 /** A Responses upstream's stream: order and delay, which golden files do not show (rules 2.13–2.14, dialects.md §D5). */
 import { describe, expect, test } from "vitest";
 import { convertWhole, testCarry, testContext } from "../../../test/grammar/convert.ts";
+import { computedMs } from "../../../test/fakes/computed.ts";
 import { hubWord, stepWords } from "../../../test/grammar/step-words.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { answerCodecs } from "../answer-codecs.ts";
@@ -42,6 +43,17 @@ test("what .done holds beyond the deltas is added, not said twice", () => {
     ["B"],
     ["C", "-"],
   ]);
+});
+
+test("a message of very many parts takes little time to end, however often it is told to", () => {
+  const reader = answerCodecs.responses.readStream(testContext());
+  const step = (event: JsonObject) => reader.step({ event: "", data: JSON.stringify(event) });
+  for (let part = 0; part < 60_000; part += 1) step({ ...delta(0, "A"), content_index: part });
+  const item = { type: "message", role: "assistant", content: [] };
+  const before = computedMs();
+  for (let again = 0; again < 2_000; again += 1)
+    step({ type: "response.output_item.done", output_index: 0, item });
+  expect(computedMs() - before).toBeLessThan(1_000);
 });
 
 /** As llama.cpp sends them: no event has an index, and calls have no ids beside those of the calls. */

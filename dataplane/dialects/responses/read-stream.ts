@@ -187,9 +187,10 @@ export class ResponsesStreamReader implements StreamReader {
 
   /** Adds the citations that an ended message has in its whole form alone. */
   #citeLate({ pieces }: Item, whole: JsonObject): void {
-    const parts = arrayOf(whole["content"]) ?? [];
-    for (const [index, piece] of pieces)
-      if (piece.kind === "text") this.#citations.late(piece, objectOf(parts[index]));
+    for (const [index, part] of (arrayOf(whole["content"]) ?? []).entries()) {
+      const piece = pieces.get(index);
+      if (piece?.kind === "text") this.#citations.late(piece, objectOf(part));
+    }
   }
 
   #logprobs(part: JsonObject | null): Logprob[] {
