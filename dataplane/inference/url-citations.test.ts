@@ -340,6 +340,15 @@ describe("a Chat client of a Responses upstream", () => {
     expect(chatCitations(await answer("chat", "responses", script))).toEqual(joined.cited.map(nested));
   });
 
+  test("those that the message's own end alone tells", async () => {
+    const script = responsesStream([first, second], "part").map((sent) =>
+      sent.includes("response.output_item.done")
+        ? sent
+        : sent.replaceAll(/"annotations":\[[^\]]*\]/g, '"annotations":[]'),
+    );
+    expect(chatCitations(await answer("chat", "responses", script))).toEqual(joined.cited.map(nested));
+  });
+
   test.each([
     ["a call", { type: "function_call", id: "fc", call_id: "call_1", name: "look", arguments: "{}" }],
     ["reasoning", { type: "reasoning", id: "rs", summary: [{ type: "summary_text", text: "Hm." }] }],

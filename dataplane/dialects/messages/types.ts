@@ -293,8 +293,10 @@ export type BlockDelta =
   | AnnotationsDelta
   | CompactionDelta;
 
-/** Citations with indexes in the whole text of their block. Inside the process, and in Chat and Responses. */
-/** Its block may have ended: some upstreams tell all citations at the end of an answer. */
+/**
+ * Citations with indexes in the whole text of their block. Inside the process, and in Chat and Responses. Their block
+ * may have ended: some upstreams tell all citations at the end of an answer.
+ */
 export type AnnotationsDelta = { type: "annotations_delta"; annotations: readonly UrlCitation[] };
 
 /** The whole content of a `compaction` block, in one delta; null where it failed. */

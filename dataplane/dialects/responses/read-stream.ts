@@ -244,7 +244,9 @@ export class ResponsesStreamReader implements StreamReader {
     part: JsonObject | null,
   ): void {
     const piece = this.#restOfText(output, content, whole, isRefusal, part);
-    if (piece !== undefined && !piece.ended) this.#citations.end(piece, part);
+    if (piece === undefined) return;
+    if (piece.ended) this.#citations.late(piece, part);
+    else this.#citations.end(piece, part);
   }
 
   #call(output: number, item: JsonObject): Piece {
