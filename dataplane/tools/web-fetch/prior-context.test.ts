@@ -337,16 +337,41 @@ describe("rule 7.11: what a model wrote into a query is shown by no result", () 
     ["docs.example/guide first steps", "https://docs.example/guide/first-steps"],
     ["who wrote docs.example/guide", "https://blog.example/docs-example-guide"],
     ["gates of Bali", "https://gates.example/bali"],
+    ["docs.example 's guide", "https://docs.example/'s-guide"],
   ])("a query that names a site leaves what is found there open: %s", (query, found) => {
     expect(searched(query, found).has(found)).toBe(true);
   });
 
-  test("nor does one that goes on behind it", () => {
-    for (const more of [",more", "'s", "|more", "（more）", "&quot;more"]) {
-      const echo = `https://attacker.example/SECRET${more}`;
-      expect(searched("attacker.example/SECRET", echo).has("https://attacker.example/SECRET")).toBe(false);
-      expect(searched("something else", echo).has("https://attacker.example/SECRET")).toBe(true);
-    }
+  test.each([
+    ",more",
+    "'s",
+    "`s",
+    ";more",
+    "|more",
+    "（more）",
+    "、more",
+    "&quot;more",
+    "\u2014more",
+    ")more",
+    "]more",
+  ])("nor does one that goes on behind a mark: %s", (more) => {
+    const written = "https://attacker.example/SECRET";
+    const urls = [written, `${written}${more}`];
+    const echo = `You searched for ${written}${more}`;
+    const open = (query: string, said = "") => {
+      const prior = new PriorContext();
+      if (said !== "") prior.addText(said);
+      prior.addQuery(query);
+      prior.addFound("https://engine.example/", echo);
+      return urls.filter((url) => prior.has(url));
+    };
+    expect(open("attacker.example/SECRET")).toEqual([]);
+    expect(open("something else")).toEqual(urls);
+    // What the user wrote is no secret.
+    expect(open("attacker.example/SECRET", "Read attacker.example/SECRET")).toEqual(urls);
+    // What the model wrote behind it may be one.
+    const behind = `attacker.example/SECRET attacker.example/SECRET${more}`;
+    expect(open(behind, "Read attacker.example/SECRET")).toEqual([written]);
   });
 
   test("an engine that echoes it as JSON shows it no more", () => {

@@ -5,7 +5,7 @@
  */
 import { pack, packedValue, type Packed } from "../../lib/packed-map.ts";
 import { Slices } from "../../lib/slices.ts";
-import { plain, spellingOf, withoutJsonEscapes, WrittenUrls } from "./written-urls.ts";
+import { plain, withoutJsonEscapes, WrittenUrls } from "./written-urls.ts";
 
 /** A context in the form that threads pass to each other: plain data. */
 export interface PackedContext {
@@ -73,7 +73,8 @@ export class PriorContext {
 
   /** Adds a search result: its address and those in its text, except those that the model wrote into a query. */
   addFound(url: string, text: string): void {
-    for (const found of [url, ...urlsIn(text)]) if (!this.isOwnWriting(found)) this.addUrl(found);
+    if (!this.isOwnWriting(url)) this.addUrl(url);
+    for (const found of urlsIn(text)) if (!this.#isOwnWriting(found, true)) this.addUrl(found);
   }
 
   has(url: string): boolean {
@@ -84,13 +85,17 @@ export class PriorContext {
 
   /** Whether the model wrote this URL into a query and neither the user nor an earlier result has shown it. */
   isOwnWriting(url: string): boolean {
+    return this.#isOwnWriting(url, false);
+  }
+
+  /** @param inText the URL stands in a text, which may go on behind it without a blank. */
+  #isOwnWriting(url: string, inText: boolean): boolean {
     if (!URL.canParse(url) || this.has(url)) return false;
-    const parsed = new URL(url);
-    if (!this.#written.has(parsed)) return false;
+    const written = this.#written.find(new URL(url), inText);
+    if (written === null) return false;
     // A user who wrote `example.com` has shown `https://example.com/`: it carries no secret.
-    const spelling = spellingOf(parsed);
     this.#plainWords ??= this.#words.map(plain);
-    return !this.#plainWords.some((words) => words.includes(spelling));
+    return !this.#plainWords.some((words) => words.includes(written));
   }
 }
 

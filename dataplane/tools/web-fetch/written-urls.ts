@@ -6,8 +6,10 @@
  *
  * Exactly the written URL is closed, not its neighbours: a query that names a site (`example.com docs`) closes the site's
  * own front page, as a host name can hold a secret too, but none of the pages that the engine found there. An address with
- * a query string also closes every longer one that begins with it, since that holds the same data. A URL that an engine
- * makes up out of words (a language model asked to join two of them) cannot be distinguished from a page that it found. Pure.
+ * a query string also closes every longer one that begins with it, since that holds the same data. In the text of a result,
+ * any address with a path closes those that go on behind a comma, a bracket or the like: a sentence may do so without a blank.
+ * A URL that an engine makes up out of words (a language model asked to join two of them) cannot be distinguished from a page
+ * that it found. Pure.
  */
 import { domainToUnicode } from "node:url";
 import { decodeEntities } from "./extract/scan.ts";
@@ -43,8 +45,18 @@ export class WrittenUrls {
     if (this.#queries.length > MAX_QUERIES) this.#queries.shift();
   }
 
-  has(url: URL): boolean {
+  /**
+   * Returns the written URL that this one is, in the spelling of `spellingOf`; null: none.
+   * @param inText it stands in a text: it may also be a written one and a mark with more of the text behind it.
+   */
+  find(url: URL, inText: boolean): string | null {
     const spelling = spellingOf(url);
+    if (this.#has(spelling)) return spelling;
+    const beginning = inText ? upToMark(spelling) : null;
+    return beginning !== null && this.#has(beginning) ? beginning : null;
+  }
+
+  #has(spelling: string): boolean {
     return this.#queries.some((one) => {
       one.written ??= writtenIn(one.query);
       const { text, urls, withData } = one.written;
@@ -88,6 +100,16 @@ export function spellingOf({ username, password, hostname, port, pathname, searc
   const user = username === "" && password === "" ? "" : `${username}:${password}@`;
   const host = (hostname.includes("xn--") && domainToUnicode(hostname)) || hostname;
   return withoutEndMarks(plain(`${user}${host}${port === "" ? "" : `:${port}`}${pathname}${search}`));
+}
+
+/** Marks, in one spelling, where a URL may have ended. */
+const MARK = /["'`<>()[\]{}!,;|\u3001\u3002\u3008-\u3011\u2013\u2014\u2018\u2019\u201c\u201d\u00ab\u00bb]/;
+
+/** Returns a URL up to the first such mark in its path or query string; null: there is none. */
+function upToMark(spelling: string): string | null {
+  const at = spelling.search(MARK);
+  const beginning = withoutEndMarks(spelling.slice(0, Math.max(0, at)));
+  return beginning.includes("/") ? beginning : null;
 }
 
 const END_MARKS: ReadonlySet<string | undefined> = new Set("/.,;:!?)]}*_~|\"'…");
