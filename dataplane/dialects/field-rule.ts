@@ -27,9 +27,10 @@ export interface FieldRule {
   /** The same where a summary of the conversation is asked for, which is sealed (responses/compaction.ts). */
   readonly droppedWithSummary?: true;
   /**
-   * Members of the field's objects that its reader uses, or that repeat these, as what the SDKs' helpers have parsed
-   * does; those with a row of their own stand there. Any other member is unknown and dropped toward other dialects. Absent: the objects are not looked into, as they are the client's own
-   * data (schemas, arguments, maps) or refused elsewhere.
+   * Members of the field's objects that are not lost, beside those with a row of their own: its reader uses them, or they
+   * repeat what it uses (`parsed`, which the SDKs' helpers add). Any other member is unknown and dropped toward other
+   * dialects. Absent: the objects are not looked into, as they are the client's own data (schemas, arguments, maps) or
+   * refused elsewhere.
    */
   readonly holds?: readonly string[];
   /** Text for docs/dialects.md. */

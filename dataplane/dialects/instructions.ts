@@ -37,7 +37,7 @@ export const systemTurnText = (content: string | readonly ContentBlockParam[], c
     ? content
     : content
         .filter(({ type }) => !isToolChange(type))
-        .map((block) => plainBlockText(block, carry))
+        .map((block) => plainBlockText(block, carry, " in system turns"))
         .join("\n");
 
 const isToolChange = (type: unknown): boolean => type === "tool_addition" || type === "tool_removal";

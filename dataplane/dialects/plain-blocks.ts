@@ -3,8 +3,11 @@ import { unsupportedContent } from "./capabilities.ts";
 import type { Carry } from "./codecs.ts";
 import type { ContentBlockParam, JsonObject } from "./messages/types.ts";
 
-/** The text that stands for a block. @throws ApiError `unsupported_content` when nothing can. */
-export function plainBlockText(block: ContentBlockParam, carry: Carry): string {
+/**
+ * The text that stands for a block. `where`: words for its place, if others may hold what it does not.
+ * @throws ApiError `unsupported_content` when nothing can.
+ */
+export function plainBlockText(block: ContentBlockParam, carry: Carry, where = ""): string {
   switch (block.type) {
     case "text":
       return block.text;
@@ -12,7 +15,7 @@ export function plainBlockText(block: ContentBlockParam, carry: Carry): string {
       return [`${block.title} (${block.source})`, ...block.content.map(({ text }) => text)].join("\n");
     default: {
       const text = toolReference(block as unknown as JsonObject);
-      if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks`);
+      if (text === null) throw unsupportedContent(block, carry, `${block.type} blocks${where}`);
       return text;
     }
   }

@@ -51,7 +51,11 @@ function writeDocument(block: DocumentBlock, carry: Carry, form: PartForm): Json
     case "base64": {
       // Audio under another name would be had at the price of text (rule 10.5).
       if (source.media_type !== "application/pdf")
-        throw unsupportedContent(block, carry, `documents of type ${source.media_type.slice(0, 80)}`);
+        throw unsupportedContent(
+          block,
+          carry,
+          `documents of type ${source.media_type.slice(0, 80)} in base64`,
+        );
       const file = { filename: fileName(block), file_data: dataUrl(source.media_type, source.data) };
       return [...before, form.file(file)];
     }
