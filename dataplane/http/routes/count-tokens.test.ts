@@ -30,6 +30,10 @@ function snapshotWith(upstream = counting): Snapshot {
   const routes = [
     sampleRoute("alpha", { aliases: ["alpha-latest"], upstreams: [upstream] }),
     sampleRoute("local", { capabilities: off, upstreams: [upstream] }),
+    sampleRoute("unthinking", {
+      capabilities: { ...sampleRoute("x").capabilities, thinking: false },
+      upstreams: [upstream],
+    }),
     sampleRoute("chat", { upstreams: [sampleUpstream({ dialect: "chat" })] }),
     sampleRoute("drained", { upstreams: [{ ...upstream, weight: 0 }, sampleUpstream({ name: "other" })] }),
   ];
@@ -159,6 +163,15 @@ test.each([
   [{ thinking: { type: "adaptive", budget_tokens: 5000 } }, { thinking: { type: "adaptive" } }],
 ])("thinking is counted as an inference has it, never with a budget: %j", async (thought, sent) => {
   const { asked } = await count({ ...thought, model: "alpha", ...hello }, 1);
+  expect(JSON.parse(asked[0]?.body.toString() ?? "")).toEqual({ model: "upstream-model", ...hello, ...sent });
+});
+
+test.each([
+  [{ thinking: { type: "enabled", budget_tokens: 5000 } }, {}],
+  [{ max_tokens: 9, thinking: { type: "disabled" }, output_config: { effort: "low" } }, {}],
+  [{ thinking: null, output_config: { effort: "low", format: null } }, { output_config: { format: null } }],
+])("a model without thinking is asked for none: %j", async (thought, sent) => {
+  const { asked } = await count({ ...thought, model: "unthinking", ...hello }, 1);
   expect(JSON.parse(asked[0]?.body.toString() ?? "")).toEqual({ model: "upstream-model", ...hello, ...sent });
 });
 

@@ -131,7 +131,7 @@ async function askUpstream(
   return ask({
     upstream,
     credential: upstream.credential === null ? undefined : snapshot.credential(upstream.credential.id),
-    body: await work.forCount(upstream, sealer),
+    body: await work.forCount(route, upstream, sealer),
     headers: {
       "anthropic-version": toldVersion(version),
       ...(typeof beta === "string" && beta.trim() !== "" ? { "anthropic-beta": beta } : {}),

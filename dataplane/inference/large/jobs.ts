@@ -79,7 +79,7 @@ export interface Jobs {
     answer: LoopWritten;
   };
   files: { told: { dialect: Dialect; files: readonly InlineFile[] }; answer: { body: Buffer } };
-  forCount: { told: { upstream: Upstream }; answer: { body: Buffer } };
+  forCount: { told: { route: RelayRoute; upstream: Upstream }; answer: { body: Buffer } };
   texts: { told: null; answer: SampledTexts };
   fields: { told: { names: readonly string[] }; answer: FieldsRead };
   relayAnswer: { told: Asked & { facts: RelayFacts; seals: boolean }; answer: ToldOutcome };
@@ -151,8 +151,8 @@ export const jobs: Run = {
   askLoop: ({ upstream, next, wishes, ...facts }, context) =>
     openLoop(facts, context).write(upstream, next, wishes),
   files: ({ dialect, files }, { body }) => ({ body: putFiles(inspectBody(dialect, body), files) }),
-  forCount: ({ upstream }, { body, sealer }) => ({
-    body: forCountUpstream(inspectBody("messages", body), upstream, sealer),
+  forCount: ({ route, upstream }, { body, sealer }) => ({
+    body: forCountUpstream(inspectBody("messages", body), route, upstream, sealer),
   }),
   texts: (_, { body }) => sampledTexts(parsedBody({ body, dialect: "messages" })),
   fields: ({ names }, { body }) => readJsonFields(body, names),

@@ -237,7 +237,11 @@ async function everything(dialect: Dialect, body: Buffer, where: WorkerPool | nu
   told["forget"] = (await requestBody.withoutReasoning())?.body.toString();
   if (dialect === "messages") {
     told["for count"] = (
-      await requestBody.forCount(upstreamOf("http://127.0.0.1:9", "messages", { model: "other" }), sealer)
+      await requestBody.forCount(
+        route,
+        upstreamOf("http://127.0.0.1:9", "messages", { model: "other" }),
+        sealer,
+      )
     ).toString();
     told["count"] = await tell(() => requestBody.countTokens());
   }

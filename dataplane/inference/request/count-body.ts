@@ -1,5 +1,5 @@
 /** Writes a token count's body for an upstream. */
-import type { Upstream } from "../../config/schema.ts";
+import type { Route, Upstream } from "../../config/schema.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../../lib/json-splice.ts";
 import { priceEffects } from "../../dialects/price-effects.ts";
@@ -22,10 +22,11 @@ const ofTheAnswer = new Set([
 
 /**
  * The client's bytes with the upstream's name of the model, its own reasoning opened (rule 7.12), its thinking
- * as an inference has it, and no field that is for an inference alone.
+ * as an inference on this route has it, and no field that is for an inference alone.
  */
 export function forCountUpstream(
   inspected: Inspection,
+  { capabilities }: Pick<Route, "capabilities">,
   { model, dedicatedTo }: Upstream,
   sealer: Sealer,
 ): Buffer {
@@ -37,11 +38,11 @@ export function forCountUpstream(
   const edits: Edit[] = [...opened, ...withoutBlocks(body, gone)];
   const named = fields.get("model");
   if (named !== undefined) edits.push(replaceValue(named, JSON.stringify(model)));
-  const { edits: mapped, outputConfig } = thinkingEdits(inspected);
+  const { edits: mapped, outputConfig, removed } = thinkingEdits(inspected, capabilities.thinking);
   edits.push(...mapped);
   const isGone = (index: number) => {
     const key = top.members[index]?.key ?? "";
-    return ofTheAnswer.has(key) || priceEffects.messages.account.includes(key);
+    return ofTheAnswer.has(key) || removed.includes(key) || priceEffects.messages.account.includes(key);
   };
   if (outputConfig !== null) {
     const config = fields.get("output_config");

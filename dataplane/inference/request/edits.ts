@@ -171,8 +171,7 @@ class RelayEdits {
 
   messages(route: RelayRoute): void {
     for (const edit of withoutBlocks(this.#look.body, this.#gone)) this.#edits.push(edit);
-    if (route.capabilities.thinking) this.#mapThinking();
-    else this.#dropThinking();
+    this.#mapThinking(route.capabilities.thinking);
   }
 
   chat(route: RelayRoute, { unknown }: Pick<TierPlan, "unknown">): void {
@@ -225,23 +224,12 @@ class RelayEdits {
     for (const edit of removeEntries(inputItems, isGone)) this.#edits.push(edit);
   }
 
-  #mapThinking(): void {
-    const { edits, outputConfig } = thinkingEdits(this.#look);
+  #mapThinking(thinks: boolean): void {
+    const { edits, outputConfig, removed, dropped } = thinkingEdits(this.#look, thinks);
     this.#edits.push(...edits);
     if (outputConfig !== null) this.#set("output_config", outputConfig);
-  }
-
-  /** Removes thinking and effort, for a model without thinking; only what was asked for is named. */
-  #dropThinking(): void {
-    const thinking = this.#object("thinking");
-    const type = thinking?.members.find(({ key }) => key === "type");
-    this.#dropThought("thinking", type !== undefined && this.#value(type) === "disabled");
-    const config = this.#object("output_config");
-    const effort = config?.members.find(({ key }) => key === "effort");
-    if (config === null || effort === undefined) return;
-    if (effort.kind !== "null") this.#dropped.push("output_config.effort");
-    if (config.members.length === 1) this.#removed.add("output_config");
-    else this.#removeMembers(config, "effort");
+    for (const name of removed) this.#removed.add(name);
+    this.#dropped.push(...dropped);
   }
 
   /** Removes `reasoning`. Its mode is named with the tiers, and without thinking the lack of a summary is no loss. */

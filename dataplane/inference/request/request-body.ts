@@ -74,7 +74,7 @@ export interface RequestBody {
    */
   withFiles(files: readonly InlineFile[], bytes: number): RequestBody | Promise<RequestBody>;
   /** Writes a token count's body for an upstream. */
-  forCount(upstream: Upstream, sealer: Sealer): Buffer | Promise<Buffer>;
+  forCount(route: RelayRoute, upstream: Upstream, sealer: Sealer): Buffer | Promise<Buffer>;
   /** Counts its tokens with our own tokenizer. */
   countTokens(): Promise<number>;
 }
@@ -168,8 +168,8 @@ class LocalBody implements RequestBody {
       : withFilesRemote(remote, this, files);
   }
 
-  forCount(upstream: Upstream, sealer: Sealer): Buffer {
-    return forCountUpstream(this.inspected, upstream, sealer);
+  forCount(route: RelayRoute, upstream: Upstream, sealer: Sealer): Buffer {
+    return forCountUpstream(this.inspected, route, upstream, sealer);
   }
 
   countTokens(): Promise<number> {
@@ -240,8 +240,8 @@ class RemoteBody implements RequestBody {
     return withFilesRemote(this.#large, this, files);
   }
 
-  async forCount(upstream: Upstream): Promise<Buffer> {
-    return (await this.#large.do("forCount", { upstream })).body;
+  async forCount(route: RelayRoute, upstream: Upstream): Promise<Buffer> {
+    return (await this.#large.do("forCount", { route: lean(route), upstream })).body;
   }
 
   countTokens(): Promise<number> {
