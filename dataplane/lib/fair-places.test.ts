@@ -64,12 +64,59 @@ test("too many of one owner are turned away, and not another's; too many of all 
   const { take, done, order } = world({ places: 1, waitingOfOne: 2, waiting: 3 });
   expect(await take("a")).toBe("taken");
   void take("a");
-  void take("a");
-  expect(await take("a")).toBe("busy_owner");
   void take("b");
-  expect(await take("c")).toBe("busy");
+  void take("b");
+  expect(await take("b")).toBe("busy_owner");
+  expect(await take("a")).toBe("busy");
   await done("a");
   expect(order).toEqual(["a", "b"]);
+});
+
+test("when all the room is taken the last job of the owner with the most makes room for one with few", async () => {
+  const { take, done, order } = world({ places: 1, waitingOfOne: 5, waiting: 10 });
+  expect(await take("x")).toBe("taken");
+  const [a, b] = ["a", "b"].map((owner) => Array.from({ length: 5 }, () => take(owner)));
+  // Whatever others of them do: no owner is kept out, and never do more wait.
+  for (let n = 0; n < 2; n += 1) void take("c");
+  void take("d");
+  expect(await Promise.all([a?.[4], b?.[4], a?.[3]])).toEqual(Array(3).fill("busy_owner"));
+  expect(await take("b")).toBe("busy");
+  for (const owner of ["x", "a", "b", "c", "d", "a", "b", "c", "a", "b", "b"]) await done(owner);
+  expect(order.slice(1)).toEqual(["a", "b", "c", "d", "a", "b", "c", "a", "b", "b"]);
+});
+
+test("what is owed makes no room, and counts for nobody as much", async () => {
+  const { take, done, order } = world({ places: 1, waitingOfOne: 5, waiting: 3 });
+  expect(await take("x")).toBe("taken");
+  const last = [take("a"), take("a")].at(-1);
+  for (const owner of ["a", "a", "b", "b"]) void take(owner, true);
+  void take("c");
+  // The owed ones of a came later, and b has two without having taken any room.
+  void take("b");
+  expect(await last).toBe("busy_owner");
+  expect(await take("d")).toBe("busy");
+  for (const owner of ["x", "a", "b", "c", "a", "b", "a"]) await done(owner);
+  expect(order.slice(1)).toEqual(["a", "b", "c", "a", "b", "a", "b"]);
+});
+
+test("who was turned away to make room is out of the line, whatever its client does then", async () => {
+  const places = new FairPlaces({ ...limits, places: 1, waiting: 2 });
+  const release = given(await places.take("x", never));
+  const gone = new AbortController();
+  const first = places.take("a", never);
+  const second = places.take("a", gone.signal);
+  const other = places.take("b", never);
+  expect(await second).toBe("busy_owner");
+  gone.abort();
+  expect(await places.take("c", never)).toBe("busy");
+  release();
+  given(await first)();
+  given(await other)();
+  // Of all places and all room nothing is lost.
+  given(await places.take("c", never));
+  void places.take("c", never);
+  void places.take("d", never);
+  expect(await places.take("e", never)).toBe("busy");
 });
 
 test("however many wait that are owed to one, others find room to wait", async () => {

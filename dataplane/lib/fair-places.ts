@@ -1,7 +1,8 @@
 /**
  * A few places for the jobs of many owners. An owner's jobs get places in the order of arrival, and owners take turns:
  * a free place goes to the owner that has the fewest, of equal ones to the one that came, or gave a place back, longest
- * ago. So thirty waiting jobs of one owner make another's job wait only until the next place is free.
+ * ago. So thirty waiting jobs of one owner make another's job wait only until the next place is free. Nor do many that wait
+ * keep out an owner that has few: when as many wait as may, the last one of the owner with the most makes room.
  */
 
 export interface PlaceLimits {
@@ -10,20 +11,29 @@ export interface PlaceLimits {
   readonly placesOfOne?: number;
   /** How many of one owner may wait for a place; more are turned away. A function where owners differ. */
   readonly waitingOfOne: number | ((owner: string) => number);
-  /** The same for all owners together. */
+  /** The same for all owners together; beyond, a job of an owner with few takes the room of another's. */
   readonly waiting: number;
+}
+
+/** A job that waits. */
+interface Job {
+  readonly isOwed: boolean;
+  /** Ends its wait: with a place, or turned away. */
+  readonly end: (noPlace?: NoPlace) => void;
 }
 
 interface Owner {
   /** Places it has. */
   held: number;
-  readonly waiting: Set<() => void>;
+  readonly waiting: Set<Job>;
+  /** Owed jobs among `waiting`. */
+  owed: number;
 }
 
 /** Gives the place back; a second call does nothing. */
 export type Release = () => void;
 
-/** Too many wait already: of all owners, or of this one. */
+/** Too many wait already: of all owners, or of this one, whose job may have waited until others needed the room. */
 export type NoPlace = "busy" | "busy_owner";
 
 export class FairPlaces {
@@ -47,31 +57,31 @@ export class FairPlaces {
    */
   async take(owner: string, signal: AbortSignal, isOwed = false): Promise<Release | NoPlace> {
     signal.throwIfAborted();
-    const entry = this.#owners.get(owner) ?? { held: 0, waiting: new Set() };
+    const entry = this.#owners.get(owner) ?? { held: 0, waiting: new Set(), owed: 0 };
     if (!isOwed && (this.#free === 0 || this.#isServed(entry))) {
-      if (this.#waiting - this.#owed >= this.#limits.waiting) return "busy";
       if (entry.waiting.size >= this.#mayWait(owner)) return "busy_owner";
+      if (this.#waiting - this.#owed >= this.#limits.waiting && !this.#makeRoom(entry)) return "busy";
     }
     this.#owners.set(owner, entry);
-    const { promise, resolve, reject } = Promise.withResolvers<void>();
+    const { promise, resolve, reject } = Promise.withResolvers<NoPlace | undefined>();
+    const job: Job = {
+      isOwed,
+      end: (noPlace) => {
+        signal.removeEventListener("abort", leave);
+        this.#remove(job, entry);
+        resolve(noPlace);
+      },
+    };
     const leave = () => {
-      entry.waiting.delete(grant);
-      this.#waiting -= 1;
-      if (isOwed) this.#owed -= 1;
+      this.#remove(job, entry);
       if (entry.held === 0 && entry.waiting.size === 0) this.#owners.delete(owner);
       reject(signal.reason);
     };
-    const grant = () => {
-      signal.removeEventListener("abort", leave);
-      if (isOwed) this.#owed -= 1;
-      resolve();
-    };
     signal.addEventListener("abort", leave, { once: true });
-    entry.waiting.add(grant);
-    this.#waiting += 1;
-    if (isOwed) this.#owed += 1;
+    this.#add(job, entry);
     this.#give();
-    await promise;
+    const noPlace = await promise;
+    if (noPlace !== undefined) return noPlace;
     let held = true;
     return () => {
       if (!held) return;
@@ -82,6 +92,31 @@ export class FairPlaces {
       if (entry.held > 0 || entry.waiting.size > 0) this.#owners.set(owner, entry);
       this.#give();
     };
+  }
+
+  #add(job: Job, owner: Owner): void {
+    owner.waiting.add(job);
+    this.#waiting += 1;
+    if (!job.isOwed) return;
+    owner.owed += 1;
+    this.#owed += 1;
+  }
+
+  #remove(job: Job, owner: Owner): void {
+    owner.waiting.delete(job);
+    this.#waiting -= 1;
+    if (!job.isOwed) return;
+    owner.owed -= 1;
+    this.#owed -= 1;
+  }
+
+  /** Turns away the last job of the owner with the most, unless the newcomer would have as many itself: false. */
+  #makeRoom(newcomer: Owner): boolean {
+    let most = newcomer;
+    for (const owner of this.#owners.values()) if (unowed(owner) > unowed(most)) most = owner;
+    if (unowed(most) <= unowed(newcomer) + 1) return false;
+    [...most.waiting].findLast(({ isOwed }) => !isOwed)?.end("busy_owner");
+    return true;
   }
 
   #mayWait(owner: string): number {
@@ -104,11 +139,12 @@ export class FairPlaces {
       if (chosen === undefined) return;
       const [first] = chosen.waiting;
       if (first === undefined) return;
-      chosen.waiting.delete(first);
-      this.#waiting -= 1;
       this.#free -= 1;
       chosen.held += 1;
-      first();
+      first.end();
     }
   }
 }
+
+/** How many jobs of an owner wait that count against the limit of all. */
+const unowed = ({ waiting, owed }: Owner): number => waiting.size - owed;

@@ -81,9 +81,11 @@ test("so many may wait, of all and of one", async () => {
   const under = world.run("a", "0", 50);
   const waiting = [world.run("a", "1"), world.run("a", "2")];
   expect(await world.run("a", "3")).toBe("busy_owner");
-  waiting.push(world.run("b", "1"));
-  expect(await world.run("c", "1")).toBe("busy");
-  expect(await Promise.all([under, ...waiting])).toEqual(["0", "1", "2", "1"]);
+  waiting.push(world.run("b", "1"), world.run("c", "1"));
+  // Of a the last makes room for c; then everybody has one.
+  expect(await waiting[1]).toBe("busy_owner");
+  expect(await world.run("d", "1")).toBe("busy");
+  expect(await Promise.all([under, ...waiting])).toEqual(["0", "1", "busy_owner", "1", "1"]);
 });
 
 test("nobody waits for ever", async () => {
