@@ -75,22 +75,6 @@ async function findUnknown(
   return principal;
 }
 
-/**
- * Finds the owner of a valid key as the store has them now; as they are known where it does not answer. They are looked up in
- * the queue: whoever is refused again and again costs the store next to nothing. @throws ApiError 401: the key is not valid now.
- */
-export async function authenticateAnew(
-  { headers, needed, directory }: Pick<Authentication, "headers" | "needed" | "directory">,
-  known: Principal,
-): Promise<Principal> {
-  const key = presentedKey(headers);
-  // What is known of a person is never older than half a minute (identity/directory.ts).
-  if (key === undefined || isPersonId(known.keyId)) return known;
-  const principal = await directory.findQueued(hash("sha256", key, "hex")).catch(() => known);
-  if (principal === null) throw notFound(key, needed);
-  return principal;
-}
-
 /** Verifies a token, however many invalid ones its address has sent: only refusals are counted. */
 function findPerson(asked: Authentication, people: People, token: string): Principal | Promise<Principal> {
   const found = people.find(token);

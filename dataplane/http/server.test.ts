@@ -55,6 +55,7 @@ test("what no route serves is answered in time and says whose it was, where that
     knows: () => false,
     find: () => never,
     findQueued: () => (isAway ? never : Promise.resolve(known)),
+    findAgain: () => never,
   };
   await using server = await startTestServer([modelRoutes], { services: { directory } });
   for (isAway of [false, true]) expect((await server.fetch("/v1/nothing")).status).toBe(404);

@@ -6,7 +6,7 @@ import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { SnapshotDirectory } from "../../test/fakes/snapshot-directory.ts";
 import { sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
-import type { Directory } from "../identity/principal.ts";
+import type { Directory, Principal } from "../identity/principal.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import type * as LimitsModule from "./limits.ts";
@@ -111,6 +111,10 @@ class CountingDirectory implements Directory {
   async findQueued(sha256: string) {
     this.inLine += 1;
     return await this.#found(sha256);
+  }
+
+  async findAgain(known: Principal) {
+    return known;
   }
 
   async #found(sha256: string) {

@@ -7,6 +7,7 @@ import { LRUCache } from "lru-cache";
 import { sql, type DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import { steadyClock, type Clock } from "../lib/clock.ts";
+import { isPersonId } from "../billing/scopes.ts";
 import { Gathered } from "../lib/gathered.ts";
 import { SharedCache } from "../lib/shared-cache.ts";
 import type { CurrentKey } from "../billing/holds/held-bill.ts";
@@ -79,6 +80,8 @@ export class KeyDirectory implements Directory {
     RECHECKED_AT_ONCE,
   );
   readonly #line = new KeyLookupQueue((sha256s) => this.#lookUpTogether(sha256s));
+  /** The same of known callers, by their ids. */
+  readonly #again = new KeyLookupQueue((keyIds) => this.#findTogether(keyIds));
   /** Members who came with tokens, by id, as their newest token here says. */
   readonly #members = new SharedCache<Person>(MOST_REMEMBERED);
   /** Organizations that have as many people as they may. */
@@ -144,6 +147,26 @@ export class KeyDirectory implements Directory {
     const principal = await this.#line.find(sha256);
     if (principal !== null) this.#uses.saw(principal);
     return principal;
+  }
+
+  async findAgain(known: Principal): Promise<Principal | null> {
+    const { keyId, projectId } = known;
+    const principal = await this.#again.find(keyId).catch(() => known);
+    if (!isPersonId(keyId)) return principal;
+    // What ends a person is their token, and another one of theirs may be for another project.
+    return principal?.projectId === projectId ? principal : known;
+  }
+
+  /** Looks up known callers, by their ids: people as their newest tokens here say. */
+  async #findTogether(keyIds: readonly string[]): Promise<ReadonlyMap<string, Principal>> {
+    const keys = keyIds.filter((keyId) => !isPersonId(keyId));
+    const members = keyIds.flatMap((keyId) => this.#members.get(keyId) ?? []);
+    const found = await Promise.all([
+      keys.length === 0 ? [] : lookedUpInTime(this.#recheckTogether(keys)),
+      members.length === 0 ? [] : this.#askTogether(members.map(({ sha256 }) => sha256)),
+    ]);
+    const principals = found.flatMap((some) => [...some.values()]);
+    return new Map(principals.map((principal) => [principal.keyId, principal]));
   }
 
   /**

@@ -1,6 +1,7 @@
 /**
- * Looks up keys of callers who have sent too many unknown ones: many in one query, and few queries a second, so that
- * guessing costs Postgres little however fast it goes, and a valid key among the guesses is found all the same.
+ * Looks up keys of callers who have sent too many unknown ones, or whose limits may have changed: many in one query, and few
+ * queries a second, so that guessing and being refused cost Postgres little however fast they go, and a valid key among the
+ * guesses is found all the same.
  */
 import { ApiError } from "../lib/api-error.ts";
 import type { Principal } from "./principal.ts";
@@ -11,22 +12,22 @@ const KEYS_AT_ONCE = 500;
 /** Most keys that wait: as many as a new process may meet at once, and none waits longer than half a second. */
 const LONGEST_LINE = 5_000;
 
-/** Principals of the valid keys, by SHA-256. */
+/** Principals of the valid keys, by what they are looked up by: their SHA-256, or their ids. */
 export type FoundKeys = ReadonlyMap<string, Principal>;
 
 export class KeyLookupQueue {
-  readonly #lookUp: (sha256s: readonly string[]) => Promise<FoundKeys>;
+  readonly #lookUp: (names: readonly string[]) => Promise<FoundKeys>;
   /** In the order of asking. Callers who ask for the same waiting key share its answer. */
   readonly #waiting = new Map<string, PromiseWithResolvers<Principal | null>>();
   #working = false;
 
-  constructor(lookUp: (sha256s: readonly string[]) => Promise<FoundKeys>) {
+  constructor(lookUp: (names: readonly string[]) => Promise<FoundKeys>) {
     this.#lookUp = lookUp;
   }
 
   /** @throws ApiError 429 when the line is too long; whatever the look-up throws. */
-  find(sha256: string): Promise<Principal | null> {
-    const same = this.#waiting.get(sha256);
+  find(name: string): Promise<Principal | null> {
+    const same = this.#waiting.get(name);
     if (same !== undefined) return same.promise;
     if (this.#waiting.size >= LONGEST_LINE) {
       return Promise.reject(
@@ -36,7 +37,7 @@ export class KeyLookupQueue {
       );
     }
     const waiting = Promise.withResolvers<Principal | null>();
-    this.#waiting.set(sha256, waiting);
+    this.#waiting.set(name, waiting);
     if (!this.#working) this.#work().catch((error: unknown) => this.#giveUp(error));
     return waiting.promise;
   }
@@ -47,10 +48,10 @@ export class KeyLookupQueue {
       const pause = new Promise((resolve) => setTimeout(resolve, PAUSE_MS));
       const group = [...this.#waiting.entries()].slice(0, KEYS_AT_ONCE);
       // Before the query: a key that is made now is not in its answer.
-      for (const [sha256] of group) this.#waiting.delete(sha256);
+      for (const [name] of group) this.#waiting.delete(name);
       try {
-        const found = await this.#lookUp(group.map(([sha256]) => sha256));
-        for (const [sha256, { resolve }] of group) resolve(found.get(sha256) ?? null);
+        const found = await this.#lookUp(group.map(([name]) => name));
+        for (const [name, { resolve }] of group) resolve(found.get(name) ?? null);
       } catch (error) {
         for (const [, { reject }] of group) reject(error);
       }

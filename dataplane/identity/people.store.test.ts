@@ -318,6 +318,35 @@ describe("an organization with as many people as it may have", () => {
   });
 });
 
+test("a member of a project whose limits changed is found anew where they are remembered, in one look-up for all", async () => {
+  await declare();
+  const pool = await world.openPool();
+  const directory = new KeyDirectory({ pool, clock: systemClock });
+  const all = people(directory);
+  const [ada, bo] = await Promise.all(
+    ["again-1", "again-2"].map(async (sub) => await all.find(token({ sub, groups: ["ml"] }))),
+  );
+  if (ada === undefined || bo === undefined) expect.unreachable();
+  const limit = async (models: string | null) =>
+    await world.pool.query(sql.unsafe`
+      update projects set limits = ${models}::jsonb where organization_id = 'org_acme' and name = 'default'
+    `);
+  await limit('{"models": ["m-new"]}');
+  try {
+    const again = await Promise.all([ada, bo].map((one) => directory.findAgain(one)));
+    for (const one of again) expect(one?.limits).toMatchObject([{ limits: { models: ["m-new"] } }]);
+    // From then on it is remembered so.
+    expect(await all.find(token({ sub: "again-1", groups: ["ml"] }))).toEqual(again[0]);
+    // Whose newest token here is for another project goes on as known.
+    await all.find(token({ sub: "again-2", groups: ["research"] }));
+    expect(await directory.findAgain(bo)).toBe(bo);
+    await pool.end();
+    expect(await directory.findAgain(ada), "without Postgres").toBe(ada);
+  } finally {
+    await limit(null);
+  }
+});
+
 test("after a change of keys, requests of many people that came before look theirs up once together", async () => {
   await declare();
   const pool = await world.openPool();

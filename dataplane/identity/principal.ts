@@ -23,6 +23,11 @@ export interface Directory {
   knows(sha256: string): boolean;
   /** As `find`, for an unknown key of a caller who sends too many of them: it costs the store next to nothing. */
   findQueued(sha256: string): Promise<Principal | null>;
+  /**
+   * Looks a known caller up again, in a queue, as whoever is refused again and again must cost the store next to nothing. As
+   * they are known where it does not answer; null: not valid any more.
+   */
+  findAgain(known: Principal): Promise<Principal | null>;
 }
 
 /** Finds who sent a token; at once when it is remembered. @throws ApiError 401, 503 */

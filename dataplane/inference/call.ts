@@ -5,7 +5,7 @@
  */
 import type { Logger } from "pino";
 import type { Meter } from "../billing/meter.ts";
-import type { Principal } from "../identity/principal.ts";
+import type { Directory, Principal } from "../identity/principal.ts";
 import type { Snapshot } from "../config/snapshot.ts";
 import type { ToolCallLimits } from "../tools/call-limit.ts";
 import type { Dialect } from "../dialects/dialect.ts";
@@ -86,10 +86,10 @@ export interface InferenceCall {
   };
   readonly principal: Principal;
   /**
-   * Looks the caller up again, before their limits of a while ago hide a model; absent where they are never older than a
-   * second. @throws ApiError 401
+   * Where the caller is looked up again before their limits of a while ago hide a model; absent where these are never older
+   * than a second.
    */
-  readonly renewed?: () => Promise<Principal>;
+  readonly directory?: Pick<Directory, "findAgain">;
   /** The snapshot of the call, from start to end. */
   readonly snapshot: Snapshot;
   readonly meter: Meter;

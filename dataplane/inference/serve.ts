@@ -74,7 +74,7 @@ export function createServe(
       const edits = await knownItems(requestBody.inspected, call.items, call.bodyLease);
       if (edits.length > 0) requestBody = await edited(requestBody, edits);
     }
-    const current = mayBeRenewed(call, requestBody) ? { ...call, principal: await call.renewed() } : call;
+    const current = mayBeOutdated(call, requestBody) ? await renewed(call) : call;
     const serving = accepted(current, requestBody, place, sealerOf(organizationId), outputs);
     const policy = serving.toolPolicy();
     if (policy !== undefined) {
@@ -98,11 +98,20 @@ export function createServe(
 }
 
 /** Whether only limits of the caller that were remembered hide the model: they may have been changed since (rule 9.3). */
-const mayBeRenewed = (
+const mayBeOutdated = (
   call: InferenceCall,
   { inspected }: RequestBody,
-): call is InferenceCall & Required<Pick<InferenceCall, "renewed">> =>
-  call.renewed !== undefined && isHidden(call.snapshot, call.principal, inspected.model);
+): call is InferenceCall & Required<Pick<InferenceCall, "directory">> =>
+  call.directory !== undefined && isHidden(call.snapshot, call.principal, inspected.model);
+
+/** The call with its caller as the store has them now. @throws ApiError 401 */
+async function renewed(
+  call: InferenceCall & Required<Pick<InferenceCall, "directory">>,
+): Promise<InferenceCall> {
+  const principal = await call.directory.findAgain(call.principal);
+  if (principal === null) throw new ApiError("authentication", "invalid x-api-key");
+  return { ...call, principal };
+}
 
 /** Accepts a request. @throws ApiError for what no upstream may see, and for a model that the organization may not use. */
 function accepted(

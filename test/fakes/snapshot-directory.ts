@@ -41,6 +41,10 @@ export class SnapshotDirectory implements Directory {
   findQueued(sha256: string): Promise<Principal | null> {
     return this.find(sha256);
   }
+
+  async findAgain(known: Principal): Promise<Principal> {
+    return known;
+  }
 }
 
 function principalsOf(snapshot: Snapshot): ReadonlyMap<string, Principal> {

@@ -226,7 +226,12 @@ beforeAll(async () => {
   server = await startTestServer([inferenceRoutes({ meter: proxy, serve })], {
     snapshot: () => snapshot,
     services: {
-      directory: { find: () => principal, knows: () => true, findQueued: async () => principal },
+      directory: {
+        find: () => principal,
+        knows: () => true,
+        findQueued: async () => principal,
+        findAgain: async () => principal,
+      },
     },
   });
   clients = {

@@ -7,7 +7,6 @@ import { rememberRefused } from "../../inference/refused-call.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { metrics } from "../../telemetry/metrics.ts";
 import { HttpAnswerSink } from "../answer-sink.ts";
-import { authenticateAnew } from "../auth.ts";
 import { limits } from "../limits.ts";
 import { ownHeaders } from "../own-headers.ts";
 import { readBody, requireJsonType } from "../request-body.ts";
@@ -68,7 +67,6 @@ async function infer(
         services.log.info({ request_id: request.id }, "cut a client that took nothing for a minute");
       },
     );
-    const principal = callerOf(request);
     const call: InferenceCall = {
       id: request.id,
       acceptedAt: request.acceptedAt,
@@ -76,12 +74,8 @@ async function infer(
       body,
       bodyLease: request.bodyLease,
       headers: headersOf(request.headers),
-      principal,
-      renewed: () =>
-        authenticateAnew(
-          { headers: request.headers, needed: "inference", directory: services.directory },
-          principal,
-        ),
+      principal: callerOf(request),
+      directory: services.directory,
       snapshot: services.snapshot(),
       meter: needs.meter,
       batchId: null,
