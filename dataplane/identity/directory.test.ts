@@ -3,6 +3,7 @@ import type { DatabasePool } from "slonik";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { systemClock } from "../lib/clock.ts";
 import { KeyDirectory } from "./directory.ts";
+import type { Person } from "./person.ts";
 
 beforeEach(() => void vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout"] }));
 afterEach(() => void vi.useRealTimers());
@@ -28,6 +29,38 @@ test.each<[string, (directory: KeyDirectory) => Promise<unknown>]>([
   await vi.advanceTimersByTimeAsync(1);
   await ended;
 });
+
+test.each<[string, (directory: KeyDirectory) => unknown]>([
+  ["a key", (directory) => directory.find("ab", 30_000)],
+  ["a person", (directory) => directory.person({ sha256: "ab", kind: "viewer", name: null } as Person)],
+])(
+  "%s whose project's limits changed is looked up again, and served as known where Postgres is away",
+  async (_, find) => {
+    const principal = { keyId: "apikey_one", organizationId: "org_one", expiresAt: null, limits: [] };
+    const before = { ...principal, projectId: "proj_one", keyName: "before" };
+    const after = { ...before, keyName: "after" };
+    const maybeOne = vi.fn(() => Promise.reject<unknown>(new Error("away")));
+    let now = 1_000_000;
+    const directory = new KeyDirectory({
+      pool: { maybeOne } as unknown as DatabasePool,
+      clock: systemClock,
+      ages: { now: () => now },
+    });
+    maybeOne.mockResolvedValueOnce(before);
+    expect(await find(directory)).toBe(before);
+    now += 1;
+    directory.projectChanged("proj_two");
+    expect(find(directory)).toBe(before);
+    directory.projectChanged("proj_one");
+    expect(await find(directory)).toBe(before);
+    // It was away a moment ago: nobody waits for it.
+    expect(find(directory)).toBe(before);
+    now += 10_000;
+    maybeOne.mockResolvedValueOnce(after);
+    expect(await find(directory)).toBe(after);
+    expect(find(directory)).toBe(after);
+  },
+);
 
 test("a look-up from before a key was forgotten leaves the newer one to those who ask at the same time", async () => {
   const asked: PromiseWithResolvers<unknown>[] = [];

@@ -65,8 +65,8 @@ export class KeyDirectory implements Directory {
   readonly #lookups = new Map<string, Promise<Principal | null>>();
   /** Keys that ended here, with the time: the answer of a look-up that began before it is not kept. */
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
-  /** Projects whose limits changed here, with the time: what was looked up of their keys before it is not taken any more. */
-  readonly #changed = new LRUCache<string, number>({ max: 10_000, ttl: 60_000 });
+  /** Projects whose limits changed here, with the time: what was looked up of their keys before it is asked for again. */
+  readonly #changed = new LRUCache<string, number>({ max: 10_000 });
   readonly #limits: KeyLimits;
   readonly #uses: KeyUses;
   /** Gathers look-ups: when an organization's keys change, all its earlier requests have to look again at the same moment. */
@@ -97,10 +97,13 @@ export class KeyDirectory implements Directory {
   }
 
   find(sha256: string, maxAgeMs: number): Principal | Promise<Principal | null> {
-    const remembered = this.#get(sha256);
+    const remembered = this.#remembered.get(sha256);
     if (remembered === undefined) return this.#findAnew(sha256, undefined, maxAgeMs);
-    if (this.#ageOf(remembered) >= maxAgeMs) {
-      if (!this.#goesOn(remembered, maxAgeMs)) return this.#findAnew(sha256, remembered, maxAgeMs);
+    const isOutdated = this.#isOutdated(remembered);
+    if (isOutdated || this.#ageOf(remembered) >= maxAgeMs) {
+      // A look-up that is under way may have begun before the change.
+      if (!this.#goesOn(remembered, maxAgeMs))
+        return this.#findAnew(sha256, remembered, isOutdated ? 0 : maxAgeMs);
       this.#askOnce(sha256).catch(() => undefined);
     }
     // The key's end may have been moved since.
@@ -109,13 +112,16 @@ export class KeyDirectory implements Directory {
     return remembered.principal;
   }
 
-  /** Returns what is remembered, unless the limits of its project have changed since. */
-  #get(sha256: string): Remembered | undefined {
-    const remembered = this.#remembered.get(sha256);
+  /** Whether the limits of its project have changed since it was looked up. */
+  #isOutdated({ principal: { projectId }, at }: Remembered): boolean {
     // Limits change rarely, and keys are looked for with every request.
-    if (remembered === undefined || this.#changed.size === 0) return remembered;
-    const changedAt = this.#changed.get(remembered.principal.projectId ?? "");
-    return changedAt === undefined || remembered.at > changedAt ? remembered : undefined;
+    if (this.#changed.size === 0) return false;
+    return at <= (this.#changed.get(projectId ?? "") ?? Number.NEGATIVE_INFINITY);
+  }
+
+  /** Whether Postgres did not answer a moment ago. */
+  get #isAway(): boolean {
+    return this.#ages.now() - this.#awayAt < AWAY_MS;
   }
 
   /**
@@ -124,7 +130,7 @@ export class KeyDirectory implements Directory {
    */
   #goesOn(remembered: Remembered, maxAgeMs: number): boolean {
     return (
-      this.#ages.now() - this.#awayAt < AWAY_MS &&
+      this.#isAway &&
       maxAgeMs >= SHARED_MS &&
       this.#ageOf(remembered) < STALE_MS &&
       !this.#isExpired(remembered)
@@ -176,10 +182,12 @@ export class KeyDirectory implements Directory {
    */
   person(person: Person): Principal | Promise<Principal> {
     const { sha256 } = person;
-    const remembered = this.#get(sha256);
+    const remembered = this.#remembered.get(sha256);
     if (person.kind === "inference") this.#members.set(person.organizationId, person.id, person);
     if (remembered === undefined || !isNamed(person, remembered.principal)) return this.#introduced(person);
-    // Postgres may be away: what is remembered is still right.
+    // Postgres may be away: what is remembered is still right, or all that is known.
+    if (this.#isOutdated(remembered) && !this.#isAway)
+      return this.#introduced(person).catch(() => remembered.principal);
     if (this.#ageOf(remembered) >= PERSON_AGE_MS) this.#askOnce(sha256).catch(() => undefined);
     this.#uses.saw(remembered.principal);
     return remembered.principal;
