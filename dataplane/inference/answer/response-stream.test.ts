@@ -18,6 +18,7 @@ function stream(
   work: () => void = () => {},
   to: Partial<StreamConsumer<string>> = {},
   owner = streamTurns.owner("org_a"),
+  held: { readonly bytes: number; readonly end: string | null } = { bytes: 0, end: null },
 ) {
   let chunks = 0;
   let unread = 0;
@@ -29,7 +30,7 @@ function stream(
     get hasUnread() {
       return unread > 0;
     },
-    heldBytes: 0,
+    heldBytes: held.bytes,
     read: () => {
       unread -= 1;
       chunks += 1;
@@ -45,7 +46,7 @@ function stream(
     },
     endEarly: () => {
       check("endEarly");
-      return null;
+      return held.end;
     },
     get usage() {
       check("usage");
@@ -55,7 +56,7 @@ function stream(
   });
   const abort = vi.fn((fault: CallFault) => reading.fail(fault));
   const broke = vi.fn();
-  const flow = { pause: vi.fn(), resume: vi.fn() };
+  const flow = { pause: vi.fn(), resume: vi.fn(), linger: vi.fn() };
   const call = { abort, read: vi.fn(), ...flow, sent: true, received: 10 } as unknown as UpstreamCall;
   const answer = { call, accepted: vi.fn(), broke } as unknown as UpstreamAnswer;
   const told: unknown[] = [];
@@ -73,12 +74,15 @@ function stream(
       ...to,
     },
     owner,
-    new ByteBudget(1024).lease("org_a"),
+    bodies.lease("org_a"),
     translator,
   );
   return { reading, told, abort, broke, flow, over: reading.run() };
 }
 const a = [Buffer.from("a")];
+/** Others hold all that there is room for. */
+const bodies = new ByteBudget(1024);
+bodies.lease("org_other").take(1024);
 
 /** This thread has a processor all the time, which `now` tells. */
 function clockOf(now: () => number) {
@@ -133,6 +137,19 @@ test("behind a complete answer it changes nothing", async () => {
   for (let chunk = 0; chunk < 4; chunk += 1) reading.data(a);
   await over;
   expect(told).toEqual(["begun", "begun", "last"]);
+});
+
+test.each([
+  ["one that is complete ends as it should", "last", ["begun", "last"]],
+  ["any other breaks off", null, ["begun", "unavailable", usage]],
+])("rule 7.2: without room for what is held, %s", async (_, end, said) => {
+  const held = { bytes: 1024 * 1024, end };
+  const { reading, told, broke, over } = stream(() => false, undefined, {}, undefined, held);
+  reading.data(a);
+  await over;
+  expect(told).toEqual(said);
+  expect(broke).toHaveBeenCalledTimes(end === null ? 1 : 0);
+  expect(bodies.used).toBe(1024);
 });
 
 test("rule 7.3: others have their turn before more is read of an answer that takes long to read", async () => {

@@ -241,6 +241,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
 
   /** Ends an answer for which this process has no room, which says nothing about its upstream. */
   #crowdedOut(error: ApiError): void {
+    if (this.#completed()) return;
     const fault = "exhausted";
     this.#answer.broke(fault);
     if (this.isOpening)
