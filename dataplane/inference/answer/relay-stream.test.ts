@@ -88,6 +88,37 @@ describe.each(dialects)("%s", (dialect) => {
   });
 });
 
+describe("rule 7.2: events that are held count with the memory that each takes", () => {
+  const blanks = "\n".repeat(100_000);
+  const chunk = (content: string, reason: string | null) =>
+    `data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"public-model","choices":[{"index":0,"delta":{"content":"${content}"},"finish_reason":${JSON.stringify(reason)}}]}\n\n`;
+  const timeouts = { connectMs: 30_000, firstByteMs: 60_000, streamIdleMs: 60_000, requestMs: 60_000 };
+  const streamed = async (body: string) => {
+    fake.next({ raw: { body, contentType: "text/event-stream" } });
+    const call = callTo("chat", bodyOf("chat", { stream: true }), { route: { timeouts } });
+    return { call, error: await serve(call).catch((thrown: unknown) => thrown) };
+  };
+
+  test("very many blank lines are no beginning of an answer", async () => {
+    const { call, error } = await streamed(`${blanks}${chunk("Hello", "stop")}data: [DONE]\n\n`);
+    expect(error).toMatchObject({ code: "upstream_error" });
+    expect(call.sink.text).toBe("");
+  });
+
+  test("very many blank lines behind its end are left out", async () => {
+    const { call } = await streamed(`${chunk("Hello", "stop")}${blanks}data: [DONE]\n\n`);
+    expect(call.meter.settled).toMatchObject([{ status: "ok" }]);
+    expect(call.sink.text).toMatch(/"finish_reason":"stop"[^]*\[DONE\]\n\n$/);
+    expect(call.sink.text.length).toBeLessThan(blanks.length / 2);
+  });
+
+  test("an hour of comments is", async () => {
+    const { call } = await streamed(`${": ping\n\n".repeat(3_600)}${chunk("Hello", "stop")}data: [DONE]\n\n`);
+    expect(call.sink.text.match(/: ping/g)).toHaveLength(3_600);
+    expect(call.meter.settled).toMatchObject([{ status: "ok" }]);
+  });
+});
+
 describe("the injected usage chunk", () => {
   test.each([
     [{}, false],

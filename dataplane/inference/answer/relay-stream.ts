@@ -25,8 +25,10 @@ import { streamTap } from "./stream-taps.ts";
 import { streamTurns } from "./stream-turns.ts";
 import { PASS, publicNames, type FrameAction, type StreamTap } from "./usage-tap.ts";
 
-/** Most bytes that are held before the first event, or from the terminal event on. */
+/** Most bytes of memory that events take that are held before the first one, or come from the terminal event on. */
 const MAX_HELD_BYTES = 16 * 1024 * 1024;
+/** What an event takes besides its bytes while it is held: it may be a blank line. */
+const HELD_EVENT_BYTES = 512;
 
 /**
  * Relays a stream. Resolves when it is over, however it ended.
@@ -50,8 +52,8 @@ function errorEvent({ dialect, requestId }: RelayJob, error: ApiError, { nextNum
   return dialect === "chat" ? chatErrorChunk(error) : responsesErrorEvent(error, nextNumber);
 }
 
-/** Actions that send bytes to the client. */
-type Passing = Exclude<FrameAction, { kind: "error" | "swallow" }>;
+/** Actions that do not end the answer. */
+type Going = Exclude<FrameAction, { kind: "error" }>;
 
 class RelayTranslator implements StreamTranslator<AnswerBytes> {
   readonly #job: RelayJob;
@@ -99,7 +101,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   }
 
   get heldBytes(): number {
-    return this.#scanner.heldBytes;
+    return this.#scanner.heldBytes + this.#heldBytes;
   }
 
   read(): void {
@@ -154,7 +156,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
       return stream.refuse(body === null ? corruptAnswer("an error that cannot be read") : inBandError(body));
     }
     if (this.#isEnding) {
-      if (inspected.kind !== "swallow") this.#hold(frame, inspected);
+      this.#hold(frame, inspected);
       if (inspected.kind === "terminal" && inspected.last) this.#finish();
       return;
     }
@@ -174,7 +176,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     if (isFirst && !stream.isOver) this.#flush();
   }
 
-  #send(frame: SseFrame, seen: Exclude<FrameAction, { kind: "error" }>): void {
+  #send(frame: SseFrame, seen: Going): void {
     switch (seen.kind) {
       case "pass":
         return this.#pass(frame);
@@ -254,7 +256,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     if (!frame.closed) this.#close();
   }
 
-  #patched(frame: SseFrame, seen: Passing): (Buffer | string)[] {
+  #patched(frame: SseFrame, seen: Going): (Buffer | string)[] {
     const { bytes, start, end } = frame;
     const tail = frame.closed ? [] : ["\n\n"];
     if ("bytes" in seen && seen.bytes !== undefined) return [seen.bytes, ...tail];
@@ -267,10 +269,10 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     return [...pieces, bytes.subarray(from, end), ...tail];
   }
 
-  #hold(frame: SseFrame, seen: Passing): void {
-    this.#heldBytes += frame.end - frame.start;
+  #hold(frame: SseFrame, seen: Going): void {
+    this.#heldBytes += frame.end - frame.start + HELD_EVENT_BYTES;
     if (this.#heldBytes > MAX_HELD_BYTES) return this.#stream.overflow();
-    this.#held.push(...this.#patched(frame, seen));
+    if (seen.kind !== "swallow") this.#held.push(...this.#patched(frame, seen));
   }
 
   #endRun(): void {

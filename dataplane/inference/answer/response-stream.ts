@@ -30,8 +30,8 @@ const OBSERVE_MS = 1_000;
 /** Milliseconds of work counted for each HTTP chunk: what undici and `UpstreamCall` spend on it before it is read here. */
 const CHUNK_MS = 0.001;
 
-/** An unfinished event that takes more memory is counted among the bytes of bodies (rule 7.2). */
-const UNCOUNTED_EVENT_BYTES = 256 * 1024;
+/** What a stream holds beyond this is counted among the bytes of bodies (rule 7.2). */
+const UNCOUNTED_HELD_BYTES = 256 * 1024;
 
 /** Most events that are read before the time is checked. Their output is passed on together. */
 export const EVENTS_AT_ONCE = 256;
@@ -44,7 +44,7 @@ export interface StreamTranslator<Out> {
   add(chunks: readonly Buffer[]): void;
   /** Whether any added bytes are still to be read, here or by another thread (`waitFor`). */
   readonly hasUnread: boolean;
-  /** Bytes of memory that an unfinished event takes. */
+  /** Bytes of memory that an unfinished event takes, and events that cannot be passed on yet. */
   readonly heldBytes: number;
   /** Reads on for a few milliseconds at the most, and passes on the output. @throws SseOverflow */
   read(): void;
@@ -87,7 +87,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   /** The organization whose work this is; it takes turns with the others (`stream-turns.ts`). */
   readonly #owner: WorkOwner;
   readonly #lease: Pick<BodyLease, "receive" | "giveBack">;
-  /** Bytes of an unfinished event that are counted. */
+  /** Bytes that are held, as far as they are counted. */
   #countedBytes = 0;
   readonly #ended = Promise.withResolvers<void>();
   /** Why the upstream is paused: this stream waits for its turn, or for its reader to catch up. */
@@ -213,7 +213,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
       if (this.#phase === "running") this.#observe(now);
       if (this.isOver) return;
       const { heldBytes } = this.#translator;
-      if ((heldBytes > UNCOUNTED_EVENT_BYTES || this.#countedBytes > 0) && !this.#hasRoom(heldBytes)) return;
+      if ((heldBytes > UNCOUNTED_HELD_BYTES || this.#countedBytes > 0) && !this.#hasRoom(heldBytes)) return;
       if (this.#isAside) this.#waitAside();
       else if (this.#translator.hasUnread) this.#waitInLine();
       else if (this.#left !== null) this.#close(this.#left.fault);
@@ -224,9 +224,9 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     }
   }
 
-  /** Counts what an unfinished event takes. @returns false without room for it: the answer is over then. */
+  /** Counts what is held. @returns false without room for it: the answer is over then. */
   #hasRoom(heldBytes: number): boolean {
-    const more = (heldBytes > UNCOUNTED_EVENT_BYTES ? heldBytes : 0) - this.#countedBytes;
+    const more = (heldBytes > UNCOUNTED_HELD_BYTES ? heldBytes : 0) - this.#countedBytes;
     try {
       if (more > 0) this.#lease.receive(more);
       else this.#lease.giveBack(-more);
