@@ -1,6 +1,7 @@
 import fc from "fast-check";
 import { createParser } from "eventsource-parser";
 import { describe, expect, test } from "vitest";
+import { collectAll } from "./garbage.ts";
 import { frameData, frameName, MAX_EVENT_BYTES, SseOverflow, SseReader, SseScanner } from "./sse.ts";
 import { runs } from "../../test/fakes/runs.ts";
 import { computedMs } from "../../test/fakes/computed.ts";
@@ -209,4 +210,22 @@ describe("bounds", () => {
       for (let index = 0; index < 10; index += 1) scanner.push(piece);
     }).toThrow(SseOverflow);
   });
+});
+
+test.each([
+  ["nothing", ""],
+  ["the beginning of another one", "da"],
+])("a long event is not kept when it is over, with %s behind it", async (_, next) => {
+  const seen: WeakRef<ArrayBufferLike>[] = [];
+  const scanner = new SseScanner(({ bytes }) => void seen.push(new WeakRef(bytes.buffer)));
+  scanner.push(Buffer.from(`data: ${"a".repeat(1_000_000)}`));
+  expect(scanner.heldBytes).toBeGreaterThan(1_000_000);
+  scanner.push(Buffer.from(`\n\n${next}`));
+  await expect
+    .poll(() => {
+      collectAll();
+      return seen.map((memory) => memory.deref()?.byteLength);
+    })
+    .toEqual([undefined]);
+  expect(scanner.heldBytes).toBeLessThan(10_000);
 });

@@ -12,6 +12,8 @@ export const MAX_EVENT_BYTES = 8 * 1024 * 1024;
 /** From this length on an event is looked at before it is read: it may hold more than can be read in one step (rule 7.3). */
 export const LONG_EVENT_BYTES = 64 * 1024;
 
+const NOTHING = Buffer.alloc(0);
+
 const LF = 0x0a;
 const CR = 0x0d;
 const SPACE = 0x20;
@@ -49,7 +51,7 @@ export interface SseFrame {
 export class SseScanner {
   readonly #visit: (frame: SseFrame) => void;
   readonly #frame: SseFrame = {
-    bytes: Buffer.alloc(0),
+    bytes: NOTHING,
     start: 0,
     end: 0,
     nameStart: 0,
@@ -60,7 +62,7 @@ export class SseScanner {
     closed: true,
   };
   /** The beginning of a frame whose end has not come yet; it grows by doubling. */
-  #carry: Buffer = Buffer.alloc(0);
+  #carry: Buffer = NOTHING;
   #carried = 0;
   #lineStart = 0;
   /** Everything before this offset has been searched for line ends. */
@@ -92,7 +94,7 @@ export class SseScanner {
 
   /** Bytes of memory that an unfinished event takes. */
   get heldBytes(): number {
-    return this.#carried === 0 ? 0 : this.#carry.length;
+    return this.#carry.length;
   }
 
   /** Reads the next chunk, as far as its first `most` frames. @returns the number of frames. @throws SseOverflow */
@@ -131,6 +133,7 @@ export class SseScanner {
   end(): void {
     const bytes = this.#carry.subarray(0, this.#carried);
     this.#carried = 0;
+    this.#carry = NOTHING;
     if (bytes.length === 0) return;
     this.#frame.bytes = bytes;
     // The LF after a blank line's CR never came: the frame is closed all the same.
@@ -151,9 +154,11 @@ export class SseScanner {
     return this.#carry.subarray(0, length);
   }
 
-  /** Keeps the beginning of an unfinished frame. Never in the old buffer: frames in it may still be in use. */
+  /** Keeps the beginning of an unfinished frame, and nothing else. Never in the old buffer: frames in it may still be in use. */
   #keep(bytes: Buffer, from: number, length: number): void {
+    this.#frame.bytes = NOTHING;
     this.#carried = length;
+    this.#carry = NOTHING;
     if (length === 0) return;
     this.#carry = Buffer.allocUnsafe(Math.max(1024, 2 * length));
     bytes.copy(this.#carry, 0, from);
