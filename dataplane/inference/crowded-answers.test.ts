@@ -120,6 +120,42 @@ test.each<[Dialect, Dialect, boolean]>([
   expect(bodies.used).toBe(7 * MIB);
 });
 
+test.each<[Dialect, string, object]>([
+  [
+    "messages",
+    "content_block_delta",
+    { index: 0, delta: { type: "signature_delta", signature: "a".repeat(LENGTH) } },
+  ],
+  ["responses", "response.output_text.delta", { sequence_number: 1, delta: "a".repeat(LENGTH) }],
+])("an event that a relay keeps, %s", async (dialect, type, fields) => {
+  const before: Record<string, object> = {
+    messages: {
+      message_start: { message: { id: "m", model: "m", content: [], usage: {} } },
+      content_block_start: { index: 0, content_block: { type: "thinking", thinking: "", signature: "" } },
+    },
+    responses: { "response.created": { response: { id: "r", model: "m" } } },
+  };
+  const events = Object.entries({ ...before[dialect], [type]: fields });
+  const body = events
+    .map(([name, more]) => `event: ${name}\ndata: ${JSON.stringify({ type: name, ...more })}\n\n`)
+    .join("");
+  const lastUsed: number[] = [];
+  const bodies = new ByteBudget(32 * MIB, {
+    used: (bytes) => lastUsed.push(bytes),
+    refused: () => undefined,
+  });
+  const padding = `: ${"a".repeat(512 * 1024)}\n\n`;
+  fake.next({ raw: { body: body + padding, contentType: "text/event-stream" } });
+  const call = {
+    ...callTo(dialect, bodyOf(dialect, { stream: true }), { route: { timeouts: patient } }),
+    bodyLease: bodies.lease("org_a"),
+  };
+  await serve(call);
+  // The event counts until the end, beside what comes behind it.
+  expect(lastUsed.at(-2)).toBeGreaterThan(LENGTH);
+  expect(lastUsed.at(-1)).toBe(0);
+});
+
 test("a batch item's is counted and never refused", async () => {
   let most = 0;
   const bodies = new ByteBudget(8 * MIB, {

@@ -40,6 +40,13 @@ export class BlobDeltas {
     this.#seal = seal;
   }
 
+  /** Bytes of memory that a pending signature takes. */
+  get heldBytes(): number {
+    if (this.#pending === null) return 0;
+    const { frame, signature } = this.#pending;
+    return wholeFrame(frame).bytes.length + signature.length;
+  }
+
   /** Decides what passes for a `content_block_delta`. */
   delta(frame: SseFrame): FrameAction {
     const data = frame.bytes.subarray(frame.dataStart, frame.end);

@@ -101,7 +101,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   }
 
   get heldBytes(): number {
-    return this.#scanner.heldBytes + this.#heldBytes;
+    return this.#scanner.heldBytes + this.#tap.heldBytes + this.#heldBytes;
   }
 
   read(): void {

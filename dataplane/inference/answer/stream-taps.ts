@@ -36,6 +36,10 @@ class MessagesTap extends Tap {
   /** Weight of the arguments in the open block's start event; it counts if no delta with text follows. */
   #startWeight = 0;
 
+  override get heldBytes(): number {
+    return this.#blobs?.heldBytes ?? 0;
+  }
+
   protected override knows(name: string): boolean {
     return messagesEvents.has(name);
   }
@@ -184,6 +188,10 @@ class ResponsesTap extends Tap {
     const number = numberOf(this.#bytes.subarray(this.#from, this.#to));
     // The last delta has no number, or is broken: only those before it are counted.
     return number === null ? this.#number + this.#unread - 1 : number + 1;
+  }
+
+  override get heldBytes(): number {
+    return this.#bytes.length;
   }
 
   protected override knows(name: string): boolean {

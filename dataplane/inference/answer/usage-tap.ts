@@ -70,6 +70,8 @@ export interface StreamTap {
   readonly written: CountedOutput;
   /** Events that could not be read. */
   readonly faults: number;
+  /** Bytes of memory that the events take that it keeps. */
+  readonly heldBytes: number;
   /** Responses: the `sequence_number` of the next event (rule 2.13). Meant for a stream's end. */
   readonly nextNumber: number;
   /** The end that a complete answer still lacks (Chat's `[DONE]`). Meant for a stream's end. */
@@ -103,6 +105,10 @@ export abstract class Tap implements StreamTap {
   }
 
   get nextNumber(): number {
+    return 0;
+  }
+
+  get heldBytes(): number {
     return 0;
   }
 
