@@ -104,6 +104,10 @@ export class HttpAnswerSink implements AnswerSink {
     return this.#waiting.promise;
   }
 
+  get waitingBytes(): number {
+    return this.#response.destroyed ? 0 : this.#response.writableLength;
+  }
+
   end(bytes?: AnswerBytes): void {
     const response = this.#response;
     if (response.destroyed) return;

@@ -38,8 +38,10 @@ test("a body's bytes are counted while they come, and given back when its sender
 
 test("what a slow client has not taken of a long answer is counted until it has", async () => {
   const bodies = new ByteBudget(64 * MiB);
+  let waitingBytes = 0;
   await using server = await startCounting(bodies, async ({ sink }) => {
     sendWhole(sink, Buffer.alloc(20 * MiB, "a"), {});
+    ({ waitingBytes } = sink);
   });
   const socket = connect(server.port, "127.0.0.1");
   socket.on("error", () => {});
@@ -49,6 +51,7 @@ test("what a slow client has not taken of a long answer is counted until it has"
       `content-type: application/json\r\ncontent-length: 2\r\n\r\n{}`,
   );
   await expect.poll(() => bodies.used, { timeout: 10_000 }).toBeGreaterThan(8 * MiB);
+  expect(waitingBytes).toBeGreaterThan(8 * MiB);
   socket.resume();
   await expect.poll(() => bodies.used, { timeout: 10_000 }).toBe(0);
   socket.destroy();

@@ -22,6 +22,8 @@ export interface AnswerSink {
   write(bytes: AnswerBytes): boolean;
   /** Resolves when there is room again or the reader is gone. */
   drained(): Promise<void>;
+  /** Bytes that the reader has not taken yet. */
+  readonly waitingBytes: number;
   /** Ends the answer, after these bytes. */
   end(bytes?: AnswerBytes): void;
   /** Aborted when the reader is gone. */

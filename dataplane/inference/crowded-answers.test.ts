@@ -16,8 +16,8 @@ const MIB = 1024 * 1024;
 const patient = { connectMs: 30_000, firstByteMs: 60_000, streamIdleMs: 60_000, requestMs: 60_000 };
 const LENGTH = 4 * MIB;
 const longAnswer = (dialect: Dialect): string => {
-  const text = answerOf(dialect, "a short text").toString();
-  return `{"filler":"${"a".repeat(LENGTH - text.length - 12)}",${text.slice(1)}`;
+  const short = answerOf(dialect, "a short text").toString();
+  return `{"filler":"${"a".repeat(LENGTH - short.length - 12)}",${short.slice(1)}`;
 };
 
 /** Serves one answer of 4 MiB. */
@@ -154,6 +154,28 @@ test.each<[Dialect, string, object]>([
   // The event counts until the end, beside what comes behind it.
   expect(lastUsed.at(-2)).toBeGreaterThan(LENGTH);
   expect(lastUsed.at(-1)).toBe(0);
+});
+
+test.each<[Dialect, Dialect]>([
+  ["chat", "chat"],
+  ["messages", "chat"],
+])("what a slow client has not taken of a stream, %s from %s", async (from, to) => {
+  const chunk = (finish_reason: string | null) =>
+    `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", created: 1, model: "m", choices: [{ index: 0, delta: { content: "Hello" }, finish_reason }] })}\n\n`;
+  const body = `${chunk(null)}${chunk("stop")}data: [DONE]\n\n`;
+  fake.next({ raw: { body, contentType: "text/event-stream" } });
+  const bodies = new ByteBudget(8 * MIB);
+  const around = { upstream: { dialect: to }, route: { timeouts: patient } };
+  const call = { ...callTo(from, bodyOf(from, { stream: true }), around), bodyLease: bodies.lease("org_a") };
+  call.sink.waitingBytes = MIB;
+  call.sink.accept = () => false;
+  const over = serve(call);
+  await expect.poll(() => bodies.used).toBe(MIB);
+  call.sink.accept = () => true;
+  call.sink.drain();
+  await over;
+  expect(call.meter.settled).toMatchObject([{ status: "ok" }]);
+  expect(bodies.used).toBe(0);
 });
 
 test("a batch item's is counted and never refused", async () => {

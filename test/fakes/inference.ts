@@ -174,6 +174,7 @@ class KeepingSink extends EventEmitter implements AnswerSink {
   ended = false;
   /** Called before each piece is taken; false: the reader is behind. */
   accept: () => boolean = () => true;
+  waitingBytes = 0;
   readonly closed = new Cancellation();
   #drained = Promise.withResolvers<void>();
 

@@ -63,6 +63,7 @@ afterAll(async () => {
 class Dropping implements AnswerSink {
   status = 0;
   pieces = 0;
+  readonly waitingBytes = 0;
   readonly closed = new Cancellation();
   start(status: number): void {
     this.status = status;

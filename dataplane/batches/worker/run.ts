@@ -238,6 +238,7 @@ class KeptAnswer implements AnswerSink {
   status = 0;
   ended = false;
   readonly closed = new Cancellation();
+  readonly waitingBytes = 0;
   readonly #pieces: Buffer[] = [];
 
   start(status: number): void {

@@ -11,6 +11,7 @@ import type { CallFault } from "../../upstream/send.ts";
 import type { AnswerBytes } from "./answer-bytes.ts";
 import { settle, type AnswerJob } from "./answer-job.ts";
 import type { StreamConsumer } from "./response-stream.ts";
+import { countUntil } from "./waiting-bytes.ts";
 
 /** Headers of a streamed answer (dialects.md §A3), and `others`. */
 const eventStreamHeaders = (others: Readonly<Record<string, string>>): Record<string, string> => ({
@@ -44,7 +45,8 @@ export class ClientStream implements StreamConsumer<AnswerBytes> {
   }
 
   drained(): Promise<void> {
-    return this.#job.sink.drained();
+    const { lease, sink } = this.#job;
+    return countUntil(sink.drained(), sink.waitingBytes, lease);
   }
 
   observe(usage: MessagesUsage): void {

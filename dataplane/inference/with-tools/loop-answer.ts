@@ -12,12 +12,14 @@ import { BrokenAnswer, type ModelAnswer } from "../../loop/model-answer.ts";
 import { AttemptFailure } from "../../upstream/failure.ts";
 import { MOST_BEGUN_BYTES } from "../../upstream/limits.ts";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
-import type { CallFault } from "../../upstream/send.ts";
+import type { CallFault, UpstreamCall } from "../../upstream/send.ts";
 import { EventTranslator } from "../answer/event-translator.ts";
 import { ResponseStream, type StreamConsumer } from "../answer/response-stream.ts";
 import { readWhole, type WholeReader } from "../answer/read-whole.ts";
 import { streamTurns } from "../answer/stream-turns.ts";
+import { countUntil } from "../answer/waiting-bytes.ts";
 import { usageOfNoStream } from "../answer/whole-answer.ts";
+import type { BodyLease } from "../call.ts";
 import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
 import { LeanEvents } from "../large/large-event.ts";
 import { remoteContext } from "../large/remote-reading.ts";
@@ -25,6 +27,8 @@ import { wholeEvents } from "./whole-events.ts";
 
 /** Batches of events that may wait for their reader before the upstream is paused. */
 const MAX_WAITING = 16;
+/** Bytes of an answer whose events may wait before the upstream is paused; the last event may be longer. */
+const MAX_WAITING_BYTES = 256 * 1024;
 
 export type AnswerEvents = Pick<ModelAnswer, "usage"> & {
   readonly events: AsyncGenerator<readonly MessagesEvent[]>;
@@ -81,7 +85,7 @@ function streamedEvents(
 ): AnswerEvents {
   const { upstream, call } = answer;
   const lean = new LeanEvents(place, lease);
-  const queue = new EventQueue(client, upstream.name, places);
+  const queue = new EventQueue(client, upstream.name, places, { call, lease });
   const stream = new IterationStream(
     answer,
     queue,
@@ -106,6 +110,7 @@ function streamedEvents(
       for (let next = await queue.next(); next !== null; next = await queue.next()) yield next;
     } finally {
       // If the loop stops reading early, nobody wants the rest of the answer.
+      queue.leave();
       if (!stream.isOver) call.abort("cancelled");
     }
   }
@@ -164,33 +169,55 @@ class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
   readonly dialect: Dialect;
   readonly #upstream: string;
   readonly #places: ToldPlaces;
-  readonly #waiting: (readonly MessagesEvent[])[] = [];
+  readonly #call: Pick<UpstreamCall, "received">;
+  readonly #lease: BodyLease;
+  readonly #waiting: { readonly events: readonly MessagesEvent[]; readonly bytes: number }[] = [];
+  /** Bytes of the answer that the events were made of that wait, and of all that came. */
+  #waitingBytes = 0;
+  #takenBytes = 0;
   #failure: unknown = null;
   #over = false;
+  #isLeft = false;
   #came = Promise.withResolvers<void>();
   #emptied = Promise.withResolvers<void>();
 
-  constructor(dialect: Dialect, upstream: string, places: ToldPlaces) {
+  constructor(
+    dialect: Dialect,
+    upstream: string,
+    places: ToldPlaces,
+    { call, lease }: { readonly call: Pick<UpstreamCall, "received">; readonly lease: BodyLease },
+  ) {
     this.dialect = dialect;
     this.#upstream = upstream;
     this.#places = places;
+    this.#call = call;
+    this.#lease = lease;
   }
 
   /** The next events; null at the end. */
   async next(): Promise<readonly MessagesEvent[] | null> {
     for (;;) {
-      const events = this.#waiting.shift();
-      if (events !== undefined) {
+      const next = this.#waiting.shift();
+      if (next !== undefined) {
+        this.#waitingBytes -= next.bytes;
         if (this.#waiting.length === 0) {
           this.#emptied.resolve();
           this.#emptied = Promise.withResolvers();
         }
-        return events;
+        return next.events;
       }
       if (this.#failure !== null) throw this.#failure;
       if (this.#over) return null;
       await this.#came.promise;
     }
+  }
+
+  /** Nobody pulls any more: what waits is dropped, and what still comes. */
+  leave(): void {
+    this.#isLeft = true;
+    this.#waiting.length = 0;
+    this.#waitingBytes = 0;
+    this.#emptied.resolve();
   }
 
   fail(error: unknown): void {
@@ -201,13 +228,17 @@ class EventQueue implements StreamConsumer<readonly MessagesEvent[]> {
   begin(): void {}
 
   take(events: readonly MessagesEvent[]): boolean {
-    this.#waiting.push(events);
+    if (this.#isLeft) return true;
+    const bytes = this.#call.received - this.#takenBytes;
+    this.#takenBytes += bytes;
+    this.#waitingBytes += bytes;
+    this.#waiting.push({ events, bytes });
     this.#wake();
-    return this.#waiting.length < MAX_WAITING;
+    return this.#waiting.length < MAX_WAITING && this.#waitingBytes < MAX_WAITING_BYTES;
   }
 
   drained(): Promise<void> {
-    return this.#emptied.promise;
+    return countUntil(this.#emptied.promise, this.#waitingBytes, this.#lease);
   }
 
   /** Does nothing: the loop itself observes the usage, with that of earlier iterations. */
