@@ -189,6 +189,44 @@ test("log probabilities, tools and seals pass as they are", async () => {
   expect(last.meter.settled).toMatchObject([{ tokens: { input: 3, output: 4 } }]);
 });
 
+test.each<[Dialect, string]>([
+  [
+    "chat",
+    framed(
+      `{"a":${many},"model":"theirs",${chunk('{"content":"Hi"}').slice(1, -1)},"b":${many},"model":"theirs too"}`,
+    ) + chatEnd,
+  ],
+  [
+    "messages",
+    framed(
+      `{"type":"message_start","a":${many},"message":{"model":"theirs"},"b":${many},"message":{"id":"m","type":"message","role":"assistant","c":${many},"model":"theirs","d":${many},"model":"theirs too","content":[],"usage":{"input_tokens":3,"output_tokens":1}}}`,
+      "none-of-its-dialect",
+    ) +
+      typedFrame("message_delta", { delta: { stop_reason: "end_turn" }, usage: { output_tokens: 9 } }) +
+      typedFrame("message_stop", {}),
+  ],
+  [
+    "responses",
+    framed(
+      completed(`,"logprobs":${logprobs}`).replace(
+        '"response":{',
+        `"a":${many},"response":{"model":"theirs"},"response":{"b":${many},"model":"theirs too",`,
+      ),
+      "none-of-its-dialect",
+    ),
+  ],
+])(
+  "%s: each of an event's names of its model is replaced, whatever the event is called",
+  async (dialect, stream) => {
+    const [seen, expected] = await both(stream, { from: dialect, to: dialect });
+    expect(seen).toEqual(expected);
+    expect(seen.text).not.toContain("theirs");
+    expect(seen.text.match(/"model":"public-model"/g)?.length).toBeGreaterThanOrEqual(2);
+    expect(seen.text).toContain(many);
+    expect(seen.meter.settled).toMatchObject([{ status: "ok" }]);
+  },
+);
+
 test("log probabilities of so many tokens in one event are not converted", async () => {
   const stream = framed(chunk('{"content":"Hi"}', `,"logprobs":{"content":${logprobs}}`)) + chatEnd;
   const request = { include: ["message.output_text.logprobs"] };
