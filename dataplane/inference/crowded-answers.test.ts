@@ -110,7 +110,7 @@ test.each<[Dialect, Dialect, boolean]>([
   bodies.lease("org_other").take(7 * MIB);
   const { call, error } = await serveStream();
   if (begun) {
-    expect(call.sink.text).toContain("The service holds as many request bodies as it can");
+    expect(call.sink.text).toContain("The service holds as many bytes of requests and answers as it can");
     expect(call.meter.settled).toMatchObject([{ status: "error", estimated: true }]);
   } else {
     expect(error).toMatchObject({ code: "unavailable" });

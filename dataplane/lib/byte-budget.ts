@@ -1,8 +1,8 @@
 /**
  * Counts the bytes that this process holds for request bodies, opened pages, whole answers and long events as they come, and answers
- * waiting to be taken or stored, in total and by organization (rule 7.2). While more than half of the budget is in use, an organization that has a quarter of it gets no
- * more, so that one organization cannot crowd out the others. Without room, live requests are refused at once and pages are
- * not opened; batch items wait.
+ * waiting to be taken or stored, in total and by organization (rule 7.2). While more than half of the budget is in use, an organization
+ * that has a quarter of it gets no more, so that one organization cannot crowd out the others. Without room, live requests are refused
+ * at once, their answers end, and pages are not opened; batch items wait.
  */
 import { ApiError } from "./api-error.ts";
 
@@ -149,12 +149,16 @@ export class ByteBudget {
 }
 
 const noRoom = (): ApiError =>
-  new ApiError("unavailable", "The service holds as many request bodies as it can; try again.", {
-    retryAfterSeconds: 1,
-  });
+  new ApiError(
+    "unavailable",
+    "The service holds as many bytes of requests and answers as it can; try again.",
+    {
+      retryAfterSeconds: 1,
+    },
+  );
 
 const noRoomOfOwn = (): ApiError =>
-  new ApiError("rate_limited", "Too many bytes of this organization's requests are under way.", {
+  new ApiError("rate_limited", "Too many bytes of this organization's requests and answers are under way.", {
     retryAfterSeconds: 1,
   });
 

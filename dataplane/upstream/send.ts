@@ -34,7 +34,7 @@ import { TOO_MUCH_OVERHEAD } from "./overhead.ts";
  *   deadline            the request's own time is up
  *   shutdown            this process ends, and waits no longer
  *   cancelled           the caller wants no more of it
- *   exhausted           this process has no descriptor or port left for a connection, or no room for a whole answer: our
+ *   exhausted           this process has no descriptor or port left for a connection, or no room for an answer: our
  *                       fault, for now
  *   unsendable          the request is none that HTTP can carry: our fault, or the configuration's
  */
