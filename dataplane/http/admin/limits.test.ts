@@ -12,6 +12,8 @@ test.for<[given: unknown, message: string]>([
     'limits.credits.amount: must be credits such as "500" or "2.5", with at most six decimals.',
   ],
   [{ credits: { amount: "9999999999", per: "day" } }, "limits.credits.amount: must be at most 9000000000."],
+  [{ credits: { amount: "10000000000", per: "day" } }, "limits.credits.amount: must be at most 9000000000."],
+  [{ credits: { amount: "1".repeat(50), per: "day" } }, "limits.credits.amount: must be at most 9000000000."],
   [{ credits: { amount: "1", per: "Day" } }, "limits.credits.per: must be one of day, week, month, total."],
   [{ models: [] }, "limits.models: must have at least 1 entry."],
   [{ models: [5] }, "limits.models.0: must be a string."],

@@ -18,7 +18,7 @@ export const limitsForm = z.strictObject({
     .strictObject({
       amount: z
         .string()
-        .regex(/^\d{1,10}(\.\d{1,6})?$/, 'must be credits such as "500" or "2.5", with at most six decimals')
+        .regex(/^\d+(\.\d{1,6})?$/, 'must be credits such as "500" or "2.5", with at most six decimals')
         .refine((text) => parseCredits(text) !== null, "must be at most 9000000000"),
       per: z.enum(limitPeriods),
     })
