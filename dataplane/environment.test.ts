@@ -69,6 +69,17 @@ test("seal keys that are wrong are refused by name before a store is asked, with
   expect(read(`k2:${key},k1:${key}`)().GAPURA_SEAL_KEYS?.map(({ id }) => id)).toEqual(["k2", "k1"]);
 });
 
+test.each([
+  ["LOG_LEVEL", "warning", "fatal, error, warn, info, debug, trace, silent"],
+  ["CONSOLE", "yes", "true, false"],
+  ["METRICS_ORGANIZATIONS", "1", "true, false"],
+  ["RETENTION_DROP", "TRUE", "true, false"],
+])("%s=%s is refused with the values that there are", (name, value, values) => {
+  expect(() => readEnvironment({ ...needed, [name]: value })).toThrow(
+    `the environment is not complete:\n  ${name}: must be one of ${values}`,
+  );
+});
+
 test.each(["FILES_S3_URL", "PUBLIC_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"])(
   "%s is an http or https address",
   (name) => {

@@ -24,6 +24,10 @@ const units: Readonly<Record<string, number>> = { Mi: 1024 ** 2, Gi: 1024 ** 3 }
 const withDefault = <Schema extends z.ZodType>(schema: Schema, value: string) =>
   z.preprocess((given) => (given === undefined || given === "" ? value : given), schema);
 
+const oneOf = <const Value extends string>(...values: readonly Value[]) =>
+  z.enum(values, `must be one of ${values.join(", ")}`);
+const trueOrFalse = oneOf("true", "false").transform((text) => text === "true");
+
 const redisUrl = z.string().superRefine((url, context) => {
   try {
     checkRedisAddress(url);
@@ -112,10 +116,10 @@ export const environmentSchema = z.object({
       .refine((url) => !/^https?:\/\/[^/]*@/i.test(url), "must have no user and no password"),
   ),
   /** Whether to serve the console, which the image holds, under `/console/` (rule 11.1). */
-  CONSOLE: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
+  CONSOLE: withDefault(trueOrFalse, "false"),
   /** Whether metrics show the balance and the spend of each organization (rule 14.6). */
-  METRICS_ORGANIZATIONS: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
-  LOG_LEVEL: withDefault(z.enum(["fatal", "error", "warn", "info", "debug", "trace", "silent"]), "info"),
+  METRICS_ORGANIZATIONS: withDefault(trueOrFalse, "false"),
+  LOG_LEVEL: withDefault(oneOf("fatal", "error", "warn", "info", "debug", "trace", "silent"), "info"),
   FILES_S3_URL: optional(readable(z.string().regex(HTTP, HTTP_WORDS), HTTP)),
   /** Where traces and the GenAI metrics go (rule 14.3), as OpenTelemetry's own programs read it. */
   OTEL_EXPORTER_OTLP_ENDPOINT: optional(httpUrl),
@@ -137,7 +141,7 @@ export const environmentSchema = z.object({
   /** A month that is older than this is closed (rule 12.5). Default: none is. */
   RETENTION_USAGE: optional(usageRetention),
   /** Whether rows of closed months are dropped, instead of kept in tables of their own. */
-  RETENTION_DROP: withDefault(z.enum(["true", "false"]), "false").transform((text) => text === "true"),
+  RETENTION_DROP: withDefault(trueOrFalse, "false"),
   /** Set in every pod: the address of the API server. */
   KUBERNETES_SERVICE_HOST: withDefault(z.string(), ""),
   /** Names and addresses of the release, with or without a port, as a comma list: web_fetch never reaches them. */

@@ -72,6 +72,7 @@ test.each([
   ["OPS_PORT", "0x50", "must be a whole number from 0 to 65535"],
   ["OPS_PORT", "70000", "must be a whole number from 0 to 65535"],
   ["OPS_PORT", " ", "must be a whole number from 0 to 65535"],
+  ["LOG_LEVEL", "warning", "must be one of fatal, error, warn, info, debug, trace, silent"],
   ["WATCH_NAMESPACES", " ", "is blank"],
   ["TENANCY", "\t", "is blank"],
 ])("%s=%s is refused at the start", (name, value, reason) => {

@@ -19,6 +19,8 @@ import {
 
 const usage = `usage: operator/main.ts [--manifests DIR --out DIR --data DIR [--ack URL] ${TENANCY_USAGE}]`;
 
+const LOG_LEVELS = ["fatal", "error", "warn", "info", "debug", "trace", "silent"] as const;
+
 const environmentSchema = z.object({
   KUBECONFIG: z.string().default(""),
   /** Set in every pod; read where there is no KUBECONFIG. */
@@ -45,7 +47,7 @@ const environmentSchema = z.object({
   PLATFORM_NAMESPACES: z.string().optional(),
   QUOTA_OBJECTS: z.string().optional(),
   QUOTA_BYTES: z.string().optional(),
-  LOG_LEVEL: z.enum(["trace", "debug", "info", "warn", "error", "fatal", "silent"]).default("info"),
+  LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(", ")}`).default("info"),
 });
 
 const stop = new AbortController();
