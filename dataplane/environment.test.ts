@@ -80,6 +80,19 @@ test.each([
   );
 });
 
+test("OWN_HOSTS is a list with commas, of names and addresses alone", () => {
+  const read = (OWN_HOSTS: string) => () => readEnvironment({ ...needed, OWN_HOSTS }).OWN_HOSTS;
+  expect(read("a.gw.svc, 10.0.0.5,,[fd00::1]:443,")()).toEqual([
+    { host: "a.gw.svc", port: null },
+    { host: "10.0.0.5", port: null },
+    { host: "fd00::1", port: 443 },
+  ]);
+  for (const list of ["a b", "a,b c", "a\nb", "https://api.internal/", "10.0.0.0/8"])
+    expect(read(list)).toThrow(
+      "the environment is not complete:\n  OWN_HOSTS: must be names and addresses, with commas between them",
+    );
+});
+
 test.each(["FILES_S3_URL", "PUBLIC_URL", "OTEL_EXPORTER_OTLP_ENDPOINT"])(
   "%s is an http or https address",
   (name) => {

@@ -4,6 +4,7 @@ import { DAY_MS, HOUR_MS } from "./lib/clock.ts";
 import { parseSealKeys } from "./lib/seal.ts";
 import { addressFault } from "./store/address-fault.ts";
 import { checkRedisAddress, withSentinelPassword } from "./store/redis-address.ts";
+import { readPlaces } from "./tools/url-guard/own-addresses.ts";
 
 /** Only digits: a blank text would count as 0, which is any free port. */
 const whole = (least: number, most: number) => {
@@ -66,6 +67,13 @@ const sealKeys = z.string().transform((text, context) => {
     context.addIssue((error as Error).message);
     return z.NEVER;
   }
+});
+
+const places = z.string().transform((list, context) => {
+  const read = readPlaces(list);
+  if (read !== null) return read;
+  context.addIssue("must be names and addresses, with commas between them");
+  return z.NEVER;
 });
 
 /** A list of exporters, as true if it names `otlp`, the only one we have. */
@@ -145,7 +153,7 @@ export const environmentSchema = z.object({
   /** Set in every pod: the address of the API server. */
   KUBERNETES_SERVICE_HOST: withDefault(z.string(), ""),
   /** Names and addresses of the release, with or without a port, as a comma list: web_fetch never reaches them. */
-  OWN_HOSTS: withDefault(z.string(), ""),
+  OWN_HOSTS: withDefault(places, ""),
   /** Seconds that running streams get after SIGTERM. */
   DRAIN_TIMEOUT: withDefault(whole(1, 86_400), "600"),
 });

@@ -4,7 +4,15 @@ import { afterEach, describe, expect, test, vi } from "vitest";
 import { request } from "undici";
 import { egressRules } from "./address.ts";
 import { guardedDispatcher } from "./dispatcher.ts";
-import { OwnUnknown, ownAddresses, ownPlaces, placesOf, readPlace, type OwnPlace } from "./own-addresses.ts";
+import {
+  OwnUnknown,
+  ownAddresses,
+  ownPlaces,
+  placesOf,
+  readPlace,
+  readPlaces,
+  type OwnPlace,
+} from "./own-addresses.ts";
 import type { LookUp } from "./resolver.ts";
 
 const nobody: LookUp = () => Promise.reject(new Error("no such name"));
@@ -126,7 +134,7 @@ describe("what is ours", () => {
   test("in a cluster: the pod, the API server, the stores and what the chart names, on every port", () => {
     const places = ownPlaces({
       stores,
-      more: "gapura.ns.svc, gapura-pods.ns.svc,10.0.0.5:6443",
+      more: readPlaces("gapura.ns.svc, gapura-pods.ns.svc,10.0.0.5:6443") ?? [],
       apiServer: "10.96.0.1",
     });
     expect(places).toEqual([
@@ -144,7 +152,7 @@ describe("what is ours", () => {
   });
 
   test("on one machine: stores with their ports, and listeners as they come", async () => {
-    const places = ownPlaces({ stores, more: "", apiServer: "" });
+    const places = ownPlaces({ stores, more: [], apiServer: "" });
     expect(places).toEqual([
       { host: "db.example", port: 6432 },
       { host: "s1", port: 26379 },

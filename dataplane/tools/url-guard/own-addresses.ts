@@ -169,11 +169,18 @@ export function readPlace(text: string): OwnPlace | null {
   return host === "" ? null : { host: withoutBrackets(host), port: port === undefined ? null : Number(port) };
 }
 
+/** Reads a comma list of these, in which empty parts count for nothing. null: one part is none of these. */
+export function readPlaces(list: string): readonly OwnPlace[] | null {
+  const parts = list.split(",").filter((part) => part.trim() !== "");
+  const places = parts.flatMap((part) => readPlace(part) ?? []);
+  return places.length === parts.length ? places : null;
+}
+
 export interface Surroundings {
   /** URLs of the stores with the default ports of their schemes. */
   readonly stores: readonly (readonly [url: string | undefined, defaultPort: number])[];
-  /** Comma list of further names and addresses. */
-  readonly more: string;
+  /** Further names and addresses. */
+  readonly more: readonly OwnPlace[];
   /** Address of the API server; empty: not in a cluster. */
   readonly apiServer: string;
 }
@@ -182,7 +189,6 @@ export interface Surroundings {
 export function ownPlaces({ stores, more, apiServer }: Surroundings): OwnPlace[] {
   const isCluster = apiServer !== "";
   const known = stores.flatMap(([url, defaultPort]) => (url === undefined ? [] : placesOf(url, defaultPort)));
-  const named = more.split(",").flatMap((text) => readPlace(text) ?? []);
   return [
     // In a cluster all addresses of the pod itself, loopback included, are ours.
     ...(isCluster
@@ -192,6 +198,6 @@ export function ownPlaces({ stores, more, apiServer }: Surroundings): OwnPlace[]
         ]
       : []),
     ...known.map((place) => ({ ...place, port: isCluster ? null : place.port })),
-    ...named,
+    ...more,
   ];
 }
