@@ -83,6 +83,26 @@ test("a key's whole life: made, shown once, renamed, switched off and on, delete
   expect(faults).toEqual([]);
 });
 
+test("the name of a key is counted in characters, as the service counts it", async () => {
+  await page.goto(`${url}/console/keys`);
+  await page.getByRole("button", { name: "Create key" }).click();
+  const dialog = page.getByRole("dialog", { name: "Create key" });
+  await dialog.getByLabel("Name").focus();
+  // As a person pastes it: `fill` goes past the field's own limits.
+  await page.keyboard.insertText("🔑".repeat(501));
+  await dialog.getByRole("button", { name: "Create key" }).click();
+  await dialog.getByRole("alert").getByText("name must have 1 to 500 characters").waitFor();
+  await dialog.getByLabel("Name").press("End");
+  await dialog.getByLabel("Name").press("Backspace");
+  await dialog.getByRole("button", { name: "Create key" }).click();
+  await page.getByRole("dialog", { name: "is ready" }).getByRole("button", { name: "Done" }).click();
+  const { data } = await api(admin, "GET", "/v1/organizations/api_keys");
+  const made = (data as { id: string; name: string }[]).find(({ name }) => name === "🔑".repeat(500));
+  // Other tests measure the page.
+  const path = `/v1/organization/projects/default/api_keys/${made?.id}`;
+  expect(await api(admin, "DELETE", path)).toMatchObject({ deleted: true });
+});
+
 test("in Indonesian a limit has a comma, and a thousand with a dot is not taken for one credit", async () => {
   const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "berbatas" });
   const other = await openPage(browser, url, desk);

@@ -65,7 +65,6 @@ interface FieldProps {
   readonly autofocus?: boolean;
   readonly max?: string;
   readonly min?: string;
-  readonly maxLength?: number;
   readonly pattern?: string;
   readonly inputMode?: "decimal" | "numeric";
 }

@@ -75,7 +75,7 @@ function RenameKey({ apiKey, onClose, onChanged }: PartProps & { apiKey: ApiKey 
       onSubmit={submit}
       onClose={onClose}
     >
-      <Field label={t.keys.name} value={name} onInput={setName} required maxLength={500} autofocus />
+      <Field label={t.keys.name} value={name} onInput={setName} required autofocus />
     </FormDialog>
   );
 }
@@ -103,7 +103,7 @@ function CreateKey({ projects, onClose, onChanged }: PartProps & { projects: rea
   };
   return (
     <FormDialog title={t.keys.create} action={t.keys.create} onSubmit={submit} onClose={onClose}>
-      <Field label={t.keys.name} value={name} onInput={setName} required maxLength={500} autofocus />
+      <Field label={t.keys.name} value={name} onInput={setName} required autofocus />
       <Choice
         label={t.keys.project}
         value={project}
