@@ -157,7 +157,7 @@ export const organizationSpec = withRules(
         tokensPerMinute: rateLimit("Tokens a minute.", 200000),
         concurrentRequests: rateLimit("Requests at the same time.", 200),
       }),
-      "Limits beyond which requests answer 429; no limit when absent.",
+      "Limits beyond which requests answer 429; no limit when absent. Requests in batches count towards none of them.",
     ).optional(),
     storage: field(
       z.strictObject({
