@@ -347,17 +347,19 @@ describe("batch, Chat/Responses form: status", () => {
     ["short lines behind a bad one", `x\n${chatLines(9_000)}`, "invalid_json_line"],
   ])("rule 7.3: an input of very many %s holds nobody up while it is read", async (_name, content, code) => {
     const input = await plane.upload(content);
-    const { body } = await plane.json("POST", "/v1/batches", {
-      input_file_id: input,
-      endpoint: "/v1/chat/completions",
-      completion_window: "24h",
-    });
-    let ended: Json = {};
-    const held = await longestHoldMs(async () => {
-      ended = await plane.ended(`/v1/batches/${String(body["id"])}`, 60_000);
-    });
-    expect(ended).toMatchObject({ status: "failed", errors: { data: [{ code }] } });
-    expect(held).toBeLessThan(60);
+    const read = async () => {
+      const { body } = await plane.json("POST", "/v1/batches", {
+        input_file_id: input,
+        endpoint: "/v1/chat/completions",
+        completion_window: "24h",
+      });
+      const ended = await plane.ended(`/v1/batches/${String(body["id"])}`, 60_000);
+      expect(ended).toMatchObject({ status: "failed", errors: { data: [{ code }] } });
+    };
+    // A garbage collection may fall into any one of these tries.
+    const held: number[] = [];
+    for (let tries = 0; tries < 3; tries += 1) held.push(await longestHoldMs(read));
+    expect(Math.min(...held)).toBeLessThan(40);
   });
 
   test("an input over 256 MiB fails with input_file_too_large", async () => {
