@@ -513,9 +513,11 @@ export class JsonReader {
 /** Characters of a key that an error message repeats. */
 const SHOWN_KEY = 100;
 
-const duplicateKey = (key: string, at: number) =>
+/** Makes the fault of an object that has a key twice, the second one at `at`. */
+export const duplicateKey = (key: string, at: number): JsonFault =>
   new JsonFault("duplicate", `Duplicate key ${JSON.stringify(key.slice(0, SHOWN_KEY))}`, at);
-const tooManyKeys = (at: number) =>
+/** Makes the fault of an object with more keys than `bodyLimits.keys`, the first of these at `at`. */
+export const tooManyKeys = (at: number): JsonFault =>
   new JsonFault("keys", `More than ${bodyLimits.keys} keys in one object`, at);
 const tooDeep = (at: number) => new JsonFault("depth", `Nested more than ${MAX_JSON_DEPTH} levels deep`, at);
 

@@ -18,16 +18,16 @@ import {
 } from "../../lib/json-bytes.ts";
 import { JsonPiece } from "../../lib/json-piece.ts";
 import { emptyBody } from "../../lib/json-read.ts";
-import { JsonFault, JsonReader } from "../../lib/json-reader.ts";
+import { duplicateKey, JsonFault, JsonReader, tooManyKeys } from "../../lib/json-reader.ts";
 import { MAX_ITEM_BYTES } from "../batch.ts";
 import { DistinctTexts } from "./distinct-texts.ts";
 
 /** Room for `custom_id` and braces around a request of the largest size. */
 const MAX_ELEMENT_BYTES = MAX_ITEM_BYTES + 64 * 1024;
-/** The longest key or value of other top-level fields, which are read and ignored. */
+/** The longest key or value of top-level fields other than `requests`, which are read and ignored. */
 const MAX_OTHER_BYTES = 128 * 1024;
-/** Memory that the key of such a field takes until the body's end. */
-const OTHER_KEY_BYTES = 128;
+/** Memory that each top-level key but one, `requests`, takes until the body's end. */
+const KEY_BYTES = 128;
 
 /** What is expected next. `value` and `element` collect a piece; the rest is punctuation. */
 type Place =
@@ -60,8 +60,8 @@ export async function* scanRequests(
   scanner.end();
 }
 
-const duplicateKey = (key: string): ApiError =>
-  new ApiError("invalid_request", `The request body: Duplicate key ${JSON.stringify(key)}.`, { param: key });
+const unreadable = (what: string, fault: JsonFault): ApiError =>
+  new ApiError("invalid_request", `${what}: ${fault.message}.`, { cause: fault });
 
 /** Makes the error for the element at `index`. */
 export const requestTooLarge = (index: number): ApiError =>
@@ -72,15 +72,15 @@ class Scanner {
   #piece: JsonPiece | null = null;
   #key = "";
   #found = false;
-  #keys = 0;
-  /** Those other than `requests`. */
-  readonly #others = new DistinctTexts();
+  /** Position of the key that was read last, from the beginning of the body. */
+  #keyStart = 0;
+  readonly #keys = new DistinctTexts();
   #elements = 0;
   /** Bytes before the present chunk. */
   #before = 0;
 
   get gathered(): number {
-    return (this.#piece?.length ?? 0) + this.#others.size * OTHER_KEY_BYTES;
+    return (this.#piece?.length ?? 0) + Math.max(0, this.#keys.size - 1) * KEY_BYTES;
   }
 
   *push(chunk: Buffer): Generator<Buffer> {
@@ -131,7 +131,6 @@ class Scanner {
         return this.#goTo("value", at + 1);
       case "value":
         if (this.#key === "requests") {
-          if (this.#found) throw duplicateKey("requests");
           if (byte !== OPEN_ARRAY) {
             throw new ApiError("invalid_type", "requests: Input should be a valid array", {
               param: "requests",
@@ -170,6 +169,7 @@ class Scanner {
       throw this.#invalid("unexpected character", at);
     }
     this.#place = place;
+    if (place === "key") this.#keyStart = this.#before + at;
     this.#piece = new JsonPiece();
     return at;
   }
@@ -195,13 +195,9 @@ class Scanner {
 
   /** Judges a key as those of any other body are (rules 1.4, 7.4). */
   #addKey(key: string): void {
-    this.#keys += 1;
-    if (this.#keys > bodyLimits.keys)
-      throw new ApiError(
-        "invalid_request",
-        `The request body: More than ${bodyLimits.keys} keys in one object.`,
-      );
-    if (key !== "requests" && !this.#others.add(key)) throw duplicateKey(key.slice(0, 100));
+    if (this.#keys.size === bodyLimits.keys)
+      throw unreadable("The request body", tooManyKeys(this.#keyStart));
+    if (!this.#keys.add(key)) throw unreadable("The request body", duplicateKey(key, this.#keyStart));
   }
 
   #read<T>(bytes: Buffer, what: string, read: (reader: JsonReader) => T): T {
@@ -209,7 +205,7 @@ class Scanner {
       return JsonReader.whole(bytes, read);
     } catch (fault) {
       if (!(fault instanceof JsonFault)) throw fault;
-      throw new ApiError("invalid_request", `${what}: ${fault.message}.`, { cause: fault });
+      throw unreadable(what, fault);
     }
   }
 
