@@ -549,7 +549,7 @@ describe("rule 7.3: what an upstream sends besides contents is bounded by these"
   test("many answers of a kept connection, with long heads and small chunks, are none of it", async () => {
     const event = `data: ${"x".repeat(30)}\n\n`;
     const chunk = `${event.length.toString(16)}\r\n${event}\r\n`;
-    const answer = `HTTP/1.1 200 OK\r\nx: ${"h".repeat(10_000)}\r\ntransfer-encoding: chunked\r\n\r\n${chunk.repeat(20)}0\r\n\r\n`;
+    const answer = `HTTP/1.1 200 OK\r\nx: ${"h".repeat(40_000)}\r\ntransfer-encoding: chunked\r\n\r\n${chunk.repeat(20)}0\r\n\r\n`;
     let connections = 0;
     const origin = await serverThat((socket) => socket.write(answer));
     servers.at(-1)?.on("connection", () => (connections += 1));

@@ -64,11 +64,7 @@ test("nobody gets a list made for callers who may use other models", async () =>
   const namespaced = sampleOrganization("org_team");
   const team = { ...namespaced, source: { ...namespaced.source, namespace: "team" } };
   const { models } = world({
-    organizations: [
-      sampleOrganization("org_a"),
-      sampleOrganization("org_few", { allowedModels: ["o*"] }),
-      team,
-    ],
+    organizations: [...organizations, sampleOrganization("org_few", { allowedModels: ["o*"] }), team],
     routes: [
       ...routes,
       sampleRoute("own", { servesNamespace: "team" }),
@@ -78,6 +74,7 @@ test("nobody gets a list made for callers who may use other models", async () =>
   const sorted = async (user: ModelUser) => (await models(user)).toSorted();
   expect(await sorted(caller("org_a"))).toEqual(["dedicated", "four", "one", "three", "two"]);
   expect(await sorted(caller("org_team"))).toEqual(["four", "one", "own", "three", "two"]);
+  expect(await sorted(caller("org_b"))).toEqual(["four", "one", "three", "two"]);
   expect(await sorted(caller("org_few"))).toEqual(["one"]);
   expect(await sorted(caller("org_a", ["two"]))).toEqual(["two"]);
   expect(await sorted(caller("org_gone"))).toEqual([]);
