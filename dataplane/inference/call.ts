@@ -61,8 +61,11 @@ export interface BodyLease {
   take(bytes: number): Promise<void> | void;
   /** Counts bytes that are there already, whatever room there is. */
   count(bytes: number): void;
-  /** Counts bytes of an answer as they come. @throws ApiError 429 or 503 without room; those of a batch item's answer need none. */
-  receive(bytes: number): void;
+  /**
+   * Counts bytes of an answer as they come. @returns how many it counts, which are to be given back: of a batch item's answer
+   * those that its organization's share has room for. @throws ApiError 429 or 503 without room, but not for a batch item
+   */
+  receive(bytes: number): number;
   /** Gives bytes back. */
   giveBack(bytes: number): void;
 }

@@ -178,18 +178,27 @@ test.each<[Dialect, Dialect]>([
   expect(bodies.used).toBe(0);
 });
 
-test("a batch item's is counted and never refused", async () => {
+test("a batch item's is never refused, and counts as far as its organization's share of the budget goes", async () => {
   let most = 0;
   const bodies = new ByteBudget(8 * MIB, {
     used: (bytes) => void (most = Math.max(most, bytes)),
     refused: () => undefined,
   });
   const others = bodies.lease("org_other");
-  others.take(6 * MIB);
-  const lease = new ItemLease(bodies, "org_a", () => Promise.resolve(true));
-  const { call, error } = await served(lease);
-  expect(error).toBeUndefined();
-  expect(call.meter.settled).toMatchObject([{ status: "ok" }]);
-  expect(most).toBe(6 * MIB + LENGTH - UNCOUNTED_BYTES);
-  expect(bodies.used).toBe(6 * MIB);
+  others.take(5 * MIB);
+  const lease = () => new ItemLease(bodies, "org_a", () => Promise.resolve(true));
+  const one = await served(lease());
+  expect(one.error).toBeUndefined();
+  expect(one.call.meter.settled).toMatchObject([{ status: "ok" }]);
+  expect(most).toBe(5 * MIB + Math.min(LENGTH - UNCOUNTED_BYTES, 2 * MIB));
+  expect(bodies.used).toBe(5 * MIB);
+  // Others' requests still have room while many of one organization's items get long answers.
+  const [first, second] = [lease(), lease()];
+  first.receive(3 * MIB);
+  second.receive(3 * MIB);
+  expect(bodies.used).toBe(7 * MIB);
+  const live = bodies.lease("org_b");
+  live.take(MIB);
+  for (const held of [first, second, live]) held.release();
+  expect(bodies.used).toBe(5 * MIB);
 });

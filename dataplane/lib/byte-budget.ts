@@ -30,8 +30,10 @@ export interface ByteLease {
   take(bytes: number): void;
   /** Adds bytes that are in memory already, even without room. */
   count(bytes: number): void;
-  /** Adds bytes of an answer that came. @throws ApiError as `take` */
-  receive(bytes: number): void;
+  /** Adds bytes of an answer that came. @returns how many were added, which are to be given back. @throws ApiError as `take` */
+  receive(bytes: number): number;
+  /** Adds bytes that are in memory already, until the organization has a quarter of the budget. @returns how many were added */
+  countOfShare(bytes: number): number;
   /** Sets the lease to exactly `bytes`. @throws ApiError as `take` when it grows. */
   hold(bytes: number): void;
   /** Checks that there is room for announced bytes (content-length) without taking them. @throws ApiError as `take` */
@@ -188,8 +190,16 @@ class Lease implements ByteLease {
     this.#add(this.#share, bytes);
   }
 
-  receive(bytes: number): void {
+  receive(bytes: number): number {
     this.take(bytes);
+    return bytes;
+  }
+
+  countOfShare(bytes: number): number {
+    const share = this.#share;
+    const counted = Math.max(0, Math.min(bytes, this.#budget.total / 4 - share.bytes));
+    this.#add(share, counted);
+    return counted;
   }
 
   hold(bytes: number): void {

@@ -47,9 +47,12 @@ export class ItemLease implements BodyLease {
     this.#counted.count(bytes);
   }
 
-  /** Never refuses: the item would be run, and paid for, once more. */
-  receive(bytes: number): void {
-    this.count(bytes);
+  /**
+   * Never refuses, as what came is charged and the item would end in error. Nor may the answers of an organization's items
+   * take more of the budget than its share: live requests of others would be refused for them.
+   */
+  receive(bytes: number): number {
+    return this.#counted.countOfShare(bytes);
   }
 
   giveBack(bytes: number): void {

@@ -18,7 +18,7 @@ import type { ClaimedItem } from "./claim.ts";
 import { runItem, type RunServices } from "./run.ts";
 import { ToolRoom } from "./tool-room.ts";
 
-const uncounted = { take: () => {}, count: () => {}, receive: () => {}, giveBack: () => {} };
+const uncounted = { take: () => {}, count: () => {}, receive: (bytes: number) => bytes, giveBack: () => {} };
 
 const item: ClaimedItem = {
   batchId: "msgbatch_1",

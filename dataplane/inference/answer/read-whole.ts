@@ -7,7 +7,7 @@ import type { ApiError } from "../../lib/api-error.ts";
 import { BrokenAnswer } from "../../loop/model-answer.ts";
 import { metrics } from "../../telemetry/metrics.ts";
 import { failureOfError, type AttemptFailure } from "../../upstream/failure.ts";
-import { MAX_ANSWER_BYTES } from "../../upstream/limits.ts";
+import { MAX_ANSWER_BYTES, UNCOUNTED_BYTES } from "../../upstream/limits.ts";
 import type { UpstreamAnswer } from "../../upstream/request.ts";
 import { CallError } from "../../upstream/send.ts";
 import { LargeAnswer } from "../large/large-answer.ts";
@@ -50,8 +50,7 @@ export async function readWhole<Read>(
   const { lease } = reader;
   let counted = 0;
   const takeRoom = (bytes: number) => {
-    lease.receive(bytes);
-    counted += bytes;
+    counted += lease.receive(bytes);
   };
   try {
     const body = await received(answer, reader, takeRoom);
@@ -116,12 +115,14 @@ async function outcomeElsewhere<Read>(
   received: number,
   counted: number,
 ): Promise<Outcome<Read>> {
-  lease.count(received - counted);
+  // What was not counted as it came; of a batch item's answer there may be more, beyond its organization's share.
+  const first = Math.min(received - counted, UNCOUNTED_BYTES);
+  lease.count(first);
   try {
     // Of an answer that took its thread down nothing can be read.
     return (await work.elsewhere(large)) ?? { kind: "none", usage: usageOfBytes(usage, received) };
   } finally {
-    lease.giveBack(received - counted);
+    lease.giveBack(first);
   }
 }
 

@@ -228,14 +228,13 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   #hasRoom(heldBytes: number): boolean {
     const more = (heldBytes > UNCOUNTED_HELD_BYTES ? heldBytes : 0) - this.#countedBytes;
     try {
-      if (more > 0) this.#lease.receive(more);
-      else this.#lease.giveBack(-more);
+      if (more > 0) this.#countedBytes += this.#lease.receive(more);
+      else this.#release(-more);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this.#crowdedOut(error);
       return false;
     }
-    this.#countedBytes += more;
     return true;
   }
 
@@ -250,9 +249,9 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     this.#answer.call.abort(fault);
   }
 
-  #giveBack(): void {
-    this.#lease.giveBack(this.#countedBytes);
-    this.#countedBytes = 0;
+  #release(bytes: number): void {
+    this.#lease.giveBack(bytes);
+    this.#countedBytes -= bytes;
   }
 
   #waitAside(): void {
@@ -428,7 +427,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   #reject(failure: unknown): void {
     this.#phase = "over";
     this.#isEnding = true;
-    if (this.#countedBytes > 0) this.#giveBack();
+    if (this.#countedBytes > 0) this.#release(this.#countedBytes);
     this.#ended.reject(failure);
   }
 
@@ -456,7 +455,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
 
   #end(work: Promise<void>): void {
     this.#isEnding = true;
-    if (this.#countedBytes > 0) this.#giveBack();
+    if (this.#countedBytes > 0) this.#release(this.#countedBytes);
     work.then(this.#ended.resolve, this.#ended.reject);
   }
 }
