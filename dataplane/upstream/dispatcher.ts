@@ -7,7 +7,7 @@ import {
   MAX_HEADER_BYTES,
   OVERHEAD,
 } from "./limits.ts";
-import { boundOverhead, overheadBounded } from "./overhead.ts";
+import { boundOverhead } from "./overhead.ts";
 
 /** For errors of sockets that had received bytes before: when the socket was opened (`performance.now()`). */
 const openedAt = new WeakMap<Error, number>();
@@ -27,7 +27,7 @@ export function isStaleConnectionError(error: Error, dispatchedAt: number): bool
  */
 export function newUpstreamDispatcher({ keepAlive = true } = {}): Dispatcher {
   const connect = buildConnector({ timeout: MAX_CONNECT_MS, allowH2: false });
-  const agent = new Agent({
+  return new Agent({
     connections: MAX_CONNECTIONS_PER_ORIGIN,
     // With 0, undici closes each connection after its request.
     pipelining: keepAlive ? 1 : 0,
@@ -46,5 +46,4 @@ export function newUpstreamDispatcher({ keepAlive = true } = {}): Dispatcher {
       return boundOverhead(socket, OVERHEAD);
     },
   });
-  return agent.compose(overheadBounded);
 }

@@ -19,16 +19,28 @@ class TooMuchOverhead extends Error {
   override readonly name = TOO_MUCH_OVERHEAD;
 }
 
+/** Most bytes that Node reads from a socket at once. */
+const READ_BYTES = 64 * 1024;
+
+/** Where the contents of an answer are counted. */
+export interface AnswerConnection {
+  contents(bytes: number): void;
+}
+
 /** What has come over a connection since its last answer began. */
-class Connection {
+class Connection implements AnswerConnection {
   readonly #socket: Socket;
   readonly #limits: OverheadLimits;
+  /** Reads that cannot bring too much: most answers end within them, and to ask a socket for its bytes costs each read. */
+  readonly #freeReads: number;
+  #reads = 0;
   #from = 0;
   #contentBytes = 0;
 
   constructor(socket: Socket, limits: OverheadLimits) {
     this.#socket = socket;
     this.#limits = limits;
+    this.#freeReads = Math.floor(limits.freeBytes / READ_BYTES);
   }
 
   /** Bytes that were read from the socket, without those that wait in it. */
@@ -39,13 +51,17 @@ class Connection {
   begin(): void {
     this.#from = this.#readBytes;
     this.#contentBytes = 0;
+    this.#reads = 0;
   }
 
   contents(bytes: number): void {
     this.#contentBytes += bytes;
   }
 
-  get isTooMuch(): boolean {
+  /** To be asked before each read. */
+  isTooMuch(): boolean {
+    this.#reads += 1;
+    if (this.#reads <= this.#freeReads) return false;
     const { freeBytes, perContentByte } = this.#limits;
     const overhead = this.#readBytes - this.#from - this.#contentBytes;
     return overhead > freeBytes + this.#contentBytes * perContentByte;
@@ -55,7 +71,19 @@ class Connection {
 /** The connection that was read last: undici parses what it has read, and calls handlers, before it reads another one. */
 let readLast: Connection | null = null;
 
-/** Ends a connection whose overhead is too large. Its dispatcher has to be composed with `overheadBounded`. */
+/**
+ * Tells that the head of an answer was read. Interim answers (1xx) are overhead.
+ * @returns where its contents are to be counted; null: its connection is not bounded
+ */
+export function answerBegan(status: number): AnswerConnection | null {
+  if (status >= 200) readLast?.begin();
+  return readLast;
+}
+
+/**
+ * Ends a connection whose overhead is too large. The handlers of its dispatcher have to call `answerBegan` and count contents,
+ * or it has to be composed with `overheadBounded`, which does both.
+ */
 export function boundOverhead<Connected extends Socket>(
   socket: Connected,
   limits: OverheadLimits,
@@ -64,7 +92,7 @@ export function boundOverhead<Connected extends Socket>(
   const read = socket.read.bind(socket);
   socket.read = (size?: number): unknown => {
     readLast = connection;
-    if (!connection.isTooMuch) return read(size);
+    if (!connection.isTooMuch()) return read(size);
     socket.destroy(new TooMuchOverhead());
     return null;
   };
@@ -77,16 +105,14 @@ export const overheadBounded: Dispatcher.DispatcherComposeInterceptor = (dispatc
 
 class Counting implements Dispatcher.DispatchHandler {
   readonly #handler: Dispatcher.DispatchHandler;
-  #connection: Connection | null = null;
+  #connection: AnswerConnection | null = null;
 
   constructor(handler: Dispatcher.DispatchHandler) {
     this.#handler = handler;
   }
 
   onResponseStart(...told: Parameters<NonNullable<Dispatcher.DispatchHandler["onResponseStart"]>>): void {
-    this.#connection = readLast;
-    // Interim answers are overhead.
-    if (told[1] >= 200) readLast?.begin();
+    this.#connection = answerBegan(told[1]);
     this.#handler.onResponseStart?.(...told);
   }
 

@@ -19,7 +19,7 @@ import {
   UNSEEN_MS,
   WHOLE_BODY_BYTES,
 } from "./limits.ts";
-import { TOO_MUCH_OVERHEAD } from "./overhead.ts";
+import { type AnswerConnection, answerBegan, TOO_MUCH_OVERHEAD } from "./overhead.ts";
 
 /**
  * Why a call failed.
@@ -116,6 +116,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   readonly #options: CallOptions;
   readonly #resolveHead: (head: AnswerHead) => void;
   readonly #rejectHead: (error: CallError) => void;
+  #connection: AnswerConnection | null = null;
   #controller: Dispatcher.DispatchController | null = null;
   #dispatchedAt = 0;
   #timer: NodeJS.Timeout | null = null;
@@ -284,6 +285,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   }
 
   onResponseStart(_: Dispatcher.DispatchController, status: number, headers: AnswerHeaders): void {
+    this.#connection = answerBegan(status);
     if (status < 200) return this.#countInterim();
     // An upstream that answers has seen enough of the request.
     this.#sent = true;
@@ -304,6 +306,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   }
 
   onResponseData(_: Dispatcher.DispatchController, chunk: Buffer): void {
+    this.#connection?.contents(chunk.length);
     if (this.#over !== null) return;
     if (this.#decoder === null) this.#deliver(chunk);
     else this.#decoder.write(chunk);
