@@ -11,38 +11,24 @@ import {
   upstreamOf,
   type TestCall,
 } from "../../../test/fakes/inference.ts";
-import { noTools } from "../../../test/fakes/no-tools.ts";
 import { bodyOf } from "../../../test/fakes/one-upstream.ts";
 import { answerOf } from "../../../test/fakes/large/answers.ts";
-import { startUpstream } from "../../../test/fakes/upstream/server.ts";
+import { startTwoThreads } from "../../../test/fakes/large/two-threads.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
 import { dialects, type Dialect } from "../../dialects/dialect.ts";
 import { refusalOf } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { ByteBudget } from "../../lib/byte-budget.ts";
-import { sealing } from "../../lib/seal.ts";
-import { WorkNotDone, type WorkerPool } from "../../lib/worker-pool.ts";
+import { WorkNotDone } from "../../lib/worker-pool.ts";
 import { metrics } from "../../telemetry/metrics.ts";
-import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
-import { Upstreams } from "../../upstream/upstreams.ts";
-import { createServe } from "../serve.ts";
 import { MOST_CHARACTERS } from "../with-tools/whole-events.ts";
 import type { Serve } from "../call.ts";
 import { newLargePool } from "./large-body.ts";
 
-const keys = [{ id: "test", key: Buffer.alloc(32, 7) }];
-const sealerOf = sealing(keys);
-const pool = newLargePool(keys, { jobMs: 60_000 });
-const dispatcher = newUpstreamDispatcher();
-const fake = await startUpstream();
-const [here, elsewhere] = [null, pool].map((where: WorkerPool | null) =>
-  createServe(new Upstreams(dispatcher), sealerOf, noTools, where),
-) as [Serve, Serve];
+const threads = await startTwoThreads();
+const { keys, pool, fake, serving, here, elsewhere } = threads;
 beforeEach(() => fake.reset());
-afterAll(async () => {
-  await dispatcher.destroy();
-  await Promise.all([pool.close(), fake.close()]);
-});
+afterAll(() => threads.close());
 
 /** An unknown field that makes an answer large. */
 const filler = `"filler":"${"All work and no play makes Jack a dull boy. ".repeat(4_000)}"`;
@@ -51,12 +37,7 @@ const padded = (answer: object | string): string => {
   return text.startsWith("{") ? `{${filler}${text === "{}" ? "" : ","}${text.slice(1)}` : `${text}${filler}`;
 };
 
-/** Makes texts comparable: ids, seals and the second of the answer's end differ each time. */
-const told = (text: string): string =>
-  text
-    .replaceAll(/AQR0ZXN0[\w-]+/g, (sealed) => `<${sealerOf("org_a").open(sealed)}>`)
-    .replaceAll(/\b(msg|chatcmpl|resp|rs|cmp|fc|ws|xs|call|toolu)([-_])[0-9A-Za-z]{24}\b/g, "$1$2ID")
-    .replaceAll(/"completed_at":\d+/g, '"completed_at":0');
+const told = (text: string): string => threads.comparable(text, ["completed_at"]);
 
 interface Way {
   readonly from: Dialect;
@@ -312,7 +293,7 @@ test("its bytes are counted while it is worked on", async () => {
 
 test("answers come to their turn however many wait: they were paid for", async () => {
   const narrow = newLargePool(keys, { workers: 1, waiting: 1, waitingOfOne: 1, waitMs: 1 });
-  const serve = createServe(new Upstreams(dispatcher), sealerOf, noTools, narrow);
+  const serve = serving(narrow);
   const calls = Array.from({ length: 8 }, () => callFor({ from: "chat", to: "chat" }).call);
   for (const _ of calls) fake.next({ raw: { body: large } });
   await Promise.all(calls.map((call) => serve(call)));

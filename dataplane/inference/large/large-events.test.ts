@@ -13,36 +13,21 @@ import {
   toolPolicy,
   upstreamOf,
 } from "../../../test/fakes/inference.ts";
-import { noTools } from "../../../test/fakes/no-tools.ts";
 import { bodyOf } from "../../../test/fakes/one-upstream.ts";
 import { isWhole } from "../../../test/fakes/runs.ts";
 import { typedFrame } from "../../../test/fakes/upstream/render.ts";
-import { startUpstream } from "../../../test/fakes/upstream/server.ts";
+import { startTwoThreads } from "../../../test/fakes/large/two-threads.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
 import { dialects, type Dialect } from "../../dialects/dialect.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { ByteBudget } from "../../lib/byte-budget.ts";
-import { sealing } from "../../lib/seal.ts";
-import { WorkNotDone, type WorkerPool } from "../../lib/worker-pool.ts";
-import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
-import { Upstreams } from "../../upstream/upstreams.ts";
+import { WorkNotDone } from "../../lib/worker-pool.ts";
 import type { Serve } from "../call.ts";
-import { createServe } from "../serve.ts";
-import { newLargePool } from "./large-body.ts";
 
-const keys = [{ id: "test", key: Buffer.alloc(32, 7) }];
-const sealerOf = sealing(keys);
-const pool = newLargePool(keys, { jobMs: 60_000 });
-const dispatcher = newUpstreamDispatcher();
-const fake = await startUpstream();
-const [here, elsewhere] = [null, pool].map((where: WorkerPool | null) =>
-  createServe(new Upstreams(dispatcher), sealerOf, noTools, where),
-) as [Serve, Serve];
+const threads = await startTwoThreads();
+const { pool, fake, here, elsewhere } = threads;
 beforeEach(() => fake.reset());
-afterAll(async () => {
-  await dispatcher.destroy();
-  await Promise.all([pool.close(), fake.close()]);
-});
+afterAll(() => threads.close());
 
 const many = `[${"0,".repeat(40_000)}0]`;
 const token = JSON.stringify({
@@ -61,12 +46,7 @@ const heavy = (data: object | string, name = "unread", value = many): string => 
 const framed = (data: string, name = ""): string =>
   `${name === "" ? "" : `event: ${name}\n`}data: ${data}\n\n`;
 
-/** Makes texts comparable: ids, seals and the second of the answer's end differ each time. */
-const told = (text: string): string =>
-  text
-    .replaceAll(/AQR0ZXN0[\w-]+/g, (sealed) => `<${sealerOf("org_a").open(sealed)}>`)
-    .replaceAll(/\b(msg|chatcmpl|resp|rs|cmp|fc|ws|xs|call|toolu)([-_])[0-9A-Za-z]{24}\b/g, "$1$2ID")
-    .replaceAll(/"(completed_at|created_at|created)":\d+/g, '"$1":0');
+const told = (text: string): string => threads.comparable(text, ["completed_at", "created_at", "created"]);
 
 interface Way {
   readonly from: Dialect;
