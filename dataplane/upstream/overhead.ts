@@ -19,8 +19,8 @@ class TooMuchOverhead extends Error {
   override readonly name = TOO_MUCH_OVERHEAD;
 }
 
-/** Most bytes that Node reads from a socket at once. */
-const READ_BYTES = 64 * 1024;
+/** Most bytes that a socket's `read` gives: what Node buffers (64 KiB), and the packet that filled the buffer. */
+const READ_BYTES = 128 * 1024;
 
 /** Where the contents of an answer are counted. */
 export interface AnswerConnection {

@@ -116,6 +116,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   readonly #options: CallOptions;
   readonly #resolveHead: (head: AnswerHead) => void;
   readonly #rejectHead: (error: CallError) => void;
+  /** Where the answer's contents are counted against what comes besides (overhead.ts). */
   #connection: AnswerConnection | null = null;
   #controller: Dispatcher.DispatchController | null = null;
   #dispatchedAt = 0;
