@@ -87,7 +87,7 @@ test("OWN_HOSTS is a list with commas, of names and addresses alone", () => {
     { host: "10.0.0.5", port: null },
     { host: "fd00::1", port: 443 },
   ]);
-  for (const list of ["a b", "a,b c", "a\nb", "https://api.internal/", "10.0.0.0/8"])
+  for (const list of ["a b", "a,b c", "a\nb", "https://api.internal/", "10.0.0.0/8", "a:65536"])
     expect(read(list)).toThrow(
       "the environment is not complete:\n  OWN_HOSTS: must be names and addresses, with commas between them",
     );

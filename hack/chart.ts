@@ -131,7 +131,10 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
   "dataPlane.autoscaling.targetCPU": { type: "integer", minimum: 1, maximum: 1000 },
   watchNamespaces: { type: "array", uniqueItems: true, items: pattern("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$") },
   platformNamespaces: { type: "array", uniqueItems: true, items: pattern("^[a-z0-9]([a-z0-9-]*[a-z0-9])?$") },
-  ownHosts: { type: "array", items: pattern("^[^/\\s,]+$") },
+  ownHosts: {
+    type: "array",
+    items: pattern("^([-_.a-zA-Z0-9]+|\\[[0-9a-fA-F:.]+\\])(:[0-9]{1,5})?$|^[0-9a-fA-F:.]+$"),
+  },
   "ingress.host": pattern(`(^$)|(${HOST})`),
   "ingress.hosts": {
     type: "array",

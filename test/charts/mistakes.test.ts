@@ -98,6 +98,7 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/service/annotations", { service: { annotations: { "a/b/c": "d" } } }],
   ["/dataPlane/nodeSelector", { dataPlane: { nodeSelector: { "GPU.example/": "yes" } } }],
   ["/ownHosts/0", { ownHosts: ["https://api.internal/"] }],
+  ["/ownHosts/1", { ownHosts: ["api.internal:8443", "a;b"] }],
   ["/logLevel", { logLevel: "INFO" }],
   ["/postgres", { postgres: { url: "postgres://a:b@c/d" } }],
   ["/postgres/port", { postgres: { existingSecret: "pg", host: "db", port: "5432" } }],

@@ -161,12 +161,15 @@ export function placesOf(url: string, defaultPort: number): readonly OwnPlace[] 
   });
 }
 
+const HIGHEST_PORT = 65_535;
+
 /** Reads `name`, `name:port`, `1.2.3.4:port`, `[::1]:port` or a bare address; null: none of these. */
 export function readPlace(text: string): OwnPlace | null {
   const trimmed = text.trim().toLowerCase();
   if (isIP(trimmed) !== 0) return { host: trimmed, port: null };
   const [, host = "", port] = /^(\[[0-9a-f:.]+\]|[-_.a-z0-9]+)(?::(\d{1,5}))?$/.exec(trimmed) ?? [];
-  return host === "" ? null : { host: withoutBrackets(host), port: port === undefined ? null : Number(port) };
+  if (host === "" || Number(port ?? 0) > HIGHEST_PORT) return null;
+  return { host: withoutBrackets(host), port: port === undefined ? null : Number(port) };
 }
 
 /** Reads a comma list of these, in which empty parts count for nothing. null: one part is none of these. */
