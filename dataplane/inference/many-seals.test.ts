@@ -1,4 +1,4 @@
-/** Sealing takes some fifty microseconds a blob: of one answer only as many are sealed as any model's answer holds (rule 7.3). */
+/** Sealing takes some fifty microseconds a blob, so no more than `MOST_SEALED` of one answer are sealed (rule 7.3). */
 import { afterAll, expect, test } from "vitest";
 import { upstreamOf } from "../../test/fakes/inference.ts";
 import { bodyOf, sealerOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";

@@ -40,7 +40,7 @@ export interface Sent {
   readonly own: readonly OwnField[];
 }
 
-/** @param conversation the key that keeps it on its upstream (design.md §4.6); null: any. */
+/** @param conversation key of the conversation, which stays with one upstream (design.md §4.6); null: any upstream may take it. */
 export const upstreamRequest = (
   { batchId, sink, summary, snapshot }: InferenceCall,
   route: Route,
