@@ -23,15 +23,13 @@ import type { UpstreamAnswer } from "../../upstream/request.ts";
 import type { BodyReader, CallFault } from "../../upstream/send.ts";
 import type { BodyLease } from "../call.ts";
 import { brokenStream, faultKind, faultOfEnd, isOwed, unbegunAnswer } from "./broken-answer.ts";
+import { HeldBytes } from "./held-bytes.ts";
 import { isErrorBody } from "./whole-answer.ts";
 
 /** Time between two observations of a running stream; after a crash of this process the last one is charged. */
 const OBSERVE_MS = 1_000;
 /** Milliseconds of work counted for each HTTP chunk: what undici and `UpstreamCall` spend on it before it is read here. */
 const CHUNK_MS = 0.001;
-
-/** What a stream holds beyond this is counted among the bytes of bodies (rule 7.2). */
-const UNCOUNTED_HELD_BYTES = 256 * 1024;
 
 /** Most events that are read before the time is checked. Their output is passed on together. */
 export const EVENTS_AT_ONCE = 256;
@@ -86,9 +84,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   readonly #translator: StreamTranslator<Out>;
   /** The organization whose work this is; it takes turns with the others (`stream-turns.ts`). */
   readonly #owner: WorkOwner;
-  readonly #lease: Pick<BodyLease, "receive" | "giveBack">;
-  /** Bytes that are held, as far as they are counted. */
-  #countedBytes = 0;
+  readonly #held: HeldBytes;
   readonly #ended = Promise.withResolvers<void>();
   /** Why the upstream is paused: this stream waits for its turn, or for its reader to catch up. */
   readonly #waitsFor = new Set<"turn" | "reader">();
@@ -122,7 +118,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     this.#answer = answer;
     this.#to = to;
     this.#owner = owner;
-    this.#lease = lease;
+    this.#held = new HeldBytes(lease);
     this.#translator = translator(this);
   }
 
@@ -212,8 +208,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
       this.#owner.spend(ms, now);
       if (this.#phase === "running") this.#observe(now);
       if (this.isOver) return;
-      const { heldBytes } = this.#translator;
-      if ((heldBytes > UNCOUNTED_HELD_BYTES || this.#countedBytes > 0) && !this.#hasRoom(heldBytes)) return;
+      if (!this.#hasRoom()) return;
       if (this.#isAside) this.#waitAside();
       else if (this.#translator.hasUnread) this.#waitInLine();
       else if (this.#left !== null) this.#close(this.#left.fault);
@@ -225,11 +220,9 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   }
 
   /** Counts what is held. @returns false without room for it: the answer is over then. */
-  #hasRoom(heldBytes: number): boolean {
-    const more = (heldBytes > UNCOUNTED_HELD_BYTES ? heldBytes : 0) - this.#countedBytes;
+  #hasRoom(): boolean {
     try {
-      if (more > 0) this.#countedBytes += this.#lease.receive(more);
-      else this.#release(-more);
+      this.#held.hold(this.#translator.heldBytes);
     } catch (error) {
       if (!(error instanceof ApiError)) throw error;
       this.#crowdedOut(error);
@@ -247,11 +240,6 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
       this.#reject(new AttemptFailure(error, { retry: null, status: fault, reason: fault }));
     else this.#abandon(error, fault);
     this.#answer.call.abort(fault);
-  }
-
-  #release(bytes: number): void {
-    this.#lease.giveBack(bytes);
-    this.#countedBytes -= bytes;
   }
 
   #waitAside(): void {
@@ -427,7 +415,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   #reject(failure: unknown): void {
     this.#phase = "over";
     this.#isEnding = true;
-    if (this.#countedBytes > 0) this.#release(this.#countedBytes);
+    this.#held.release();
     this.#ended.reject(failure);
   }
 
@@ -455,7 +443,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
 
   #end(work: Promise<void>): void {
     this.#isEnding = true;
-    if (this.#countedBytes > 0) this.#release(this.#countedBytes);
+    this.#held.release();
     work.then(this.#ended.resolve, this.#ended.reject);
   }
 }
