@@ -52,7 +52,7 @@ interface FileResult {
 /**
  * Tests that take long by their nature, left to `npm test -- --all`: faults of real processes, attacks, hundreds of
  * conversations, what helm makes of the charts, the image, installing from a mirror that is silent, bodies of the largest size,
- * thousands of keys and requests at once, months of usage, a thousand routes, very much in the console, and walks through days
+ * streams at full speed against a bound of processor time, thousands of keys and requests at once, months of usage, a thousand routes, very much in the console, and walks through days
  * of a cluster. Long tests without a store are called heavy: they move megabytes or thousands of things, often against a bound
  * of time or memory. `--all` also tries properties with more cases (test/fakes/runs.ts).
  */
@@ -63,7 +63,7 @@ const LONG = [
   "test/charts/**",
   "test/console/sizes.test.ts",
   "test/integration/{image,start-faults,tools-soak}.test.ts",
-  "test/integration/{files-product,large-bodies,money-many-keys,usage-retention}.test.ts",
+  "test/integration/{fast-streams,files-product,large-bodies,money-many-keys,usage-retention}.test.ts",
   "test/operator/{day-two,resilience,scale,upgrade}.test.ts",
 ];
 
