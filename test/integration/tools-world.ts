@@ -67,18 +67,18 @@ export const bodies: Record<Dialect, Record<string, object>> = {
     },
     page: {
       max_tokens: 500,
-      messages: [{ role: "user", content: "Open PAGE" }],
+      messages: [{ role: "user", content: "Open {page}" }],
       tools: [{ type: "web_fetch_20260318", name: "web_fetch" }],
     },
   },
   chat: {
     search: { messages: [{ role: "user", content: question }], web_search_options: {} },
-    page: { messages: [{ role: "user", content: "Open PAGE" }], web_search_options: {} },
+    page: { messages: [{ role: "user", content: "Open {page}" }], web_search_options: {} },
   },
   responses: {
     search: { input: question, tools: [{ type: "web_search" }] },
     posts: { input: "Posts about gates", tools: [{ type: "x_search" }] },
-    page: { input: "Open PAGE", tools: [{ type: "web_search" }] },
+    page: { input: "Open {page}", tools: [{ type: "web_search" }] },
   },
 };
 
@@ -114,7 +114,7 @@ export interface ToolsWorld extends AsyncDisposable {
   readonly openai: OpenAI;
   /** Base URL of the pages that may be opened: `/page`. */
   readonly pages: string;
-  /** Sends a body to the path of its dialect; `PAGE` in it stands for the URL of `/page`. */
+  /** Sends a body to the path of its dialect; `{page}` in it, which no sealed contents hold by chance, stands for the URL of `/page`. */
   send(dialect: Dialect, body: object, more?: SendOptions): Promise<Response>;
   /** What the newest request to the upstream held. */
   lastSent(): string;
@@ -180,7 +180,7 @@ export async function startToolsWorld(options: WorldOptions = {}): Promise<Tools
         method: "POST",
         ...more,
         headers: { "content-type": "application/json", ...more.headers },
-        body: JSON.stringify(body).replaceAll("PAGE", `${pages}/page`),
+        body: JSON.stringify(body).replaceAll("{page}", `${pages}/page`),
       }),
     lastSent: () => upstream.requests.at(-1)?.text ?? "",
     ...sdkClients(server.url, sampleKeys.inference),

@@ -292,7 +292,7 @@ describe("cited_text of a model's own citation has at most 150 characters", () =
       model: "m-messages",
       stream,
       max_tokens: 500,
-      messages: [{ role: "user", content: "Open PAGE" }],
+      messages: [{ role: "user", content: "Open {page}" }],
       tools: [{ type: "web_fetch_20250910", name: "web_fetch", citations: { enabled: true } }],
     });
     const body = await response.text();
@@ -333,7 +333,7 @@ describe("a model's citations into documents appear only where documents are to 
         model,
         stream,
         max_tokens: 500,
-        messages: [{ role: "user", content: [...documents, { type: "text", text: "Open PAGE" }] }],
+        messages: [{ role: "user", content: [...documents, { type: "text", text: "Open {page}" }] }],
         tools: [{ type: "web_fetch_20250910", name: "web_fetch", ...settings }],
       });
       const body = await response.text();
