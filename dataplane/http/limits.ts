@@ -41,7 +41,7 @@ export const limits = {
   /** So much of that rest comes unhindered; more, and bodies in tiny chunks, in turns at this rate for the process. */
   freeRestBytes: 64 * 1024,
   slowReadBytesPerSecond: 64 * 1024 * 1024,
-  /** Most connections at a time whose rest is dropped after the answer; beyond it the oldest is closed. */
+  /** Most connections at a time whose rest is dropped after the answer; beyond it the oldest of whoever has the most is closed. */
   lingering: 512,
   /** Bytes of chunk frames, above a sixteenth of the contents, beyond which a body is read slowly. */
   frameBytes: 4 * 1024,

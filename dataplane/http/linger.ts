@@ -3,13 +3,15 @@
  * that is closed under its sender may lose the answer; but slowly, and not without an end.
  */
 import type { IncomingMessage } from "node:http";
+import type { Socket } from "node:net";
+import { SharedCache } from "../lib/shared-cache.ts";
 import { limits } from "./limits.ts";
 import { slowReads } from "./read-turns.ts";
 
 /** Requests whose rest is being dropped. */
 const dropping = new WeakSet<IncomingMessage>();
-/** Answered requests whose bodies go on, in the order of answers. */
-const lingering = new Set<IncomingMessage>();
+/** Connections of answered requests whose bodies go on, by the request's id. */
+const lingering = new SharedCache<Socket>(limits.lingering, (_, oldest) => oldest.destroy());
 
 /**
  * Drops what is still to come of a request's body: the first `freeRestBytes` as fast as they come, the rest in turns
@@ -30,9 +32,12 @@ export function dropRest(request: IncomingMessage): void {
 
 /**
  * Ends the connection of an answered request whose body does not end: after `restMs`, or `restIdleMs` of silence, or
- * when there are more than `limits.lingering`; and at once when a large rest is not being dropped by `dropRest`.
+ * when there are more than `limits.lingering` and its sender has the most of them; and at once when a large rest is not being
+ * dropped by `dropRest`.
+ * @param sender an organization's id, or the address of a caller who is not known.
+ * @param id the request's id.
  */
-export function endLingering(request: IncomingMessage): void {
+export function endLingering(request: IncomingMessage, sender: string, id: string): void {
   const { socket } = request;
   if (socket.destroyed) return;
   const announced = Number(request.headers["content-length"] ?? Infinity);
@@ -40,12 +45,7 @@ export function endLingering(request: IncomingMessage): void {
     socket.destroy();
     return;
   }
-  lingering.add(request);
-  if (lingering.size > limits.lingering)
-    for (const { socket: oldest } of lingering) {
-      oldest.destroy();
-      break;
-    }
+  lingering.set(sender, id, socket);
   const deadline = performance.now() + limits.restMs;
   let seen = socket.bytesRead;
   let lastByte = performance.now();
@@ -59,6 +59,6 @@ export function endLingering(request: IncomingMessage): void {
   watch.unref();
   request.once("close", () => {
     clearInterval(watch);
-    lingering.delete(request);
+    lingering.delete(id);
   });
 }

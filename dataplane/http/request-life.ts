@@ -12,6 +12,7 @@ import { pathOf, withoutKeys } from "./error-style.ts";
 import { loggedId } from "./logged-id.ts";
 import { endLingering } from "./linger.ts";
 import type { HttpServices } from "./route.ts";
+import { networkOf } from "./unknown-callers.ts";
 
 /** Prepares every request before anything else: its summary, its ids, neutral header names, and the log line at its end. */
 export function begin(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
@@ -47,7 +48,10 @@ const spanFacts = ({ id, method, routeOptions }: FastifyRequest) => ({
 /** The line, the counts, the span and the record of a request that is over, whether it was answered or the client left. */
 function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
   const { summary, caller, startedAt, firstByteAt } = request;
-  if (!request.raw.complete) endLingering(request.raw);
+  if (!request.raw.complete) {
+    const { remoteAddress = "" } = request.raw.socket;
+    endLingering(request.raw, caller?.organizationId ?? networkOf(remoteAddress), request.id);
+  }
   // An inference returns its lease itself, once its serving has ended.
   if (request.dialect === undefined) request.bodyLease?.release();
   const isOurs = wasCut(request.raw.socket);
