@@ -28,6 +28,14 @@ test("only where a request came under a newer epoch of the same organization is 
   expect(chargeUnder.mock.calls).toEqual([[now]]);
 });
 
+test("an organization whose requests go on is not forgotten for the many others", async () => {
+  const { asked, limits } = limitsThat(async () => ({ limits: [], keyEpoch: 3 }));
+  limits.saw(billOf(3).bill);
+  for (let index = 0; index < 10_000; index += 1) limits.saw(billOf(1, `org_other_${index}`).bill);
+  await limits.renew(billOf(2).bill);
+  expect(asked).toHaveBeenCalledOnce();
+});
+
 test.each<[string, CurrentLimitsOptions["limitsOf"]]>([
   ["the store is away", () => Promise.reject(new Error("away"))],
   ["a person has no key", async () => ({ limits: [], keyEpoch: 0 })],

@@ -5,6 +5,7 @@
  * most of the time.
  */
 import type { Logger } from "pino";
+import { RecentMap } from "../../lib/recent-map.ts";
 import type { CurrentKey, HeldBill } from "./held-bill.ts";
 
 const MOST_KNOWN = 10_000;
@@ -17,8 +18,8 @@ export interface CurrentLimitsOptions {
 
 export class CurrentLimits {
   readonly #options: CurrentLimitsOptions;
-  /** By organization: the newest epoch of its keys that a request came under. Never taken out singly, as in `KnownCredit`. */
-  readonly #newest = new Map<string, number>();
+  /** By organization: the newest epoch of its keys that a request came under. */
+  readonly #newest = new RecentMap<number>(MOST_KNOWN);
 
   constructor(options: CurrentLimitsOptions) {
     this.#options = options;
@@ -28,7 +29,6 @@ export class CurrentLimits {
   saw({ request: { organizationId, limitsEpoch } }: HeldBill): void {
     const newest = this.#newest.get(organizationId);
     if (newest !== undefined && newest >= limitsEpoch) return;
-    if (newest === undefined && this.#newest.size >= MOST_KNOWN) this.#newest.clear();
     this.#newest.set(organizationId, limitsEpoch);
   }
 
