@@ -3,10 +3,11 @@ import { randomUUID } from "node:crypto";
 import { API_VERSION } from "../api/fields.ts";
 import type { Declared } from "../plan/objects.ts";
 import type { KubeApi } from "./client.ts";
+import { TurnQueue } from "./turn-queue.ts";
 
 /** Longest note in bytes of UTF-8; the API server takes 1024. */
 const MAX_NOTE = 1000;
-/** Events that may wait to be written; the rest of a burst is dropped, statuses show it. */
+/** Events that may wait to be written. Of more, those of the namespace with the most are dropped; statuses show them. */
 const MAX_WAITING = 200;
 
 export interface EventFacts {
@@ -35,22 +36,29 @@ export interface EventsOptions {
 
 export class Events {
   readonly #options: EventsOptions;
+  readonly #queue = new TurnQueue<EventFacts>();
   #waiting = 0;
-  #last: Promise<void> = Promise.resolve();
+  #isWriting = false;
 
   constructor(options: EventsOptions) {
     this.#options = options;
   }
 
   tell(told: EventFacts): void {
-    if (this.#waiting >= MAX_WAITING) return;
-    this.#waiting += 1;
-    this.#last = this.#last
-      .then(() => this.#write(told))
-      .catch(this.#options.failed)
-      .then(() => {
-        this.#waiting -= 1;
-      });
+    const { namespace } = told.object;
+    this.#queue.add(namespace, told);
+    if (this.#waiting < MAX_WAITING) this.#waiting += 1;
+    else this.#queue.dropOne(namespace);
+    if (!this.#isWriting) this.#writeAll().catch(this.#options.failed);
+  }
+
+  async #writeAll(): Promise<void> {
+    this.#isWriting = true;
+    for (let told = this.#queue.next(); told !== undefined; told = this.#queue.next()) {
+      this.#waiting -= 1;
+      await this.#write(told).catch(this.#options.failed);
+    }
+    this.#isWriting = false;
   }
 
   async #write({ object, type, reason, action, note }: EventFacts): Promise<void> {
