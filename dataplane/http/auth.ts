@@ -8,7 +8,7 @@ import type { Directory, People, Principal } from "../identity/principal.ts";
 import { hasTokenForm } from "../identity/tokens/verify.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import { tooManyRefusals, type UnknownCallers } from "./unknown-callers.ts";
+import { networkOf, tooManyRefusals, type UnknownCallers } from "./unknown-callers.ts";
 
 /** Kind of key that a route needs. A person counts as a key of the kind that their role stands for. */
 export type KeyKind = "inference" | "admin";
@@ -69,7 +69,7 @@ async function findUnknown(
   const lookup = unknownCallers.ask(address);
   const principal = await (lookup.atOnce
     ? directory.find(sha256, maxAgeMs)
-    : directory.findQueued(sha256).catch((error: unknown) => turnedAway(error, "keys")));
+    : directory.findQueued(sha256, networkOf(address)).catch((error: unknown) => turnedAway(error, "keys")));
   if (principal === null) throw lookup.within ? notFound(key, needed) : tooManyRefusals();
   unknownCallers.found(address, lookup);
   return principal;
@@ -103,21 +103,27 @@ const UNSERVED_WAIT_MS = 1_000;
  */
 export function callerOfUnserved({
   headers,
+  address,
   directory,
   people,
-}: Pick<Authentication, "headers" | "directory" | "people">): Principal | null | Promise<Principal | null> {
+}: Pick<Authentication, "headers" | "address" | "directory" | "people">):
+  | Principal
+  | null
+  | Promise<Principal | null> {
   const key = presentedKey(headers);
   if (key === undefined) return null;
   const isToken = people !== undefined && hasTokenForm(key);
   if (!isToken && !hasKeyForm(key)) return null;
-  const found = isToken ? people.find(key) : findInLine(directory, hash("sha256", key, "hex"));
+  const found = isToken ? people.find(key) : findInLine(directory, hash("sha256", key, "hex"), address);
   if (!(found instanceof Promise)) return found;
   const late = sleep(UNSERVED_WAIT_MS, null, { ref: false });
   return Promise.race([found.catch(() => null), late]);
 }
 
-const findInLine = (directory: Directory, sha256: string) =>
-  directory.knows(sha256) ? directory.find(sha256, Number.POSITIVE_INFINITY) : directory.findQueued(sha256);
+const findInLine = (directory: Directory, sha256: string, address: string | undefined) =>
+  directory.knows(sha256)
+    ? directory.find(sha256, Number.POSITIVE_INFINITY)
+    : directory.findQueued(sha256, networkOf(address));
 
 /**
  * Why the caller may not call this: 401 for the wrong kind of key, 403 where a viewer would change something; null: they may.

@@ -49,8 +49,8 @@ const spanFacts = ({ id, method, routeOptions }: FastifyRequest) => ({
 function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServices): void {
   const { summary, caller, startedAt, firstByteAt } = request;
   if (!request.raw.complete) {
-    const { remoteAddress = "" } = request.raw.socket;
-    endLingering(request.raw, caller?.organizationId ?? networkOf(remoteAddress), request.id);
+    const sender = caller?.organizationId ?? networkOf(request.raw.socket.remoteAddress);
+    endLingering(request.raw, sender, request.id);
   }
   // An inference returns its lease itself, once its serving has ended.
   if (request.dialect === undefined) request.bodyLease?.release();

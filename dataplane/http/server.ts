@@ -130,6 +130,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     refuseExpectation(request);
     refuseUpgrade(request, reply);
     const { socket } = request.raw;
+    const address = socket.remoteAddress;
     if (access === undefined || access === "none") {
       announceKeyless(reply.raw);
       request.bodyLease = services.bodies.lease("");
@@ -140,7 +141,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
         request.caller = principal;
         done(paths.unserved(request, reply));
       };
-      const caller = callerOfUnserved({ headers: request.headers, directory, people });
+      const caller = callerOfUnserved({ headers: request.headers, address, directory, people });
       if (caller instanceof Promise) caller.then(refuse, done);
       else refuse(caller);
       return;
@@ -148,7 +149,6 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     // Requests that cost something or bring a large body are shed.
     if (dialect !== undefined || (access === "inference" && request.method === "POST")) services.shed?.();
     const maxAgeMs = dialect === undefined ? FREE_KEY_AGE_MS : BILLED_KEY_AGE_MS;
-    const address = socket.remoteAddress;
     const { headers, method } = request;
     const caller = authenticate({
       headers,

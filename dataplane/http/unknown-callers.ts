@@ -58,7 +58,7 @@ export class UnknownCallers {
   }
 
   #bucketOf(address: string | undefined): TokenBucket {
-    const name = networkOf(address ?? "");
+    const name = networkOf(address);
     let bucket = this.#addresses.get(name);
     if (bucket === undefined) {
       bucket = new TokenBucket(this.#perSecond, this.#perSecond, this.#now());
@@ -76,8 +76,8 @@ export function tooManyRefusals(): ApiError {
   });
 }
 
-/** The addresses that count as one caller: a single one of IPv4, a /64 of IPv6. */
-export function networkOf(address: string): string {
+/** The addresses that count as one caller: a single one of IPv4, a /64 of IPv6. A connection that has ended has none: empty. */
+export function networkOf(address = ""): string {
   if (!address.includes(":") || !ipaddr.IPv6.isValid(address)) return address;
   const parsed = ipaddr.IPv6.parse(address);
   if (parsed.isIPv4MappedAddress()) return parsed.toIPv4Address().toString();

@@ -84,7 +84,7 @@ test("pods that write the last uses of the same keys in another order never wait
   const orders = [secrets, secrets.toReversed()];
   const pods = orders.map(() => new KeyDirectory({ pool, clock: systemClock }));
   for (const [index, pod] of pods.entries())
-    await Promise.all(orders[index]?.map((secret) => pod.findQueued(digest(secret))) ?? []);
+    await Promise.all(orders[index]?.map((secret) => pod.findQueued(digest(secret), "192.0.2.1")) ?? []);
   const deadlocks = async () =>
     Number(
       await pool.oneFirst(sql.type(z.object({ count: z.bigint() }))`
@@ -105,8 +105,8 @@ test("pods that write the last uses of the same keys in another order never wait
 test("rule 7.7: keys in line are found in few queries, and only valid ones are known afterwards", async () => {
   await world.copy([declaredOrganization("lined", { apiKeys: [declaredInferenceKey("in-line")] })]);
   const pod = new KeyDirectory({ pool, clock: { now: () => Date.now() } });
-  const unknown = Array.from({ length: 1_000 }, (_, n) => pod.findQueued(digest(`guess ${n}`)));
-  const valid = await pod.findQueued(digest("in-line"));
+  const unknown = Array.from({ length: 1_000 }, (_, n) => pod.findQueued(digest(`guess ${n}`), "192.0.2.1"));
+  const valid = await pod.findQueued(digest("in-line"), "192.0.2.1");
   expect(valid).toEqual(await find("in-line"));
   expect(new Set(await Promise.all(unknown))).toEqual(new Set([null]));
   expect(pod.knows(digest("in-line"))).toBe(true);

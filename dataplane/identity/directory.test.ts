@@ -13,7 +13,7 @@ const pool = { any: frozen, maybeOne: frozen } as unknown as DatabasePool;
 
 test.each<[string, (directory: KeyDirectory) => Promise<unknown>]>([
   ["a key", async (directory) => await directory.find("ab", 30_000)],
-  ["a key that waits in line", (directory) => directory.findQueued("ab")],
+  ["a key that waits in line", (directory) => directory.findQueued("ab", "192.0.2.1")],
   ["a key again", (directory) => directory.recheck("apikey_one")],
   ["the limits of a key", (directory) => directory.limitsOf("apikey_one", "proj_one")],
 ])("a Postgres that is frozen holds nobody who looks up %s for longer than two seconds", async (_, look) => {

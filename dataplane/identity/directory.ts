@@ -149,15 +149,15 @@ export class KeyDirectory implements Directory {
     return this.#remembered.has(sha256);
   }
 
-  async findQueued(sha256: string): Promise<Principal | null> {
-    const principal = await this.#line.find(sha256);
+  async findQueued(sha256: string, address: string): Promise<Principal | null> {
+    const principal = await this.#line.find(sha256, address);
     if (principal !== null) this.#uses.saw(principal);
     return principal;
   }
 
   async findAgain(known: Principal): Promise<Principal | null> {
-    const { keyId, projectId } = known;
-    const principal = await this.#again.find(keyId).catch(() => known);
+    const { keyId, organizationId, projectId } = known;
+    const principal = await this.#again.find(keyId, organizationId).catch(() => known);
     if (!isPersonId(keyId)) return principal;
     // What ends a person is their token, and another one of theirs may be for another project.
     return principal?.projectId === projectId ? principal : known;

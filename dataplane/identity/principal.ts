@@ -21,8 +21,11 @@ export interface Directory {
   find(sha256: string, maxAgeMs: number): Principal | null | Promise<Principal | null>;
   /** Whether the key was valid when it was last looked up here. */
   knows(sha256: string): boolean;
-  /** As `find`, for an unknown key of a caller who sends too many of them: it costs the store next to nothing. */
-  findQueued(sha256: string): Promise<Principal | null>;
+  /**
+   * As `find`, for an unknown key of a caller who sends too many of them: it costs the store next to nothing. `address`:
+   * the caller's; addresses take turns.
+   */
+  findQueued(sha256: string, address: string): Promise<Principal | null>;
   /**
    * Looks a known caller up again, in a queue, as whoever is refused again and again must cost the store next to nothing. As
    * they are known where it does not answer; null: not valid any more.
