@@ -11,7 +11,7 @@ import { slowReads } from "./read-turns.ts";
 /** Requests whose rest is being dropped. */
 const dropping = new WeakSet<IncomingMessage>();
 /** Connections of answered requests whose bodies go on, by the request's id. */
-const lingering = new SharedCache<Socket>(limits.lingering, (_, oldest) => oldest.destroy());
+const lingering = new SharedCache<Socket>(limits.lingering, { evicted: (_, oldest) => oldest.destroy() });
 
 /**
  * Drops what is still to come of a request's body: the first `freeRestBytes` as fast as they come, the rest in turns

@@ -55,6 +55,18 @@ test("what is large takes the room of many, and is given up before what others h
   expect(cache.size).toBe(10);
 });
 
+test("an owner that may have less than all loses its own, and whoever made room is told of", () => {
+  const gone: string[] = [];
+  const cache = new SharedCache<string>(10, { maxOfOne: 4, evicted: (key) => gone.push(key) });
+  for (const [owner, key] of [...many("a", 4), ...many("b", 2)]) cache.set(owner, key, "");
+  cache.set("a", "heavy", "", 2);
+  expect(gone).toEqual(["a0", "a1"]);
+  cache.set("a", "heavier", "", 100);
+  expect(gone).toEqual(["a0", "a1", "a2", "a3", "heavy"]);
+  for (const [owner, key] of many("b", 4)) cache.set(owner, key, "");
+  expect([...cache.keys()].toSorted()).toEqual(["b0", "b1", "b2", "b3", "heavier"]);
+});
+
 test("is what lists say, whatever comes", () => {
   const step = fc.record({
     what: fc.constantFrom("set", "get", "delete"),

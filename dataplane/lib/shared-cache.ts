@@ -1,7 +1,7 @@
 /**
  * An LRU cache shared by several owners. When it is full, the owner with the greatest weight loses its least recently used
- * entry: an owner of many entries cannot evict those of others, and a single owner may fill the cache. Large entries may
- * have a greater weight.
+ * entry: an owner of many entries cannot evict those of others, and a single owner may fill the cache, or the part of it that
+ * one may have. Large entries may have a greater weight.
  */
 interface Entry<Value> {
   readonly key: string;
@@ -21,8 +21,16 @@ interface Owner<Value> {
   newest: Entry<Value> | null;
 }
 
+export interface SharedCacheOptions<Value> {
+  /** Total weight of one owner's entries; absent: that of all. */
+  readonly maxOfOne?: number;
+  /** Is told each entry that had to make room, after it is gone. */
+  readonly evicted?: (key: string, value: Value) => void;
+}
+
 export class SharedCache<Value> {
   readonly #max: number;
+  readonly #maxOfOne: number;
   readonly #evicted: (key: string, value: Value) => void;
   #weight = 0;
   readonly #entries = new Map<string, Entry<Value>>();
@@ -31,12 +39,10 @@ export class SharedCache<Value> {
   readonly #bySize = new Map<number, Set<Owner<Value>>>();
   #most = 0;
 
-  /**
-   * @param max total weight of all entries.
-   * @param evicted is told each entry that had to make room, after it is gone.
-   */
-  constructor(max: number, evicted: (key: string, value: Value) => void = () => {}) {
+  /** @param max total weight of all entries. */
+  constructor(max: number, { maxOfOne = max, evicted = () => {} }: SharedCacheOptions<Value> = {}) {
     this.#max = max;
+    this.#maxOfOne = maxOfOne;
     this.#evicted = evicted;
   }
 
@@ -73,7 +79,7 @@ export class SharedCache<Value> {
     return entry.value;
   }
 
-  /** @param weight an integer from 1; a value heavier than `max` is kept as if it weighed `max`. */
+  /** @param weight an integer from 1; a value heavier than one owner's entries may be is kept as if it weighed as much. */
   set(ownerName: string, key: string, value: Value, weight = 1): void {
     const known = this.#entries.get(key);
     if (known?.owner.name === ownerName && known.weight === weight) {
@@ -82,7 +88,12 @@ export class SharedCache<Value> {
       return;
     }
     this.delete(key);
-    const taken = Math.min(weight, this.#max);
+    const taken = Math.min(weight, this.#maxOfOne);
+    let own = this.#owners.get(ownerName);
+    while (own !== undefined && own.size + taken > this.#maxOfOne) {
+      this.#evictOldest(own);
+      own = this.#owners.get(ownerName);
+    }
     while (this.#weight + taken > this.#max) this.#makeRoom();
     const owner = this.#owners.get(ownerName) ?? { name: ownerName, size: 0, oldest: null, newest: null };
     const entry: Entry<Value> = { key, value, owner, weight: taken, older: null, newer: null };
@@ -101,10 +112,13 @@ export class SharedCache<Value> {
 
   #makeRoom(): void {
     const [largest] = this.#bySize.get(this.#most) ?? [];
-    const entry = largest?.oldest;
-    if (!entry) return;
-    this.delete(entry.key);
-    this.#evicted(entry.key, entry.value);
+    if (largest !== undefined) this.#evictOldest(largest);
+  }
+
+  #evictOldest({ oldest }: Owner<Value>): void {
+    if (oldest === null) return;
+    this.delete(oldest.key);
+    this.#evicted(oldest.key, oldest.value);
   }
 
   #weigh(owner: Owner<Value>, more: number): void {

@@ -41,7 +41,9 @@ interface Trouble {
 export class Health {
   readonly #clock: Clock;
   /** Owned by namespaces: one that declares very many upstreams must not make those of others forgotten. */
-  readonly #troubles = new SharedCache<Trouble>(MAX_TROUBLES, (_, { labels }) => this.#hide(labels));
+  readonly #troubles = new SharedCache<Trouble>(MAX_TROUBLES, {
+    evicted: (_, { labels }) => this.#hide(labels),
+  });
   /** Keys of the upstreams in the newest configuration; null: no configuration yet. */
   #served: ReadonlySet<string> | null = null;
 

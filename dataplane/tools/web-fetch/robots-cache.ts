@@ -1,68 +1,42 @@
 /**
  * Parsed robots.txt files, separate for each organization: a shared entry would show by the time of an answer that
- * somebody else had visited the site (rule 7.14). One organization's files never take all the room.
+ * somebody else had visited the site (rule 7.14). One organization's files never take all the room, nor those of several
+ * that of another.
  */
-import { LRUCache } from "lru-cache";
+import { SharedCache } from "../../lib/shared-cache.ts";
 import type { Robots } from "./robots.ts";
 
 const KEPT_MS = 15 * 60_000;
-/** Limits of all organizations together; a rule is some hundred bytes. */
-const MAX_KEPT = { files: 10_000, rules: 500_000 } as const;
-const MAX_KEPT_OF_ONE = { files: 1_000, rules: 100_000 } as const;
+/** So many rules weigh as much as a file without any; a rule is some hundred bytes. */
+const RULES_OF_UNIT = 50;
+/** Weights: 500,000 rules of all organizations together, 100,000 of one. */
+const MOST_UNITS = 10_000;
+const MOST_UNITS_OF_ONE = 2_000;
 
 interface Kept {
-  readonly owner: string;
   readonly robots: Robots;
-}
-
-/** An organization's entries: its keys, the oldest first, and the number of their rules. */
-interface Holding {
-  readonly keys: Set<string>;
-  rules: number;
+  /** Monotonic milliseconds. */
+  readonly until: number;
 }
 
 export class RobotsCache {
-  readonly #holdings = new Map<string, Holding>();
-  readonly #files = new LRUCache<string, Kept>({
-    max: MAX_KEPT.files,
-    maxSize: MAX_KEPT.rules,
-    sizeCalculation: ({ robots }) => sizeOf(robots),
-    ttl: KEPT_MS,
-    dispose: ({ owner, robots }, key) => {
-      const holding = this.#holdings.get(owner);
-      if (holding === undefined || !holding.keys.delete(key)) return;
-      holding.rules -= sizeOf(robots);
-      if (holding.keys.size === 0) this.#holdings.delete(owner);
-    },
-  });
+  readonly #files = new SharedCache<Kept>(MOST_UNITS, { maxOfOne: MOST_UNITS_OF_ONE });
 
   /** @param owner an organization's id. @param place key of the file: policy, generation, origin. */
   get(owner: string, place: string): Robots | undefined {
-    return this.#files.get(keyOf(owner, place))?.robots;
+    const key = keyOf(owner, place);
+    const kept = this.#files.get(key);
+    if (kept === undefined || performance.now() < kept.until) return kept?.robots;
+    this.#files.delete(key);
+    return undefined;
   }
 
   set(owner: string, place: string, robots: Robots): void {
     const key = keyOf(owner, place);
-    this.#files.delete(key);
-    const size = sizeOf(robots);
-    if (size > MAX_KEPT_OF_ONE.rules) return;
-    const kept = this.#holdings.get(owner);
-    for (const oldest of kept?.keys ?? []) {
-      const isRoom =
-        kept !== undefined &&
-        kept.keys.size < MAX_KEPT_OF_ONE.files &&
-        kept.rules + size <= MAX_KEPT_OF_ONE.rules;
-      if (isRoom) break;
-      this.#files.delete(oldest);
-    }
-    const holding = this.#holdings.get(owner) ?? { keys: new Set(), rules: 0 };
-    this.#holdings.set(owner, holding);
-    holding.keys.add(key);
-    holding.rules += size;
-    this.#files.set(key, { owner, robots });
+    const weight = 1 + Math.floor(robots.length / RULES_OF_UNIT);
+    if (weight > MOST_UNITS_OF_ONE) this.#files.delete(key);
+    else this.#files.set(owner, key, { robots, until: performance.now() + KEPT_MS }, weight);
   }
 }
 
-/** A file without rules takes room, too. */
-const sizeOf = (robots: Robots) => robots.length + 1;
 const keyOf = (owner: string, place: string) => JSON.stringify([owner, place]);
