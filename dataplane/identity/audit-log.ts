@@ -2,6 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
+import { metrics } from "../telemetry/metrics.ts";
 
 /** Most changes of an organization in 24 hours, enough to make all keys anew: each leaves a line, a deleted key also a row. */
 export const MOST_CHANGES = 20_000;
@@ -67,12 +68,13 @@ export async function limitChanges(transaction: CommonQueryMethods, organization
       ) older on true
     `,
   );
-  if (ofDay !== null && (ofDay.lines >= MOST_CHANGES || ofDay.bytes >= MOST_CHANGED_BYTES))
-    throw new ApiError(
-      "rate_limited",
-      `An organization may change its keys and projects at most ${MOST_CHANGES} times in 24 hours, by at most ${MOST_CHANGED_BYTES} bytes. Keys can still be deactivated and deleted.`,
-      { retryAfterSeconds: 60, retry: false },
-    );
+  if (ofDay === null || (ofDay.lines < MOST_CHANGES && ofDay.bytes < MOST_CHANGED_BYTES)) return;
+  metrics.refused.inc({ reason: "changes" });
+  throw new ApiError(
+    "rate_limited",
+    `An organization may change its keys and projects at most ${MOST_CHANGES} times in 24 hours, by at most ${MOST_CHANGED_BYTES} bytes. Keys can still be deactivated and deleted.`,
+    { retryAfterSeconds: 60, retry: false },
+  );
 }
 
 const newestLine = (organizationId: string) => sql.fragment`

@@ -3,6 +3,7 @@ import { sql, type DatabasePool, type DatabaseTransactionConnection } from "slon
 import { REQUESTS_AT_ONCE } from "../billing/holds/free-budget.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { FairPlaces } from "../lib/fair-places.ts";
+import { metrics } from "../telemetry/metrics.ts";
 
 /**
  * Locks an organization until the transaction ends, so that changes of its keys, people and projects take turns. Copying
@@ -41,13 +42,16 @@ export async function changeOrganization<Value>(
   const places = turns.get(pool) ?? new FairPlaces({ places: Infinity, placesOfOne: 1, ...WAITING });
   turns.set(pool, places);
   const release = await places.take(id, AbortSignal.timeout(MOST_WAIT_MS)).catch((cause: unknown) => {
+    metrics.refused.inc({ reason: "changes" });
     const message = "Keys and projects cannot be changed right now. Try again in a moment.";
     throw new ApiError("unavailable", message, { retryAfterSeconds: 1, cause });
   });
-  if (typeof release === "string")
+  if (typeof release === "string") {
+    metrics.refused.inc({ reason: "changes" });
     throw new ApiError("rate_limited", "Too many changes of keys and projects wait already.", {
       retryAfterSeconds: 1,
     });
+  }
   try {
     return await pool.transaction(async (transaction) => {
       await lockOrganization(transaction, id);

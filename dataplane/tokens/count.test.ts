@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { LoopTurns } from "../../test/fakes/loop-turns.ts";
+import { refusedFor } from "../../test/fakes/refused-requests.ts";
 import { countSample } from "./count.ts";
 import { DOCUMENT_TOKENS, estimateInputTokens, IMAGE_TOKENS } from "./estimate.ts";
 import type { CountableRequest } from "./request-texts.ts";
@@ -133,4 +134,17 @@ test("the hot path's estimate is at least the count for ordinary text (rule 1.8)
   expect(estimateInputTokens({ textBytes: 10, images: 2, documents: 1 })).toBe(
     4 + 2 * IMAGE_TOKENS + DOCUMENT_TOKENS,
   );
+});
+
+test("a count beyond those that may wait is refused, and counted as such", async () => {
+  const before = await refusedFor("counting");
+  const left = new AbortController();
+  // One is counted, and a thousand wait.
+  const some = Array.from({ length: 1_001 }, () => countFor(user("some words"), "org_many", left.signal));
+  const last = countFor(user("some words"), "org_many", left.signal);
+  await expect(last).rejects.toMatchObject({ code: "rate_limited", retryAfterSeconds: 1 });
+  left.abort();
+  await Promise.allSettled(some);
+  // Those whose clients left were not refused.
+  expect((await refusedFor("counting")) - before).toBe(1);
 });

@@ -7,6 +7,7 @@
  */
 import { ApiError } from "../lib/api-error.ts";
 import { WorkerPool, WorkNotDone } from "../lib/worker-pool.ts";
+import { metrics } from "../telemetry/metrics.ts";
 import type { CountingJob } from "./counting-thread.ts";
 import type { SampledTexts } from "./sample.ts";
 
@@ -49,6 +50,7 @@ export async function countSample(
 function notCounted(error: unknown, signal: AbortSignal): never {
   signal.throwIfAborted();
   if (!(error instanceof WorkNotDone) || error.reason === "broken") throw error;
+  metrics.refused.inc({ reason: "counting" });
   throw new ApiError("rate_limited", "Too many token counts wait already; try again in a moment.", {
     retryAfterSeconds: 1,
     cause: error,

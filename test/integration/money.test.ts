@@ -11,6 +11,7 @@ import type { UsageRow } from "../../dataplane/billing/ledger/usage-row.ts";
 import { ApiError } from "../../dataplane/lib/api-error.ts";
 import { costReport } from "../../dataplane/reports/cost-report.ts";
 import { messagesUsage } from "../../dataplane/reports/messages-usage.ts";
+import { refusedFor } from "../fakes/refused-requests.ts";
 import { freshDatabase, freshRedis, type TestDatabase, type TestStore } from "./stores.ts";
 import { Plane, makeOrganization, observed, plainPrices, request, usage } from "./money-world.ts";
 
@@ -276,6 +277,29 @@ describe("limits of an organization", () => {
     const error = await open(10).catch((thrown: unknown) => thrown);
     expect(error).toMatchObject({ code: "tokens_rate_limited", retryAfterSeconds: 31 });
   });
+});
+
+test("what a hold refuses is counted by its reason, but not of a batch item", async () => {
+  const reasons = ["reserved", "credit", "limit"];
+  const counts = () => Promise.all(reasons.map(refusedFor));
+  const [reserved = 0, credit = 0, limit = 0] = await counts();
+  await makeOrganization(plane.pool, "org_counted", 100n);
+  const bill = await plane.holds.open(request("org_counted"), 100n);
+  const item = () =>
+    plane.holds
+      .forItem("claim_1", () => {})
+      .open(request("org_counted", { endpoint: "batch", batchId: "b" }), 1n);
+  const open = () => plane.holds.open(request("org_counted"), 1n);
+  expect(await Promise.all([open(), item()].map(code))).toEqual(["rate_limited", "rate_limited"]);
+  expect(await counts()).toEqual([reserved + 1, credit, limit]);
+  await bill.settle(usage(100));
+  expect([await code(open()), await code(item())]).toEqual(["insufficient_credit", "insufficient_credit"]);
+  expect(await counts()).toEqual([reserved + 1, credit + 1, limit]);
+  await makeOrganization(plane.pool, "org_limits_c", 1_000n);
+  const three = await Promise.allSettled([1, 2, 3].map(() => plane.holds.open(request("org_limits_c"), 1n)));
+  expect(three.map(({ status }) => status)).toEqual(["fulfilled", "fulfilled", "rejected"]);
+  for (const one of three) if (one.status === "fulfilled") await one.value.release();
+  expect(await counts()).toEqual([reserved + 1, credit + 1, limit + 1]);
 });
 
 describe("keys", () => {

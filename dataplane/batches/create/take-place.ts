@@ -4,6 +4,7 @@ import { z } from "zod";
 import { takeBatch } from "../../files/storage.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { DAY_MS } from "../../lib/clock.ts";
+import { metrics } from "../../telemetry/metrics.ts";
 import { MAX_KEPT_BATCHES, MAX_OPEN_BATCHES, SHOWN_MS } from "../batch.ts";
 
 /**
@@ -25,6 +26,7 @@ export async function takePlace(
     select count(*) as count from batches where organization_id = ${organizationId} and state <> 'ended'
   `);
   if (open <= MAX_OPEN_BATCHES) return;
+  metrics.refused.inc({ reason: "batches" });
   throw new ApiError(
     "rate_limited",
     `The organization has ${MAX_OPEN_BATCHES} batches that have not ended, as many as it may have at once: wait for some to end, or cancel some.`,

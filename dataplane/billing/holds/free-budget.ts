@@ -87,8 +87,9 @@ export class FreeBudget {
       return;
     }
     const [word, owner, waitMs, limit] = reply;
-    if (word === "limited")
-      throw limitReached({ letter: owner, keyId }, "requests", Number(limit), Number(waitMs), {});
+    if (word !== "limited") return;
+    metrics.refused.inc({ reason: "limit" });
+    throw limitReached({ letter: owner, keyId }, "requests", Number(limit), Number(waitMs), {});
   }
 
   /** Which budget is used up and for how many milliseconds, 0 for none; null: Redis is silent. */

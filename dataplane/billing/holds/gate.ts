@@ -6,6 +6,7 @@ import { isWithinLimits, modelNotFound } from "../../config/find-route.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import type { Clock } from "../../lib/clock.ts";
 import { inBackground } from "../../lib/in-background.ts";
+import { metrics } from "../../telemetry/metrics.ts";
 import type { AccountLoader } from "./account-loader.ts";
 import { readAccounts } from "../ledger/accounts.ts";
 import { Admission } from "./admission.ts";
@@ -66,6 +67,11 @@ const limitArguments = ({ concurrentRequests, requestsPerMinute, tokensPerMinute
 /** Whether another request would be admitted, read from the reply to a hold. */
 const isRoomLeft = ([, , ofRequests = "0", requests, , ofTokens = "0", tokens]: Reply): boolean =>
   !(ofRequests !== "0" && requests === "0") && !(ofTokens !== "0" && tokens === "0");
+
+/** Items of batches are not counted: most are tried again. */
+function countRefused(endpoint: MeteredRequest["endpoint"], reason: "credit" | "limit" | "reserved"): void {
+  if (endpoint !== "batch") metrics.refused.inc({ reason });
+}
 
 /** A request with the limits of its key, or a key alone. */
 type Limited = Pick<MeteredRequest, "keyId" | "limits" | "acceptedAt">;
@@ -314,6 +320,7 @@ export class Gate {
     if (reply.length > 2) bill.headers = this.#headers(endpoint, reply.slice(2));
   }
 
+  /** Makes the error of a refused request, and counts it. */
   #refusal(
     reply: Reply,
     endpoint: MeteredRequest["endpoint"],
@@ -322,19 +329,24 @@ export class Gate {
     const [word = "", which, letter] = reply;
     switch (word) {
       case "empty":
+        countRefused(endpoint, "credit");
         return creditEmpty();
       case "busy": {
+        countRefused(endpoint, "reserved");
         const scope = limits.find(({ id }) => which?.startsWith(`/${id}.`));
         return scope === undefined ? creditReserved() : limitReserved(scope.kind, keyId);
       }
       case "spent": {
         const scope = limits.find(({ kind }) => kind[0] === letter);
-        if (scope !== undefined) return limitSpent(scope, keyId, acceptedAt);
-        break;
+        if (scope === undefined) break;
+        countRefused(endpoint, "credit");
+        return limitSpent(scope, keyId, acceptedAt);
       }
       case "concurrent":
+        countRefused(endpoint, "limit");
         return tooManyAtOnce({ letter: which, keyId }, Number(letter));
       case "limited": {
+        countRefused(endpoint, "limit");
         const kind = letter === "tokens" ? "tokens" : "requests";
         const headers = this.#headers(endpoint, reply.slice(5));
         return limitReached({ letter: which, keyId }, kind, Number(reply[4]), Number(reply[3]), headers);

@@ -1,7 +1,5 @@
 /** Checks of a request by its key alone, before a byte of its body is read (rules 7.1 and 7.7). */
 import type { Dialect } from "../../dialects/dialect.ts";
-import { ApiError } from "../../lib/api-error.ts";
-import { metrics } from "../../telemetry/metrics.ts";
 import type { FreeBudget } from "./free-budget.ts";
 import type { Gate } from "./gate.ts";
 import type { Payer } from "../meter.ts";
@@ -22,13 +20,13 @@ export class Preflight {
    */
   inference(payer: Payer, endpoint: Dialect, large: boolean): Promise<void> | undefined {
     if (this.#gate.knownFine(payer, large)) return undefined;
-    return counted(this.#gate.look(payer, endpoint));
+    return this.#gate.look(payer, endpoint);
   }
 
   /** Checks credit, for endpoints that are free, but only for those who have credit. @throws ApiError 402, 503 */
   async credit(payer: Payer): Promise<void> {
     if (this.#gate.knownFine(payer, false)) return;
-    await counted(this.#gate.lookForCredit(payer));
+    await this.#gate.lookForCredit(payer);
   }
 
   /** How many requests of an organization to endpoints that are free go on at once. */
@@ -44,23 +42,11 @@ export class Preflight {
   /** The same, to one that counts the tokens of at least so many bytes of text. @throws ApiError 429 */
   async counting(payer: Payer, text: number): Promise<void> {
     await this.#free.take(payer, { requests: 1, text, takeText: false });
-    await counted(this.#free.pace(payer));
+    await this.#free.pace(payer);
   }
 
   /** Takes bytes of text that are about to be counted. @throws ApiError 429 */
   async text(payer: Payer, bytes: number): Promise<void> {
     await this.#free.take(payer, { requests: 0, text: bytes, takeText: true });
-  }
-}
-
-async function counted(look: Promise<void>): Promise<void> {
-  try {
-    await look;
-  } catch (error) {
-    if (error instanceof ApiError) {
-      if (error.kind.status === 402) metrics.refused.inc({ reason: "credit" });
-      else if (error.kind.status === 429) metrics.refused.inc({ reason: "limit" });
-    }
-    throw error;
   }
 }

@@ -7,6 +7,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import type { Cancellation } from "../../lib/cancellation.ts";
 import type { SealKey } from "../../lib/seal.ts";
 import { WorkerPool, WorkNotDone, type WorkerPoolLimits } from "../../lib/worker-pool.ts";
+import { metrics } from "../../telemetry/metrics.ts";
 import type { Answer, JobName, JobInput } from "./jobs.ts";
 import { errorOf } from "./told-error.ts";
 import type { JobMessage, JobResult, WorkerData } from "./worker.ts";
@@ -77,15 +78,34 @@ export class LargeBody {
     told: JobInput<Name>,
     handedOver: readonly ArrayBuffer[] = [],
   ): Promise<Answer<Name>> {
+    return await this.#run(name, told, handedOver).catch(toldClient);
+  }
+
+  /** As `do`; null: no thread did the job, as too many wait or it broke its worker. @throws ApiError that of the job */
+  async doIfPossible<Name extends JobName>(name: Name, told: JobInput<Name>): Promise<Answer<Name> | null> {
+    return await this.#run(name, told).catch((error: unknown) => {
+      if (error instanceof WorkNotDone && error.reason !== "cancelled") return null;
+      throw error;
+    });
+  }
+
+  /** @throws ApiError that of the job; WorkNotDone */
+  async #run<Name extends JobName>(
+    name: Name,
+    told: JobInput<Name>,
+    handedOver: readonly ArrayBuffer[] = [],
+  ): Promise<Answer<Name>> {
     const given = this.#bytes;
     const message = () => {
       const body = this.#handOver();
       const sent: JobMessage = { name, told, organizationId: this.#organizationId, body };
       return { message: sent, transfer: [body, ...handedOver] };
     };
-    const { answer, error, body } = (await this.#pool
-      .run(this.#organizationId, message, this.#closed.signal)
-      .catch(toldClient)) as JobResult;
+    const { answer, error, body } = (await this.#pool.run(
+      this.#organizationId,
+      message,
+      this.#closed.signal,
+    )) as JobResult;
     this.#bytes = Buffer.from(body);
     if (error !== null) {
       if (given !== null) refused.set(given, this.#bytes);
@@ -122,11 +142,13 @@ function toldClient(error: unknown): never {
   if (!(error instanceof WorkNotDone)) throw error;
   switch (error.reason) {
     case "busy":
+      metrics.refused.inc({ reason: "large_bodies" });
       throw new ApiError("unavailable", "Too many large requests are being read; try again in a moment.", {
         retryAfterSeconds: 1,
         cause: error,
       });
     case "busy_owner":
+      metrics.refused.inc({ reason: "large_bodies" });
       throw new ApiError("rate_limited", "Too many large requests of this organization are being read.", {
         retryAfterSeconds: 1,
         cause: error,

@@ -9,8 +9,7 @@ import { dialectErrorFamily } from "../../dialects/errors.ts";
 import { bodyLimits, limitExceeded } from "../../lib/body-limits.ts";
 import type { Cancellation } from "../../lib/cancellation.ts";
 import { type Edit, splice } from "../../lib/json-splice.ts";
-import { ApiError } from "../../lib/api-error.ts";
-import { WorkNotDone, type WorkerPool } from "../../lib/worker-pool.ts";
+import type { WorkerPool } from "../../lib/worker-pool.ts";
 import { countSample } from "../../tokens/count.ts";
 import { sampledTexts } from "../../tokens/sample.ts";
 import { CitedSources } from "../../tools/links.ts";
@@ -348,16 +347,13 @@ const longWrittenRemote = (loop: OpenLoop, facts: LoopFacts, large: LargeBody): 
   carry: loop.carry,
   context: loop.context,
   reading: (upstream, limit) => loop.reading(upstream, limit),
-  write: (upstream, next, wishes) => {
+  write: async (upstream, next, wishes) => {
     const length = pagesLength(next);
     const here = () => loop.write(upstream, next, wishes);
     if (length <= CONVERT_HERE_BYTES) return here();
-    const elsewhere = large.do("askLoop", { ...toward(facts, upstream), upstream, next, wishes });
-    if (length > WRITE_HERE_BYTES) return elsewhere;
-    return elsewhere.catch((error: unknown) => {
-      if (error instanceof ApiError && error.cause instanceof WorkNotDone) return here();
-      throw error;
-    });
+    const told = { ...toward(facts, upstream), upstream, next, wishes };
+    if (length > WRITE_HERE_BYTES) return await large.do("askLoop", told);
+    return (await large.doIfPossible("askLoop", told)) ?? here();
   },
 });
 
