@@ -92,9 +92,13 @@ export function findRoute(snapshot: Snapshot, user: ModelUser, model: string): R
   return routeFor(route, organizationId);
 }
 
+/** Whether the limits of the caller's key and project name models. */
+export const isLimitedToModels = ({ limits }: Pick<ModelUser, "limits">): boolean =>
+  limits.some(({ limits: { models } }) => models !== undefined);
+
 /** Whether only the limits of the caller's key and project keep a model from them. */
 export function isHidden(snapshot: Snapshot, user: ModelUser, model: string): boolean {
-  if (user.limits.every(({ limits: { models } }) => models === undefined)) return false;
+  if (!isLimitedToModels(user)) return false;
   const { organizationId } = user;
   return (
     findRoute(snapshot, user, model) === undefined &&

@@ -13,6 +13,8 @@ import { startTestServer } from "../../../test/fakes/test-server.ts";
 import type { Policy } from "../../config/schema.ts";
 import { ByteBudget } from "../../lib/byte-budget.ts";
 import type { Preflight } from "../../billing/holds/preflight.ts";
+import type { Principal } from "../../identity/principal.ts";
+import { SnapshotDirectory } from "../../../test/fakes/snapshot-directory.ts";
 import { modelRoutes } from "./models.ts";
 
 const version = { "anthropic-version": "2023-06-01" };
@@ -32,6 +34,40 @@ async function get(path: string, headers: Record<string, string> = {}, routing =
   const response = await server.fetch(path, { headers });
   return { status: response.status, body: (await response.json()) as Record<string, unknown> };
 }
+
+/** A member of the sample organization, whose project has these models. */
+const member = (models?: readonly string[]): Principal => ({
+  kind: "inference",
+  keyId: `usr_${"1".repeat(24)}`,
+  keyName: "",
+  organizationId: sampleRouting(1).organizations[0]?.id ?? "",
+  projectId: "proj_1",
+  keyEpoch: 0,
+  expiresAt: null,
+  limits: models === undefined ? [] : [{ kind: "project", id: "proj_1", limits: { models: [...models] } }],
+});
+
+test("rule 9.3: a person whose limits may hide models is looked up again, any other is not", async () => {
+  const routes = ["model-0", "model-1"].map((model) => sampleRoute(model));
+  const snapshot = sampleSnapshot(sampleRouting(1, { routes }));
+  let remembered = member(["model-0"]);
+  let asked = 0;
+  const directory = new SnapshotDirectory(() => snapshot);
+  directory.findAgain = async () => {
+    asked += 1;
+    return member(["model-*"]);
+  };
+  const services = { directory, people: { find: () => remembered } };
+  await using server = await startTestServer([modelRoutes], { snapshot: () => snapshot, services });
+  const ask = (path: string) => server.fetch(path, { headers: { authorization: "Bearer a.b.c" } });
+  const list = async () => ((await (await ask("/v1/models")).json()) as { data: { id: string }[] }).data;
+  expect((await list()).map(({ id }) => id)).toEqual(["model-0", "model-1"]);
+  expect((await ask("/v1/models/model-1")).status).toBe(200);
+  expect(asked).toBe(2);
+  remembered = member();
+  expect(await list()).toHaveLength(2);
+  expect(asked).toBe(2);
+});
 
 describe("the list", () => {
   test("is in OpenAI style by default and in Messages style with a version header (service.md, Versioning)", async () => {

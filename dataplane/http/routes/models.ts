@@ -1,5 +1,7 @@
 /** `GET /v1/models` and `/v1/models/{id}`. Source: service.md "Model", dialects.md §A4, §A6. */
-import { findRoute, modelNotFound } from "../../config/find-route.ts";
+import type { FastifyRequest } from "fastify";
+import { isPersonId } from "../../billing/scopes.ts";
+import { findRoute, isLimitedToModels, modelNotFound } from "../../config/find-route.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Snapshot } from "../../config/snapshot.ts";
 import { messagesEfforts } from "../../dialects/effort.ts";
@@ -25,12 +27,21 @@ export const modelRoutes: Routes = (app, services) => {
     const at = { snapshot: services.snapshot(), now: services.clock.now() };
     return lists.page(family, callerOf(request), at, query, DEFAULT_LIMIT[family]);
   });
-  app.get("/v1/models", { config: { access: "inference" } }, list);
+  /**
+   * Looks a person up again, before the turn, whose limits may hide models: what is remembered of people may be half a minute
+   * old, and that of keys is not (rule 9.3).
+   */
+  const preHandler = async (request: FastifyRequest): Promise<void> => {
+    const caller = callerOf(request);
+    if (isPersonId(caller.keyId) && isLimitedToModels(caller))
+      request.caller = (await services.directory.findAgain(caller)) ?? caller;
+  };
+  app.get("/v1/models", { config: { access: "inference" }, preHandler }, list);
 
   // A wildcard, because ids of models may hold slashes.
   app.get<{ Params: { "*": string } }>(
     "/v1/models/*",
-    { config: { access: "inference" } },
+    { config: { access: "inference" }, preHandler },
     async (request) => {
       const snapshot = services.snapshot();
       const model = request.params["*"];
