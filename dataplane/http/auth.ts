@@ -7,6 +7,7 @@ import { keyForms, keyPrefixes } from "../config/schema.ts";
 import type { Directory, People, Principal } from "../identity/principal.ts";
 import { hasTokenForm } from "../identity/tokens/verify.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { invalidKey } from "../lib/invalid-key.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { networkOf, tooManyRefusals, type UnknownCallers } from "./unknown-callers.ts";
 
@@ -133,9 +134,8 @@ export function kindFault({ keyId, kind }: Principal, needed: KeyKind, method: s
   if (kind === needed) return null;
   if (!isPersonId(keyId)) return wrongKind(needed);
   if (kind !== "viewer" || needed !== "admin")
-    return new ApiError(
-      "authentication",
-      `invalid x-api-key: this endpoint needs ${names[needed]} (${keyPrefixes[needed]}…) or a token with the role ${needed === "admin" ? "Admin or Viewer" : "Member"}; yours has the role ${roles[kind]}.`,
+    return invalidKey(
+      `this endpoint needs ${names[needed]} (${keyPrefixes[needed]}…) or a token with the role ${needed === "admin" ? "Admin or Viewer" : "Member"}; yours has the role ${roles[kind]}.`,
     );
   if (method === "GET" || method === "HEAD") return null;
   return new ApiError(
@@ -161,17 +161,12 @@ const missingKey = (needed: KeyKind) =>
     `Missing API key: send ${names[needed]} in the x-api-key header or as "Authorization: Bearer".`,
   );
 
-/** The words that Claude Code and the SDKs' users know ("invalid x-api-key"). */
-const malformedKey = () => new ApiError("authentication", "invalid x-api-key: incorrect API key provided.");
+const malformedKey = () => invalidKey("incorrect API key provided.");
 
 const unservedKey = () =>
-  new ApiError(
-    "authentication",
-    "invalid x-api-key: incorrect API key provided. It is not known here, has expired, was switched off, or its organization is suspended.",
+  invalidKey(
+    "incorrect API key provided. It is not known here, has expired, was switched off, or its organization is suspended.",
   );
 
 const wrongKind = (needed: KeyKind) =>
-  new ApiError(
-    "authentication",
-    `invalid x-api-key: this endpoint needs ${names[needed]} (${keyPrefixes[needed]}…).`,
-  );
+  invalidKey(`this endpoint needs ${names[needed]} (${keyPrefixes[needed]}…).`);

@@ -13,6 +13,7 @@ import { expectedTiers } from "../dialects/tiers.ts";
 import { withToldPlaces } from "../dialects/told-places.ts";
 import { countedUsage } from "../dialects/usage.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { invalidKey } from "../lib/invalid-key.ts";
 import { Deadline } from "../lib/deadline.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
 import { BrokenAnswer } from "../loop/model-answer.ts";
@@ -109,7 +110,7 @@ async function renewed(
   call: InferenceCall & Required<Pick<InferenceCall, "directory">>,
 ): Promise<InferenceCall> {
   const principal = await call.directory.findAgain(call.principal);
-  if (principal === null) throw new ApiError("authentication", "invalid x-api-key");
+  if (principal === null) throw invalidKey();
   return { ...call, principal };
 }
 

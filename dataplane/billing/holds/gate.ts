@@ -5,6 +5,7 @@ import type { DatabasePool } from "slonik";
 import { isWithinLimits, modelNotFound } from "../../config/find-route.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import type { Clock } from "../../lib/clock.ts";
+import { invalidKey } from "../../lib/invalid-key.ts";
 import { inBackground } from "../../lib/in-background.ts";
 import { metrics } from "../../telemetry/metrics.ts";
 import type { AccountLoader } from "./account-loader.ts";
@@ -248,7 +249,7 @@ export class Gate {
           break;
         case "key": {
           const key = await this.#recheckKey(keyId);
-          if (key === null) throw new ApiError("authentication", "invalid x-api-key");
+          if (key === null) throw invalidKey();
           renew(key);
           break;
         }

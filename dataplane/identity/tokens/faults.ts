@@ -1,5 +1,6 @@
 /** Reasons to refuse a token, in words for its sender. Nothing of the token is repeated. */
 import { ApiError } from "../../lib/api-error.ts";
+import { invalidKey } from "../../lib/invalid-key.ts";
 
 /** In the order of the checks: of several organizations' refusals the one that came furthest is reported. */
 const words = {
@@ -26,9 +27,7 @@ const order = Object.keys(words) as TokenFault[];
 export const furthest = (faults: readonly TokenFault[]): TokenFault =>
   faults.toSorted((one, other) => order.indexOf(other) - order.indexOf(one))[0] ?? "issuer";
 
-/** Makes the error, in the words that clients know from a refused key (http/auth.ts). */
-export const refusedToken = (fault: TokenFault): ApiError =>
-  new ApiError("authentication", `invalid x-api-key: ${words[fault]}.`);
+export const refusedToken = (fault: TokenFault): ApiError => invalidKey(`${words[fault]}.`);
 
 export const issuerAway = (cause: unknown): ApiError =>
   new ApiError(
