@@ -10,6 +10,8 @@ const ANSWER_TIMEOUT_MS = 2_000;
 /** A configuration may have thousands of entries. */
 const CONFIGURATION_TIMEOUT_MS = 10_000;
 
+const endsAfter = (ms: number, signal: AbortSignal) => AbortSignal.any([signal, AbortSignal.timeout(ms)]);
+
 /**
  * @param opsAddress such as `http://127.0.0.1:9090`
  * @throws Error that ends in what the data plane said last, when it does not get ready; what the signal was aborted with
@@ -20,7 +22,7 @@ export async function becomesReady(opsAddress: string, signal: AbortSignal): Pro
   for (;;) {
     signal.throwIfAborted();
     try {
-      const answer = await fetch(`${opsAddress}/readyz`, { signal: AbortSignal.timeout(ANSWER_TIMEOUT_MS) });
+      const answer = await fetch(`${opsAddress}/readyz`, { signal: endsAfter(ANSWER_TIMEOUT_MS, signal) });
       if (answer.ok) return;
       last = (await answer.text()).trim();
     } catch {
@@ -38,7 +40,7 @@ export async function becomesReady(opsAddress: string, signal: AbortSignal): Pro
 export async function servedConfiguration(opsAddress: string, signal: AbortSignal): Promise<Snapshot> {
   const read = async (path: string) => {
     const answer = await fetch(`${opsAddress}${path}`, {
-      signal: AbortSignal.timeout(CONFIGURATION_TIMEOUT_MS),
+      signal: endsAfter(CONFIGURATION_TIMEOUT_MS, signal),
     });
     return (await answer.json()) as unknown;
   };
