@@ -74,6 +74,7 @@ test("the limits of connections, uploads and keys", () => {
     `kept output items of it | ${mib!(MAX_ANSWER_BYTES)} MiB; ${count(MAX_ANSWER_CONTAINERS)}, beyond either it cannot be read (502, charged); ${count(MOST_HELD)} |`,
     `connections of a data plane | ${limits.pipelined}; ${count(limits.connections)}, closed beyond |`,
     `while ${count(limits.connectionsWithoutShares)} of known keys are open | ${count(limits.connectionsOfOne)} (429 beyond) |`,
+    `while ${count(limits.connections - limits.connectionsOfOne / 2)} are open | twice as many as are left of ${count(limits.connections)} (429 beyond) |`,
   ];
   expect(rows.filter((row) => !page.includes(row))).toEqual([]);
 });

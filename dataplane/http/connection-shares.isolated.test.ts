@@ -1,8 +1,9 @@
 /** One organization does not take all connections of a data plane. */
-import { connect, type Socket } from "node:net";
+import { connect, Socket } from "node:net";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
+import { ConnectionShares } from "./connection-shares.ts";
 import type * as LimitsModule from "./limits.ts";
 import { modelRoutes } from "./routes/models.ts";
 
@@ -86,4 +87,19 @@ test("two organizations that show each other's keys have no more than their shar
   for (const { ask } of sockets.slice(0, 6)) expect((await ask(sampleKeys.inference)).status).toBe(200);
   expect((await askAnew(sampleKeys.narrow)).status).toBe(429);
   expect((await askAnew(sampleKeys.inference)).status).toBe(429);
+});
+
+test("however many organizations take what they may, one that has none finds a connection", () => {
+  const shares = new ConnectionShares();
+  const opened = (organizationId: string): Socket[] => {
+    const mine: Socket[] = [];
+    for (let socket = new Socket(); shares.take(socket, organizationId); socket = new Socket())
+      mine.push(socket);
+    return mine;
+  };
+  // Of twelve: half while they are few, then a quarter, then as many as leave half as many.
+  const counts = ["first", "second", "third"].map((organizationId) => opened(organizationId).length);
+  expect(counts).toEqual([6, 3, 2]);
+  expect(shares.take(new Socket(), "none yet")).toBe(true);
+  expect(shares.most).toBe(0);
 });

@@ -1,7 +1,8 @@
 /**
  * Counts open connections by organization: each belongs to the organization whose key came over it last. A client with a valid
  * key keeps idle connections for ten minutes and slow ones for longer, and needs no credit for that, so an organization that
- * has a quarter of all gets no more while most are taken (as with bytes of bodies, rule 7.2).
+ * has a quarter of all gets no more while most are taken (as with bytes of bodies, rule 7.2). Nor does one that has twice as many
+ * as are left: so however few are left, there are some for an organization that has none.
  */
 import type { Socket } from "node:net";
 import { ApiError } from "../lib/api-error.ts";
@@ -25,13 +26,20 @@ export class ConnectionShares {
     if (before === organizationId || socket.destroyed) return true;
     const count = this.#counts.get(organizationId) ?? 0;
     if (before === undefined) {
-      if (this.#total >= limits.connectionsWithoutShares && count >= limits.connectionsOfOne) return false;
+      if (count >= this.most) return false;
       socket.once("close", () => this.#leave(socket));
     } else if (count >= limits.connectionsWithoutShares) return true;
     else this.#count(before, -1);
     this.#owners.set(socket, organizationId);
     this.#count(organizationId, 1);
     return true;
+  }
+
+  /** How many connections an organization may have opened now. */
+  get most(): number {
+    const { connections, connectionsWithoutShares, connectionsOfOne } = limits;
+    if (this.#total < connectionsWithoutShares) return connectionsWithoutShares;
+    return Math.min(connectionsOfOne, 2 * Math.max(0, connections - this.#total));
   }
 
   #leave(socket: Socket): void {
@@ -47,11 +55,12 @@ export class ConnectionShares {
   }
 }
 
-export function tooManyConnections(): ApiError {
+/** @param most how many its organization may have now. */
+export function tooManyConnections(most: number): ApiError {
   metrics.refused.inc({ reason: "connections" });
   return new ApiError(
     "rate_limited",
-    `Your organization has ${limits.connectionsOfOne} connections here, as many as it may have while others need the rest.`,
+    `Your organization has ${most} connections here, as many as it may have while others need the rest.`,
     { retryAfterSeconds: 1 },
   );
 }

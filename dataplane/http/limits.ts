@@ -75,7 +75,8 @@ export const limits = {
   connections: 20_000,
   /**
    * Open connections with a key (more than the 10,000 streams of design.md §8) from which on an organization that has
-   * `connectionsOfOne`, a quarter of all, gets no more. As many are the most that one has, also of those handed to it by others.
+   * `connectionsOfOne`, a quarter of all, gets no more, nor does one that has twice as many as are left. As many are the most that
+   * one has, also of those handed to it by others.
    */
   connectionsWithoutShares: 12_000,
   connectionsOfOne: 5_000,

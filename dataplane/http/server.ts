@@ -162,7 +162,7 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
     const goOn = () => done();
     const known = (principal: Principal) => {
       request.caller = principal;
-      if (!keepFor(principal, socket, reply)) return done(tooManyConnections());
+      if (!keepFor(principal, socket, reply)) return done(tooManyConnections(shares.most));
       const fault = kindFault(principal, access, method);
       if (fault !== null) return done(fault);
       request.bodyLease = services.bodies.lease(principal.organizationId);
