@@ -40,6 +40,30 @@ test.each<[string, () => Promise<never>]>([
   ]);
 });
 
+test("an organization with as many records as may wait leaves room for those of others", async () => {
+  const query = vi.fn(async () => undefined);
+  const pool = { query } as unknown as DatabasePool;
+  const log = pino({ enabled: false });
+  const recorder = new RequestRecorder({ pool, clock: systemClock, log, retentionMs: 1, maxWaiting: 80 });
+  const full = async () => {
+    const { values } = await metrics.recordsDropped.get();
+    return values.find(({ labels }) => labels.reason === "full")?.value ?? 0;
+  };
+  const kept = async (organizationId: string | null, count: number) => {
+    const before = await full();
+    for (let n = 0; n < count; n += 1) recorder.add({ ...record, organizationId });
+    return count - ((await full()) - before);
+  };
+  expect(await kept("org_loud", 200)).toBe(80);
+  expect(await kept("org_quiet", 9)).toBe(9);
+  expect(await kept("org_next", 20)).toBe(10);
+  // There is no more room than a quarter beyond the usual.
+  expect(await kept("org_late", 2)).toBe(1);
+  await recorder.store();
+  expect(query).toHaveBeenCalledOnce();
+  expect(await kept("org_late", 90)).toBe(80);
+});
+
 test("an organization that goes on being refused by upstreams has a sample of that stored, and the rest is counted", async () => {
   vi.useFakeTimers({ toFake: ["performance"] });
   try {

@@ -20,6 +20,9 @@ const STORE_MS = 500;
 const PARTITIONS_MS = 60_000;
 /** Records that wait for the store at most: some ten seconds of a busy process, and about 10 MB. */
 const MAX_WAITING = 20_000;
+/** Beyond them a quarter more of organizations that have few, less than an eighth: one that has many must not drop everybody's. */
+const ROOM_FOR_FEW = 1.25;
+const FEW = 1 / 8;
 /**
  * Requests that cost a caller nothing (a refusal, a list, a wrong key) must not fill the disk: this many a second are stored
  * of each organization, and of all callers without a key together. Refused inference is counted by itself: a program that
@@ -54,6 +57,8 @@ export class RequestRecorder implements RequestRecords {
   readonly #unserved = new KeptOf(UNSERVED);
   readonly #debug: boolean;
   readonly #waiting = new WaitingRows();
+  /** How many of each organization began to wait since none did. */
+  readonly #counts = new Map<string, number>();
 
   constructor(options: RecorderOptions) {
     const { log, maxWaiting = MAX_WAITING } = options;
@@ -86,9 +91,13 @@ export class RequestRecorder implements RequestRecords {
   add(record: RequestRecord): void {
     if (this.#debug) this.#options.log.debug(shownRecord(record), "request record");
     if (this.#options.retentionMs === 0) return;
-    if (this.#waiting.rows >= this.#maxWaiting) return dropped("full", 1);
+    const owner = record.organizationId ?? "";
+    const count = this.#counts.get(owner) ?? 0;
+    const room = count < this.#maxWaiting * FEW ? this.#maxWaiting * ROOM_FOR_FEW : this.#maxWaiting;
+    if (this.#waiting.rows >= room) return dropped("full", 1);
     if (!this.#mayKeep(record)) return dropped("rate", 1);
     this.#waiting.add(JSON.stringify(storedForm(record)));
+    this.#counts.set(owner, count + 1);
   }
 
   /** Stores all waiting records. @throws Error when the store is away; records that could not be stored go on waiting. */
@@ -97,6 +106,7 @@ export class RequestRecorder implements RequestRecords {
       await this.#insert(pack, 0, pack.rows);
       this.#waiting.stored();
     }
+    this.#counts.clear();
   }
 
   /** Makes the partitions of these days, and drops those that are too old. */
