@@ -3,10 +3,11 @@
  * all on one port of this machine.
  */
 import type { IncomingMessage, ServerResponse } from "node:http";
-import * as fs from "node:fs";
 import { join } from "node:path";
+import { findManifests } from "../operator/folder/files.ts";
 import { startUpstream, type FakeUpstream } from "../test/fakes/upstream/server.ts";
 import type { Say } from "./cache.ts";
+import { followManifests, readIfThere } from "./manifest-copy.ts";
 
 /** The address in `hack/demo/*.yaml`. */
 const DEMO_PORT = 9400;
@@ -38,18 +39,13 @@ export async function startDemo(manifests: string, data: string, say: Say): Prom
 
   const copy = join(data, "manifests");
   say(`port ${DEMO_PORT} is taken: the demo's models are at ${upstream.url}, see the manifests in ${copy}`);
-  const mirror = () => mirrorFolder(manifests, copy, upstream.port);
-  mirror();
-  let timer: NodeJS.Timeout | undefined;
-  const watcher = fs.watch(manifests, { recursive: true }, () => {
-    clearTimeout(timer);
-    timer = setTimeout(mirror, 50);
-  });
+  const followed = followManifests(manifests, copy, (text) =>
+    text.replaceAll(DEMO_ADDRESS, upstream.url).replaceAll(`[${DEMO_PORT}]`, `[${upstream.port}]`),
+  );
   return {
     manifests: copy,
     close: async () => {
-      watcher.close();
-      clearTimeout(timer);
+      followed.close();
       await upstream.close();
     },
   };
@@ -69,41 +65,9 @@ export function startDemoUpstream(at: {
   });
 }
 
-function manifestsIn(folder: string): string[] {
-  return (fs.readdirSync(folder, { recursive: true }) as string[]).filter((name) =>
-    /\.(ya?ml|json)$/.test(name),
-  );
-}
-
-function mentions(folder: string, address: string): boolean {
-  return manifestsIn(folder).some((name) => fs.readFileSync(join(folder, name), "utf8").includes(address));
-}
-
-/** Copies the manifests with the demo's port replaced; files that are gone here are removed there. */
-function mirrorFolder(from: string, to: string, port: number): void {
-  fs.mkdirSync(to, { recursive: true });
-  const names = manifestsIn(from);
-  for (const name of names) {
-    const text = readIfThere(join(from, name));
-    if (text === null) continue;
-    const written = text
-      .replaceAll(DEMO_ADDRESS, `http://127.0.0.1:${port}`)
-      .replaceAll(`[${DEMO_PORT}]`, `[${port}]`);
-    if (readIfThere(join(to, name)) === written) continue;
-    fs.mkdirSync(join(to, name, ".."), { recursive: true });
-    // Renamed into place, so that nobody reads half a file.
-    fs.writeFileSync(join(to, `${name}.draft`), written);
-    fs.renameSync(join(to, `${name}.draft`), join(to, name));
-  }
-  for (const name of manifestsIn(to)) if (!names.includes(name)) fs.rmSync(join(to, name));
-}
-
-function readIfThere(path: string): string | null {
-  try {
-    return fs.readFileSync(path, "utf8");
-  } catch {
-    return null;
-  }
+/** Whether a manifest of the folder holds the text. */
+export function mentions(folder: string, text: string): boolean {
+  return findManifests(folder).some(({ path }) => readIfThere(path)?.includes(text));
 }
 
 const pages: Readonly<Record<string, { readonly title: string; readonly text: string }>> = {
