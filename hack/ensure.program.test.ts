@@ -1,0 +1,67 @@
+import { spawn } from "node:child_process";
+import * as fs from "node:fs";
+import { tmpdir } from "node:os";
+import { delimiter, join, resolve } from "node:path";
+import { afterEach, beforeEach, expect, test, vi } from "vitest";
+
+let folder = "";
+beforeEach(() => {
+  folder = fs.mkdtempSync(join(tmpdir(), "gapura-ensure-"));
+  fs.mkdirSync(join(folder, "hack"));
+  fs.mkdirSync(join(folder, "bin"));
+  fs.copyFileSync(resolve(import.meta.dirname, "ensure.mjs"), join(folder, "hack/ensure.mjs"));
+  fs.writeFileSync(join(folder, "package-lock.json"), "{}");
+  // An npm that counts its runs, and takes as long as `slow` stands there.
+  const npm = `#!/bin/sh\necho run >> runs\nwhile test -e slow; do sleep 0.05; done\nmkdir -p node_modules\n`;
+  fs.writeFileSync(join(folder, "bin/npm"), npm, { mode: 0o755 });
+});
+afterEach(() => fs.rmSync(folder, { recursive: true, force: true }));
+
+const turn = () => join(folder, ".installing");
+const runs = () => fs.readFileSync(join(folder, "runs"), "utf8").split("\n").length - 1;
+
+/** Runs the program to its end, or ends it after 20 s. @param onWord called when it says something */
+async function ensure(
+  onWord: () => void = () => {},
+): Promise<{ readonly code: number | null; readonly said: string }> {
+  const child = spawn(process.execPath, [join(folder, "hack/ensure.mjs")], {
+    env: { ...process.env, PATH: [join(folder, "bin"), process.env["PATH"]].join(delimiter) },
+    stdio: ["ignore", "ignore", "pipe"],
+    timeout: 20_000,
+    killSignal: "SIGKILL",
+  });
+  let said = "";
+  child.stderr.setEncoding("utf8").on("data", (text: string) => {
+    said += text;
+    onWord();
+  });
+  const code = await new Promise<number | null>((done) => child.once("close", done));
+  return { code, said };
+}
+
+test("a turn that a killed installation left is taken, whoever has its process id now", async () => {
+  // This process is alive, and installs nothing.
+  fs.writeFileSync(turn(), String(process.pid));
+  expect(await ensure()).toMatchObject({ code: 0 });
+  expect(runs()).toBe(1);
+  expect(fs.existsSync(turn())).toBe(false);
+});
+
+test("a turn without a process id, as a full disk leaves it, is taken after a moment", async () => {
+  fs.writeFileSync(turn(), "");
+  expect(await ensure()).toMatchObject({ code: 0 });
+  expect(runs()).toBe(1);
+});
+
+test("of two installations into one folder the second waits, says so, and finds all installed", async () => {
+  fs.writeFileSync(join(folder, "slow"), "");
+  const first = ensure();
+  await vi.waitFor(() => expect(runs()).toBe(1), 10_000);
+  const holder = fs.readFileSync(turn(), "utf8");
+  expect(await ensure(() => fs.rmSync(join(folder, "slow"), { force: true }))).toEqual({
+    code: 0,
+    said: `gapura: waiting for another installation into this folder (process ${holder}) to end\n`,
+  });
+  expect((await first).code).toBe(0);
+  expect(runs()).toBe(1);
+});
