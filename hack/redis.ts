@@ -8,6 +8,7 @@ import { connect } from "node:net";
 import { arch } from "node:os";
 import { join, resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { pathToFileURL } from "node:url";
 import type { Say } from "./cache.ts";
 import { findProgram, type Program } from "./debian.ts";
 import { freePort } from "./free-port.ts";
@@ -77,7 +78,10 @@ export async function startRedis(options: RedisOptions): Promise<RedisServer> {
     if (await becomesReady(child, where)) {
       return {
         port: "path" in where ? 0 : where.port,
-        url: "path" in where ? `unix://${encodeURI(where.path)}` : `redis://${where.host}:${where.port}`,
+        url:
+          "path" in where
+            ? `unix://${pathToFileURL(where.path).pathname}`
+            : `redis://${where.host}:${where.port}`,
         process: child,
         stop: () => stopProcess(child, "SIGTERM", 30_000),
       };

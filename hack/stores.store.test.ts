@@ -105,6 +105,7 @@ describe("rule 7.16: on sockets in folders of mode 0700, not on TCP", () => {
   test.each([
     ["beside the data", () => join(folder, "short")],
     ["where that path is too long", long],
+    ["in a folder whose name would mean more in an address", () => join(folder, "a#b?c%41 é&d")],
   ])("%s; a second start and one after a SIGKILL find the same address", async (_, data) => {
     await mkdir(data(), { recursive: true, mode: 0o700 });
     const open = async () => {
