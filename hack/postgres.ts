@@ -202,7 +202,7 @@ async function readPidFile(folder: string): Promise<string[] | null> {
  */
 async function stopLeftover(folder: string, say: Say): Promise<void> {
   const pid = Number((await readPidFile(folder))?.[0]);
-  if (processesIn(folder).includes(pid)) {
+  if (processesIn(folder, "postgres").includes(pid)) {
     say(`stopping the Postgres (process ${pid}) that an earlier run left behind`);
     signalAll([pid], "SIGINT");
     const deadline = Date.now() + 10_000;
@@ -210,7 +210,7 @@ async function stopLeftover(folder: string, say: Say): Promise<void> {
   }
   // A server that was killed leaves sessions that still hold its memory for a moment, and no new one may start.
   for (const deadline = Date.now() + 5_000; Date.now() < deadline; await sleep(10)) {
-    const left = processesIn(folder);
+    const left = processesIn(folder, "postgres");
     if (left.length === 0) break;
     signalAll(left, "SIGKILL");
   }

@@ -39,8 +39,11 @@ export function isRunning(pid: number): boolean {
   }
 }
 
-/** Ids of the processes whose working directory is this folder: a store and all its helpers. Empty without /proc. */
-export function processesIn(folder: string): number[] {
+/**
+ * Ids of the processes whose working directory is this folder: a store and all its helpers. Empty without /proc.
+ * @param program its name as the kernel has it; absent: any, also a shell that somebody has there.
+ */
+export function processesIn(folder: string, program?: string): number[] {
   if (platform() !== "linux") return [];
   const real = realpathSync(folder);
   return readdirSync("/proc")
@@ -48,7 +51,8 @@ export function processesIn(folder: string): number[] {
     .map(Number)
     .filter((pid) => {
       try {
-        return readlinkSync(`/proc/${pid}/cwd`) === real && isRunning(pid);
+        if (readlinkSync(`/proc/${pid}/cwd`) !== real || !isRunning(pid)) return false;
+        return program === undefined || readFileSync(`/proc/${pid}/comm`, "utf8").trim() === program;
       } catch {
         return false;
       }

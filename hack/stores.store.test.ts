@@ -1,3 +1,5 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
 import {
   chmod,
   mkdir,
@@ -75,7 +77,28 @@ describe("Postgres", () => {
     expect(await query(next, "select 1 as n")).toEqual([{ n: 1 }]);
     await next.stop();
   });
+
+  test("whoever works in its folder is left alone, and Postgres' own processes are not", async () => {
+    const first = await start();
+    const somebody = await stranger(join(folder, "postgres"));
+    try {
+      const second = await start();
+      expect(isRunning(first.process.pid ?? 0)).toBe(false);
+      expect(isRunning(somebody.pid ?? 0)).toBe(true);
+      expect(await query(second, "select 1 as n")).toEqual([{ n: 1 }]);
+      await second.stop();
+    } finally {
+      await stopProcess(somebody, "SIGKILL", 5_000);
+    }
+  });
 });
+
+/** A program of somebody's who works in a store's folder, such as a shell. */
+async function stranger(cwd: string): Promise<ChildProcess> {
+  const child = spawn("sleep", ["600"], { cwd, stdio: "ignore" });
+  await once(child, "spawn");
+  return child;
+}
 
 /** Numbers of the sockets that a process listens on over TCP: state 0A in its own /proc. */
 async function tcpListeners(pid: number): Promise<string[]> {
