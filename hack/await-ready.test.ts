@@ -1,6 +1,7 @@
 import { createServer, type IncomingMessage } from "node:http";
 import type { AddressInfo } from "node:net";
-import { afterAll, beforeAll, expect, test } from "vitest";
+import { afterAll, beforeAll, expect, test, vi } from "vitest";
+import { listenOnBarredPort } from "../test/fakes/barred-port.ts";
 import { becomesReady, servedConfiguration } from "./await-ready.ts";
 
 /** An ops port that takes requests and says nothing. */
@@ -32,3 +33,27 @@ test.each([
     expect(performance.now() - told).toBeLessThan(1_000);
   },
 );
+
+test("a data plane is asked until it is ready, also at an ops port that browsers bar", async () => {
+  let status = 503;
+  const asked = vi.fn<(path: string) => void>();
+  const server = createServer((request, response) => {
+    asked(request.url ?? "");
+    response.writeHead(status).end("FAIL postgres: away\n");
+  });
+  try {
+    const port = await listenOnBarredPort(server);
+    let isReady = false;
+    const ready = becomesReady(`http://127.0.0.1:${port}`, AbortSignal.timeout(10_000)).then(
+      () => (isReady = true),
+    );
+    await vi.waitFor(() => expect(asked.mock.calls.length).toBeGreaterThan(1), 5_000);
+    expect(isReady).toBe(false);
+    status = 200;
+    await ready;
+    expect(new Set(asked.mock.calls.flat())).toEqual(new Set(["/readyz"]));
+  } finally {
+    server.close();
+    server.closeAllConnections();
+  }
+});

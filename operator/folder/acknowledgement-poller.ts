@@ -1,4 +1,5 @@
 /** Asks one data plane what it holds. */
+import { request } from "undici";
 import { type ConfigStatus, statusSchema } from "../../dataplane/config/schema.ts";
 import type { PodReport } from "../plan/conditions.ts";
 import { WakeSignal } from "../wake-signal.ts";
@@ -14,21 +15,18 @@ const ASK_SETTLED_MS = 5000;
 /** Reads `/config/status`. No answer, an endless or a malformed one counts as no acknowledgement (rule 6.1). */
 async function readStatus(url: string, signal: AbortSignal): Promise<ConfigStatus | null> {
   try {
-    const answer = await fetch(url, {
+    // Not fetch, which calls nobody on ports such as 10080.
+    const answer = await request(url, {
       signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
-      redirect: "error",
     });
-    if (!answer.ok || answer.body === null) {
-      await answer.body?.cancel();
-      return null;
-    }
-    const chunks: Uint8Array[] = [];
+    const chunks: Buffer[] = [];
     let size = 0;
-    for await (const chunk of answer.body) {
+    for await (const chunk of answer.body as AsyncIterable<Buffer>) {
       size += chunk.length;
       if (size > MAX_ANSWER_BYTES) return null;
       chunks.push(chunk);
     }
+    if (answer.statusCode !== 200) return null;
     return statusSchema.safeParse(JSON.parse(Buffer.concat(chunks).toString())).data ?? null;
   } catch {
     return null;

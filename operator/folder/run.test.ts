@@ -7,6 +7,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, describe, expect, onTestFinished, test, vi } from "vitest";
 import { decodeSlots } from "../plan/shards.ts";
+import { listenOnBarredPort } from "../../test/fakes/barred-port.ts";
 import { TRUSTED } from "../plan/tenancy.ts";
 import { runFolder } from "./run.ts";
 import { SnapshotFolder } from "./snapshot-folder.ts";
@@ -459,6 +460,18 @@ describe("acknowledgement", () => {
     await expectSoon(slots, 2);
     await take();
     await expectSoon(slots, 1);
+  });
+
+  test("a data plane is asked at ports that browsers bar, too", async () => {
+    await new Promise((done) => server.close(done));
+    await listenOnBarredPort(server);
+    answer = () => ({ hash: null, serial: null, podUid: "p", accepts: [1], rejected: null, objects: [] });
+    await write("one.yaml", route("m"));
+    start(url());
+    await expectSoon(
+      async () => lines.some((line) => line === "ModelRoute default/m Ready=False Pending: 0/1 pods"),
+      true,
+    );
   });
 
   test("rule 6.1: a data plane that hangs holds up no edit", async () => {
