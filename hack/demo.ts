@@ -26,7 +26,7 @@ export interface Demo {
  * one is used, and the manifests are served from a copy that names it.
  */
 export async function startDemo(manifests: string, data: string, say: Say): Promise<Demo> {
-  if (!mentions(manifests, DEMO_ADDRESS)) return { manifests, close: async () => {} };
+  if (!mentions(manifests, data, DEMO_ADDRESS)) return { manifests, close: async () => {} };
   say("starting the demo's models");
   let upstream: FakeUpstream;
   try {
@@ -39,9 +39,9 @@ export async function startDemo(manifests: string, data: string, say: Say): Prom
 
   const copy = join(data, "manifests");
   say(`port ${DEMO_PORT} is taken: the demo's models are at ${upstream.url}, see the manifests in ${copy}`);
-  const followed = followManifests(manifests, copy, (text) =>
-    text.replaceAll(DEMO_ADDRESS, upstream.url).replaceAll(`[${DEMO_PORT}]`, `[${upstream.port}]`),
-  );
+  const edit = (text: string) =>
+    text.replaceAll(DEMO_ADDRESS, upstream.url).replaceAll(`[${DEMO_PORT}]`, `[${upstream.port}]`);
+  const followed = followManifests({ from: manifests, to: copy, data, edit });
   return {
     manifests: copy,
     close: async () => {
@@ -65,9 +65,9 @@ export function startDemoUpstream(at: {
   });
 }
 
-/** Whether a manifest of the folder holds the text. */
-export function mentions(folder: string, text: string): boolean {
-  return findManifests(folder).some(({ path }) => readIfThere(path)?.includes(text));
+/** Whether a manifest of the folder, the data folder left out, holds the text. */
+export function mentions(folder: string, data: string, text: string): boolean {
+  return findManifests(folder, { except: data }).some(({ path }) => readIfThere(path)?.includes(text));
 }
 
 const pages: Readonly<Record<string, { readonly title: string; readonly text: string }>> = {

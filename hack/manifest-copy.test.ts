@@ -1,6 +1,6 @@
 import * as fs from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { dirname, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 import { mentions } from "./demo.ts";
@@ -23,7 +23,8 @@ afterEach(() => {
 
 const write = (name: string, text: string) => fs.writeFileSync(join(from, name), text);
 const follow = (to: string) => {
-  copy = followManifests(from, to, (text) => text.replaceAll("9400", "1234"));
+  const edit = (text: string) => text.replaceAll("9400", "1234");
+  copy = followManifests({ from, to, data: dirname(to), edit });
 };
 const filesIn = (to: string) =>
   (fs.readdirSync(to, { recursive: true }) as string[]).filter((name) =>
@@ -68,8 +69,8 @@ test("what is there and cannot be read, and a folder that is away, leave the cop
   fs.mkdirSync(join(from, "folder.yaml"));
   write("prices.yaml", "price: 1");
   await vi.waitFor(() => expect(filesIn(to).sort()).toEqual(["models.yaml", "prices.yaml"]));
-  expect(mentions(from, "price: 1")).toBe(true);
-  expect(mentions(from, "9400")).toBe(false);
+  expect(mentions(from, to, "price: 1")).toBe(true);
+  expect(mentions(from, to, "9400")).toBe(false);
 
   fs.renameSync(from, join(folder, "away"));
   // Longer than the watch waits before it looks.

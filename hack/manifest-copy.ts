@@ -8,28 +8,37 @@ export interface ManifestCopy {
   close(): void;
 }
 
+export interface Copying {
+  readonly from: string;
+  /** May lie in `from`. */
+  readonly to: string;
+  /** The data folder, which is left out where it lies in `from`. */
+  readonly data: string;
+  readonly edit: (text: string) => string;
+}
+
 /**
- * Copies what the operator would read of `from` into `to`, edited, and again after each change. `to` may lie in `from`. Only
- * we can read the copies: manifests may hold Secrets.
- * @throws when `from` cannot be listed at first.
+ * Copies what the operator would read of a folder, edited, and again after each change. Only we can read the copies:
+ * manifests may hold Secrets.
+ * @throws when the folder cannot be listed at first.
  */
-export function followManifests(from: string, to: string, edit: (text: string) => string): ManifestCopy {
-  copy(from, to, edit);
+export function followManifests(copying: Copying): ManifestCopy {
+  copy(copying);
   const again = () => {
     try {
-      copy(from, to, edit);
+      copy(copying);
     } catch {
       // The folder is away, or a file went during the look: what was copied stays until the next change.
     }
   };
-  const watch = new FolderWatch(from, again, true);
+  const watch = new FolderWatch(copying.from, again, true, copying.data);
   watch.start();
   return { close: () => watch.stop() };
 }
 
-function copy(from: string, to: string, edit: (text: string) => string): void {
+function copy({ from, to, data, edit }: Copying): void {
   makeFolder(to);
-  const found = findManifests(from).filter(({ path }) => !path.startsWith(to + sep));
+  const found = findManifests(from, { except: data }).filter(({ path }) => !path.startsWith(to + sep));
   for (const { path } of found) {
     const text = readIfThere(path);
     if (text === null) continue;

@@ -19,29 +19,40 @@ export interface FoundFile {
   readonly fault: string | null;
 }
 
+export interface FindOptions {
+  /** Called with each folder before it is listed. */
+  readonly enter?: (folder: string) => void;
+  /** A folder that is left out where it lies below: that of our own data, which changes all the time. */
+  readonly except?: string;
+}
+
 /**
  * Finds every .yaml, .yml and .json below a folder, sorted. Hidden names (editors' swap files, `..data`) are left out.
- * `enter` is called with each folder before it is listed. Synchronous: 10,000 files take 50 ms this way and a second
+ * Synchronous: 10,000 files take 50 ms this way and a second
  * of CPU with a promise for each, and nobody else waits in this process.
  * @throws when the folder itself cannot be listed.
  */
-export function findManifests(root: string, enter: (folder: string) => void = () => {}): FoundFile[] {
+export function findManifests(root: string, { enter = () => {}, except }: FindOptions = {}): FoundFile[] {
   const found: FoundFile[] = [];
   const info = statSync(root);
   if (info.isFile()) return [{ path: root, signature: signatureOf(info), size: info.size, fault: null }];
-  walk(root, { found, enter }, new Set());
+  const isThere = except !== undefined && existsSync(except);
+  walk(root, { found, enter, except: isThere ? realpathSync(except) : null }, new Set());
   return found.sort((one, other) => (one.path < other.path ? -1 : 1));
 }
 
 interface Walk {
   readonly found: FoundFile[];
   readonly enter: (folder: string) => void;
+  /** The real path of the folder that is left out; null: none is. */
+  readonly except: string | null;
 }
 
 function walk(folder: string, into: Walk, above: ReadonlySet<string>): void {
   const real = realpathSync(folder);
   // Following a link to a folder above would never end.
   if (above.has(real) || above.size > MAX_DEPTH) return;
+  if (real === into.except && above.size > 0) return;
   const inside = new Set([...above, real]);
   into.enter(folder);
   for (const name of readdirSync(folder)) {

@@ -294,6 +294,19 @@ test("a file or folder that cannot be looked at keeps what it declared, is told,
   expect(await models()).toBe("k m n");
 });
 
+test("a data folder below the manifests is neither read nor watched", async () => {
+  await write("one.yaml", route("m"));
+  await fs.symlink(path("manifests", "data"), path("data"));
+  await fs.mkdir(path("manifests", "data"), { recursive: true });
+  await write("data/stores.json", "{}");
+  start();
+  await expectSoon(models, "m");
+  await write("data/two.yaml", route("n"));
+  await write("three.yaml", route("k"));
+  await expectSoon(models, "k m");
+  expect(lines.filter((line) => line.includes("/data/"))).toEqual([]);
+});
+
 test("a link whose target goes away keeps what it declared, is told, and is read again when it is back", async () => {
   await fs.writeFile(path("one.yaml"), route("m"));
   await fs.symlink(path("one.yaml"), path("manifests", "one.yaml"));

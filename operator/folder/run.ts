@@ -70,7 +70,7 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
     wakeSignal.raise();
   };
   const watches = [
-    new FolderWatch(options.manifests, changed, true),
+    new FolderWatch(options.manifests, changed, true, options.data),
     // A generated key's file may be changed or removed by hand, as a Secret in a cluster may. There may be as many folders as
     // keys, so they are not polled every other second: what the watch misses is found when everything is verified.
     new FolderWatch(await openKeyFolder(options.data), changed, false),

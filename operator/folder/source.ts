@@ -68,7 +68,7 @@ export class FolderSource {
 
   async #readFiles(): Promise<void> {
     const files = new Map<string, CachedFile>();
-    for (const found of findManifests(this.#folder)) {
+    for (const found of findManifests(this.#folder, { except: this.#dataFolder })) {
       const cached = this.#files.get(found.path);
       files.set(found.path, cached?.signature === found.signature ? cached : await this.#read(found, cached));
     }

@@ -18,6 +18,7 @@ export class FolderWatch {
   readonly #folder: string;
   readonly #changed: () => void;
   readonly #polls: boolean;
+  readonly #except: string | undefined;
   #watchers = new Map<string, FSWatcher>();
   #quiet: NodeJS.Timeout | null = null;
   #waitingSince: number | null = null;
@@ -25,11 +26,15 @@ export class FolderWatch {
   #signature: string | null = null;
   #stopped = false;
 
-  /** `polls`: also looks every two seconds, at manifests alone, for what the watches missed. */
-  constructor(folder: string, changed: () => void, polls: boolean) {
+  /**
+   * `polls`: also looks every two seconds, at manifests alone, for what the watches missed. `except`: a folder that is left
+   * out (files.ts).
+   */
+  constructor(folder: string, changed: () => void, polls: boolean, except?: string) {
     this.#folder = folder;
     this.#changed = changed;
     this.#polls = polls;
+    this.#except = except;
   }
 
   /** Watches every folder before it returns, so that nothing falls between the first look and the watch. */
@@ -72,10 +77,12 @@ export class FolderWatch {
   #scan(): void {
     const seen = new Set<string>();
     try {
-      const files = findManifests(this.#folder, (folder) => {
+      const enter = (folder: string) => {
         seen.add(folder);
         this.#watch(folder);
-      });
+      };
+      const except = this.#except === undefined ? {} : { except: this.#except };
+      const files = findManifests(this.#folder, { enter, ...except });
       this.#signature = files.map((file) => `${file.path} ${file.signature}`).join("\n");
     } catch {
       // The folder is away, or changed during the look: the next look finds out.
