@@ -254,12 +254,12 @@ export function errorSaying(error: ReportedError): ApiError {
       retryAfterSeconds: RETRY_AFTER_DEFAULT_S,
       cause: { inBand },
     });
-  const upstreamStatus = accountStatuses.get(error.code) ?? accountStatuses.get(error.type);
+  const upstreamStatus = inBandStatuses.get(error.code) ?? inBandStatuses.get(error.type);
   return ours(code, upstreamStatus === undefined ? { inBand } : { inBand, upstreamStatus });
 }
 
 /** Statuses for codes and types of errors inside an answer, whose own status was sent before. */
-const accountStatuses: ReadonlyMap<string, number> = new Map([
+const inBandStatuses: ReadonlyMap<string, number> = new Map([
   ["authentication_error", 401],
   ["invalid_api_key", 401],
   ["billing_error", 402],
@@ -267,6 +267,10 @@ const accountStatuses: ReadonlyMap<string, number> = new Map([
   ["permission_error", 403],
   ["not_found_error", 404],
   ["model_not_found", 404],
+  ["api_error", 500],
+  ["server_error", 500],
+  ["500", 500],
+  ["502", 502],
 ]);
 
 /** Returns the status of an upstream's failure, or the one that its error inside an answer stands for; null: none. */

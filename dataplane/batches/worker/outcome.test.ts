@@ -91,6 +91,12 @@ test("rule 4.4: a proxy that waited in vain for its upstream says nothing agains
   expect(tries(times(100, waited, true))).toEqual({ fault: 11, errored: 1 });
 });
 
+test("an answer that tells of an error of no known kind is asked for three times, whatever becomes of others", () => {
+  const told = new ApiError("upstream_error", "x", { cause: { inBand: { type: "odd", code: "" } } });
+  expect(tries(times(100, told, false))).toEqual({ fault: 2, errored: 1 });
+  expect(tries(times(100, told, true))).toEqual({ fault: 2, errored: 1 });
+});
+
 test("and what it failed while the upstream was away for everybody is not counted against it afterwards", () => {
   const away = times(500, failed(500), false);
   expect(tries([...away, ...times(100, failed(500), true)])).toEqual({ fault: 510, errored: 1 });

@@ -3,7 +3,7 @@
  * 4.3, 4.4, 4.8). Pure.
  */
 import { RESERVED_LIMIT } from "../../billing/holds/rate-limits.ts";
-import { upstreamStatus } from "../../dialects/upstream-error.ts";
+import { isOfUpstream, upstreamStatus } from "../../dialects/upstream-error.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import { NoAnswer } from "../../upstream/failure.ts";
 import { NOT_BEGUN } from "./item-lease.ts";
@@ -50,6 +50,8 @@ export type RunVerdict =
 const MOST_OWN_FAULTS = 12;
 /** Tries that may time out: each may take the route's whole request time-out. */
 const MOST_TIMEOUTS = 3;
+/** Tries that may end in an answer that tells of an error of no known kind: another one is as likely to. */
+const MOST_UNKNOWN = 3;
 const LONGEST_WAIT_MS = 60_000;
 /** The longest wait while the upstream serves nobody: the worker holds other items back then, so this one need not wait longer. */
 const LONGEST_AWAY_MS = 10_000;
@@ -111,6 +113,7 @@ function judgeUpstreamError(end: RunEnd, random: number): RunVerdict {
   const status = upstreamStatus(error);
   // 401, 402, 403, 404 and the like are faults of the route's configuration: another try would not help (rule 4.8).
   if (status !== null && status < 500) return { kind: "errored" };
+  if (status === null && isOfUpstream(error)) return judgeFault(end, MOST_OWN_FAULTS / MOST_UNKNOWN, random);
   // The first fault counts, as its cause is unknown. Later ones do not while the upstream is away for everybody.
   return judgeFault(end, faults === 0 || othersSucceed ? 1 : 0, random);
 }

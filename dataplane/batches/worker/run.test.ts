@@ -143,6 +143,32 @@ describe("a failure that the answer itself tells of (rules 4.4, 4.8)", () => {
     expect(await run("chat", "chat", asked, tomorrow())).toMatchObject({ kind: "fault" });
   });
 
+  test.each([
+    ["chat", { error: { type: "server_error", code: null, message: "no" } }, 1],
+    ["chat", { error: { code: 502, message: "no" } }, 1],
+    ["messages", { type: "error", error: { type: "api_error", message: "no" } }, 1],
+    ["chat", { error: { message: "no" } }, 4],
+    ["chat", { error: "no" }, 4],
+    ["messages", { type: "error", error: { type: "odd_error", message: "no" } }, 4],
+  ] as const)(
+    "counts more against the item where it is of no known kind: %s %o",
+    async (upstream, body, own) => {
+      fake.next(raw(body), raw(body), raw(body));
+      expect(await run(upstream, "chat", asked, tomorrow())).toMatchObject({ kind: "fault", own });
+    },
+  );
+
+  test.each([
+    ["chat", { error: { type: "invalid_request_error", code: null, message: "no" } }],
+    ["messages", { type: "error", error: { type: "invalid_request_error", message: "no" } }],
+    ["chat", { error: { code: 400, message: "no" } }],
+  ] as const)("of the request is not asked again: %s %o", async (upstream, body) => {
+    fake.next(raw(body));
+    const line = lineOf(await run(upstream, "chat", asked, tomorrow()));
+    expect(line).toMatchObject({ response: { status_code: 400 }, error: { code: "invalid_request" } });
+    expect(fake.requests).toHaveLength(1);
+  });
+
   test("of the upstream, and not of the request, is told so also where it was charged", async () => {
     const error = { code: "rate_limit_exceeded", message: "slow down" };
     const usage = { input_tokens: 7, output_tokens: 3 };
