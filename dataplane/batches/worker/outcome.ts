@@ -55,7 +55,7 @@ const MOST_UNKNOWN = 3;
 const LONGEST_WAIT_MS = 60_000;
 /** The longest wait while the upstream serves nobody: the worker holds other items back then, so this one need not wait longer. */
 const LONGEST_AWAY_MS = 10_000;
-/** The longest wait for a limit's next window, as it may be raised before. Few items look: a refusal halves their batch's room. */
+/** The longest wait for a limit's next window. Few items look: a refusal halves their batch's room. */
 const LIMIT_LOOK_MS = 30_000;
 
 /** The verdict on an item that may not begin any more: it waits again, and the end of its batch decides how it ends. */

@@ -55,7 +55,10 @@ export type ItemEnd =
       /** Releases the hold where the item was taken from this worker, so that `row` is not charged. */
       readonly release: () => Promise<void>;
     }
-  | Exclude<RunVerdict, { kind: "errored" }>;
+  | (Exclude<RunVerdict, { kind: "errored" }> & {
+      /** Where it waits for a limit: the epoch of its organization's keys under which that refused it. */
+      readonly keyEpoch?: number;
+    });
 
 /** Never throws. */
 export async function runItem(
@@ -70,6 +73,7 @@ export async function runItem(
   const log = services.log.child({ batch: item.batchId });
   let headers: InferenceCall["headers"] = {};
   let error: ApiError | null = null;
+  let keyEpoch: number | undefined;
   let endTools = (_isWell: boolean): void => {};
   const startedAt = performance.now();
   const waitedFor = new Shutdown();
@@ -80,6 +84,7 @@ export async function runItem(
     // The organization left the snapshot before Postgres knew, or is back in Postgres first: the item waits (rule 4.5).
     if (snapshot.organization(item.organizationId) === undefined) throw organizationGone();
     const limits = await services.limitsOf(item.keyId, item.projectId);
+    keyEpoch = limits.keyEpoch;
     timer = setTimeout(() => waitedFor.tell(), timeLeft(snapshot, item, services.clock.now()));
     await services.serve({
       id: item.requestId,
@@ -135,6 +140,8 @@ export async function runItem(
       answered: true,
       line: await succeededLine(item.form, item, sink.body),
     };
+  if (verdict.kind === "again" && verdict.because === "limit" && keyEpoch !== undefined)
+    return { ...verdict, keyEpoch };
   if (verdict.kind !== "errored") return verdict;
   const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
   const isCutOff = waitedFor.hasCome && error.code === "unavailable";

@@ -151,6 +151,12 @@ export class BatchScheduler {
     this.#refuse(this.#batches, batchOf, item, now, waitMs);
   }
 
+  /** Notes that the limits of a batch's key or project have changed: it need not rest for them any longer. */
+  limitChanged(batchId: string): void {
+    const pace = this.#batches.get(batchId);
+    if (pace !== undefined) pace.blockedUntil = 0;
+  }
+
   /** Models of which no more items may begin for now. */
   blockedModels(now: number): string[] {
     return this.#rooms(this.#models, modelOf, now).flatMap(([model, room]) => (room <= 0 ? [model] : []));

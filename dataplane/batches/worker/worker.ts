@@ -26,6 +26,7 @@ import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "../retention.ts";
 import { ItemLease, NOT_BEGUN } from "./item-lease.ts";
 import { notBegun } from "./outcome.ts";
+import { LimitWaits } from "./limit-waits.ts";
 import { SUSPECT_LOSSES } from "./losses.ts";
 import { runItem, type ItemEnd, type RunServices } from "./run.ts";
 import { createSettler, type Settler } from "./settle.ts";
@@ -46,6 +47,8 @@ export interface WorkerRhythm {
 
 const usualRhythm: WorkerRhythm = { beatMs: 5_000, leaseMs: 30_000, pollMs: 1_000, sweepMs: 30_000 };
 const usualLimits: SchedulerLimits = { places: 64, placesOfOne: 56 };
+/** Between two looks for limits that were raised. */
+const LIMITS_LOOK_MS = 1_000;
 /** Places that become free within this time are filled together. */
 const GATHER_MS = 5;
 /** How long a stopping worker waits for Postgres to store that it leaves. */
@@ -81,6 +84,7 @@ export class BatchWorker {
   readonly #backOff = new BatchBackOff();
   readonly #sweeping = new BatchBackOff();
   readonly #turns = new Turns();
+  readonly #limitWaits = new LimitWaits();
   readonly #heartbeat: Recurring;
   readonly #loops: Recurring[];
   readonly #filling: WakingLoop;
@@ -93,6 +97,8 @@ export class BatchWorker {
   #suspects = 0;
   /** When this worker last looked for claims of its own that it does not know of, as `performance.now()`. */
   #lookedAt = Number.NEGATIVE_INFINITY;
+  /** When it last looked for limits that were raised, as `performance.now()`. */
+  #lookedAtLimits = Number.NEGATIVE_INFINITY;
 
   constructor(options: WorkerOptions) {
     const { context } = options;
@@ -161,6 +167,7 @@ export class BatchWorker {
     this.#scheduler.places = this.#headroom.places(performance.now(), this.#scheduler.running.size);
     if (this.#options.busy?.() === true) return null;
     if (this.#scheduler.free <= 0) return this.#whenFull();
+    await this.#wakeLimited();
     const now = clock.now();
     const asked = this.#scheduler.askedRooms(now);
     const blocked = {
@@ -195,6 +202,15 @@ export class BatchWorker {
     this.#lookedAt = now;
     if (items > 0)
       this.#engine.log.info({ items }, "took back batch items of claims that were never answered");
+  }
+
+  async #wakeLimited(): Promise<void> {
+    const now = performance.now();
+    if (now - this.#lookedAtLimits < LIMITS_LOOK_MS) return;
+    this.#lookedAtLimits = now;
+    const { pool, clock } = this.#engine;
+    for (const batchId of await this.#limitWaits.wake(pool, clock.now()))
+      this.#scheduler.limitChanged(batchId);
   }
 
   #start(item: ClaimedItem): void {
@@ -246,6 +262,7 @@ export class BatchWorker {
     if (end.kind === "over") answer.count(end.line.length);
     await this.#settler.store(item, end);
     answer.release();
+    this.#noteLimit(item, end);
   }
 
   #learn(item: ClaimedItem, end: ItemEnd, beganAt: number): void {
@@ -263,6 +280,12 @@ export class BatchWorker {
     else if (end.kind === "again" && end.because === "stores")
       this.#scheduler.storesAway(item, now, end.waitMs);
     else if (end.kind === "fault" && end.restMs !== null) this.#scheduler.unanswered(item, now, end.restMs);
+  }
+
+  #noteLimit({ batchId, organizationId }: ClaimedItem, end: ItemEnd): void {
+    if (end.kind === "over" || end.keyEpoch === undefined) return;
+    const until = this.#engine.clock.now() + end.waitMs;
+    this.#limitWaits.add({ batchId, organizationId, keyEpoch: end.keyEpoch, until });
   }
 
   /** The route that serves the item; null: it is gone. */
