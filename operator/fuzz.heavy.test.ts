@@ -14,7 +14,7 @@ const folder = resolve(import.meta.dirname, "..", "test", "golden", "compile", "
 const texts = [...KINDS.map((kind) => kind.toLowerCase()), "secrets"].map((name) =>
   readFileSync(join(folder, `${name}.yaml`), "utf8"),
 );
-const files = texts.map(parseFile);
+const files = texts.map((text) => parseFile(text));
 const secrets = new Map(
   files.flatMap((file) => file.secrets).map((secret) => [reference(secret), secret.data]),
 );

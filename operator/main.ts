@@ -7,7 +7,8 @@ import { setFlagsFromString } from "node:v8";
 import { z } from "zod";
 import { isNamespaceName, NAMESPACE_FORM, objectName } from "./api/fields.ts";
 import { runFolder } from "./folder/run.ts";
-import { LABEL_MAX_LENGTH, labelSelector } from "./kube/label-selector.ts";
+import { LABEL_MAX_LENGTH } from "./api/labels.ts";
+import { labelSelector } from "./kube/label-selector.ts";
 import {
   readNamespaces,
   readTenancy,

@@ -17,6 +17,19 @@ test("a number where a text belongs is to be put in quotes", async () => {
   ]);
 });
 
+test("a word that a cluster would read as true or false is told, and a label that it would not take", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
+  const metadata = "{name: acme, labels: {team: a b}}";
+  const organization = `apiVersion: gapura.dev/v1alpha1\nkind: Organization\nmetadata: ${metadata}\nspec: {displayName: NO}\n`;
+  await writeFile(join(folder, "organization.yaml"), organization);
+  const { faults } = await validateFolder(folder);
+  await rm(folder, { recursive: true });
+  expect(faults.map(({ line, name, path, reason }) => [line, name, path, reason])).toEqual([
+    [3, "acme", "metadata.labels.team", "Invalid"],
+    [4, "acme", "spec.displayName", "Invalid"],
+  ]);
+});
+
 test("what is declared twice is told with the file that counts, a Secret in one file too", async () => {
   const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
   const secret = "apiVersion: v1\nkind: Secret\nmetadata: {name: provider}\n";

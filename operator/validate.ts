@@ -41,6 +41,7 @@ export async function validateFolder(folder: string, tenancy: Tenancy = TRUSTED)
     dataFolder: "/nonexistent",
     identities: Identities.temporary(),
     now: () => 0,
+    forKubectl: true,
   });
   const { objects, secrets, faults, origins } = await source.observe();
   const first = compile({ objects, secrets, published: null, tenancy });

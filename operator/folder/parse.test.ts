@@ -42,6 +42,75 @@ spec: {unit: USD}
   ]);
 });
 
+test("names of labels, annotations and finalizers that no API server takes are a fault of the object, with their path", () => {
+  const long = "a".repeat(64);
+  const faulty = (metadata: string): (readonly [path: string, message: string])[] =>
+    parseFile(
+      `apiVersion: gapura.dev/v1alpha1\nkind: PriceTable\nmetadata: {name: m, ${metadata}}\nspec: {unit: USD}\n`,
+    ).manifests.flatMap(({ faults }) => faults.map(({ path, message }) => [path, message] as const));
+  const good = [
+    "labels: {app.kubernetes.io/name: gapura, Team_1: ML-a.b, empty: '', none: null, '1': a}",
+    `labels: {${long.slice(1)}: ${long.slice(1)}}`,
+    "annotations: {Example.com/Any: 'any text: ünïcödé', note: ''}",
+    "finalizers: [example.com/keep, orphan]",
+    "finalizers: null",
+  ];
+  for (const metadata of good) expect(faulty(metadata), metadata).toEqual([]);
+  const key = "must have a name of letters, digits, -, _ and ., at most 63";
+  const text = "must be letters, digits, -, _ and ., at most 63";
+  const bad = [
+    ["labels: {'my label': a}", 'metadata.labels["my label"]', key],
+    ["labels: {Example.com/a: a}", 'metadata.labels["Example.com/a"]', key],
+    ["labels: {a/b/c: a}", 'metadata.labels["a/b/c"]', key],
+    [`labels: {${long}: a}`, `metadata.labels.${long}`, key],
+    ["labels: {'-a': null}", 'metadata.labels["-a"]', key],
+    ["labels: {team: a b}", "metadata.labels.team", text],
+    ["labels: {team: -a}", "metadata.labels.team", text],
+    ["labels: {team: 'a\\n'}".replace(/'/g, '"'), "metadata.labels.team", text],
+    [`labels: {team: ${long}}`, "metadata.labels.team", text],
+    ["annotations: {'a b': a}", 'metadata.annotations["a b"]', key],
+    [`annotations: {big: ${"a".repeat(256 * 1024)}}`, "metadata.annotations", "must have at most 256 KiB"],
+    ["finalizers: keep", "metadata.finalizers", "must be a list"],
+    ["finalizers: [5]", "metadata.finalizers[0]", "must be a string, in quotes"],
+    ["finalizers: [a, 'b c']", "metadata.finalizers[1]", key],
+  ] as const;
+  for (const [metadata, path, message] of bad)
+    expect(faulty(metadata), metadata.slice(0, 100)).toEqual([[path, expect.stringMatching(`^${message}`)]]);
+});
+
+test("words and numbers that kubectl, which reads YAML 1.1, takes for something else are faults where it matters", () => {
+  const head = "apiVersion: gapura.dev/v1alpha1\nkind: PriceTable\nmetadata: {name: n, labels: {on: NO}}\n";
+  const others = "[y, Yes, ON, n, NO, off, 010, 0b10, 1_000]";
+  const same =
+    "[true, False, 'yes', \"no\", 0o10, 0x10, -7, 0, 1.5, 1e3, 2026-11-30, 12:30, yEs, nO, ., '010', null, ~]";
+  const text = `${head}spec:\n  others: ${others}\n  same: ${same}\n  more: {y: 1}\n`;
+  const { faults } = parseFile(text, { forKubectl: true });
+  expect(faults.map(({ line, name, path }) => `${line} ${name} ${path}`)).toEqual([
+    "3 n metadata.name",
+    "3 n metadata.labels.on",
+    "3 n metadata.labels.on",
+    ...Array.from({ length: 9 }, (_, index) => `5 n spec.others[${index}]`),
+    "7 n spec.more.y",
+  ]);
+  expect(faults[0]?.message).toMatch(/^is true or false to kubectl/);
+  expect(faults[9]?.message).toMatch(/^is another value to kubectl/);
+  expect(faults.every(({ hidesObject }) => !hidesObject)).toBe(true);
+  // The product itself reads YAML 1.2, in which these are text.
+  expect(parseFile(text).faults).toEqual([]);
+  const other = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: n}\ndata: {a: NO}\n";
+  expect(parseFile(other, { forKubectl: true }).faults).toEqual([]);
+  const list = `apiVersion: v1\nkind: List\nitems:\n- apiVersion: v1\n  kind: Secret\n  metadata: {name: s}\n  stringData:\n    key: NO\n`;
+  expect(parseFile(list, { forKubectl: true }).faults).toMatchObject([
+    {
+      line: 8,
+      kind: "Secret",
+      name: "s",
+      path: "stringData.key",
+      message: expect.not.stringContaining("NO"),
+    },
+  ]);
+});
+
 test("a fault of what stands around a spec is told on its own line", () => {
   const text = `kind: ModelRoute
 metadata:

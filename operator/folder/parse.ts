@@ -1,9 +1,17 @@
 /** Parses one manifest file into what it declares. Pure: text in, documents and faults out. */
 import { type Document, isMap, LineCounter, parseAllDocuments } from "yaml";
-import { API_VERSION, GROUP, isNamespaceName, NAME, NAMESPACE_FORM } from "../api/fields.ts";
+import { API_VERSION, GROUP } from "../api/fields.ts";
 import { isKind, type Kind, KINDS } from "../api/kinds.ts";
 import { type Fault, pathText } from "../plan/objects.ts";
 import { notText } from "../plan/read-spec.ts";
+import {
+  faultsAround,
+  isMapping,
+  type Mapping,
+  missing,
+  type PlacedFault,
+  readMetadata,
+} from "./metadata.ts";
 import {
   aliasBeyond,
   endlessAt,
@@ -12,6 +20,7 @@ import {
   repeatedKey,
   unresolvedAlias,
 } from "./yaml-bounds.ts";
+import { otherForKubectl } from "./yaml-words.ts";
 
 /** A declared object as it stands in a file; it has no uid and no generation yet. */
 export interface Manifest {
@@ -65,15 +74,15 @@ export interface ParsedFile {
   readonly faults: readonly FileFault[];
 }
 
-const DEFAULT_NAMESPACE = "default";
 /** Number of steps of a path that are shown. */
 const MAX_STEPS = 32;
 
-type Json = Readonly<Record<string, unknown>>;
-const isObject = (value: unknown): value is Json =>
-  typeof value === "object" && value !== null && !Array.isArray(value);
+export interface ParseOptions {
+  /** Whether what kubectl would read otherwise is a fault. */
+  readonly forKubectl?: boolean;
+}
 
-export function parseFile(text: string): ParsedFile {
+export function parseFile(text: string, { forKubectl = false }: ParseOptions = {}): ParsedFile {
   const collected: Collected = { manifests: [], secrets: [], faults: [] };
   if (text.length === 0) {
     collected.faults.push(fileFault(1, "the file is empty; delete it to remove what it declared"));
@@ -111,7 +120,12 @@ export function parseFile(text: string): ParsedFile {
         collected.faults.push({ ...fileFault(lines.linePos(at).line, endless), path: shortPath(path) });
         continue;
       }
-      const place: Place = { document: number, items: [], lineOf: lineIn(document, lines) };
+      const place: Place = {
+        document: number,
+        items: [],
+        lineOf: lineIn(document, lines),
+        otherwise: (items) => (forKubectl ? otherForKubectl(document, stepsTo(items)) : []),
+      };
       collect(value, place, collected);
     } catch (cause) {
       const alias = unresolvedAlias(document)?.range?.[0];
@@ -157,15 +171,17 @@ export const fileFault = (line: number, message: string): FileFault => ({
 /** A position, and how the lines of a document are found. */
 interface Place extends FilePosition {
   readonly lineOf: ReturnType<typeof lineIn>;
+  /** Finds what kubectl would read otherwise in an item of the document. */
+  readonly otherwise: (items: readonly number[]) => readonly PlacedFault[];
 }
 
 function collect(value: unknown, place: Place, into: Collected): void {
-  const { lineOf, ...position } = place;
+  const { lineOf, otherwise, ...position } = place;
   const line = (path: string) => lineOf(position.items, path);
   const add = (path: string, message: string, subject: Subject, hidesObject: boolean) =>
     into.faults.push({ line: line(path), ...subject, path, reason: "Invalid", message, hidesObject });
   const refuse = (path: string, message: string, subject = nobody) => add(path, message, subject, true);
-  if (!isObject(value)) {
+  if (!isMapping(value)) {
     refuse("", "a document must be an object with apiVersion, kind and metadata");
     return;
   }
@@ -194,6 +210,7 @@ function collect(value: unknown, place: Place, into: Collected): void {
   }
   const named = { namespace: metadata.namespace, name: metadata.name };
   const subject = { kind, ...named };
+  for (const { path, message } of otherwise(position.items)) add(path, message, subject, false);
   if (plainSecret) {
     // The good values of a faulty Secret count: an object that refers to a bad one has a fault of its own.
     const tell = (path: string, text: string) => add(path, text, subject, false);
@@ -213,7 +230,6 @@ function collect(value: unknown, place: Place, into: Collected): void {
     });
 }
 
-const UNKNOWN_FIELD = "is not a known field";
 const OWN_FIELDS: ReadonlySet<string> = new Set(["apiVersion", "kind", "metadata", "spec", "status"]);
 const SECRET_FIELDS: ReadonlySet<string> = new Set([
   "apiVersion",
@@ -224,90 +240,8 @@ const SECRET_FIELDS: ReadonlySet<string> = new Set([
   "stringData",
   "immutable",
 ]);
-/** Every field of Kubernetes' ObjectMeta: what a cluster wrote out can be read in again. */
-const METADATA_FIELDS: ReadonlySet<string> = new Set([
-  "annotations",
-  "creationTimestamp",
-  "deletionGracePeriodSeconds",
-  "deletionTimestamp",
-  "finalizers",
-  "generateName",
-  "generation",
-  "labels",
-  "managedFields",
-  "name",
-  "namespace",
-  "ownerReferences",
-  "resourceVersion",
-  "selfLink",
-  "uid",
-]);
-
-/** What Kubernetes refuses around a spec: fields that it does not know, and labels and annotations that are no texts. */
-function faultsAround(value: Json, known: ReadonlySet<string>): Pick<Fault, "path" | "message">[] {
-  const metadata = isObject(value["metadata"]) ? value["metadata"] : {};
-  const unknown = [
-    ...Object.keys(value)
-      .filter((key) => !known.has(key))
-      .map((key) => [key]),
-    ...Object.keys(metadata)
-      .filter((key) => !METADATA_FIELDS.has(key))
-      .map((key) => ["metadata", key]),
-  ].map((path) => ({ path: pathText(path), message: UNKNOWN_FIELD }));
-  return [...unknown, ...["labels", "annotations"].flatMap((field) => textFaults(field, metadata[field]))];
-}
-
-/** Kubernetes takes null, of all of them and of each, for absent. */
-function textFaults(field: string, texts: unknown): Pick<Fault, "path" | "message">[] {
-  if (texts === undefined || texts === null) return [];
-  if (!isObject(texts)) return [{ path: pathText(["metadata", field]), message: "must be an object" }];
-  return Object.entries(texts)
-    .filter(([, text]) => text !== null && typeof text !== "string")
-    .map(([key, text]) => ({ path: pathText(["metadata", field, key]), message: notText(text) }));
-}
-
-/** Returns the message for a field that is missing; null: it is there. */
-const missing = (value: unknown): string | null =>
-  value === undefined || value === null || value === "" ? "is required" : null;
-
-interface Metadata {
-  readonly namespace: string | null;
-  readonly name: string | null;
-  readonly creationTimestamp: number | null;
-  /** Path of the fault, when the name or the namespace is null. */
-  readonly path: string;
-  readonly message: string;
-}
-
-function readMetadata(value: unknown): Metadata {
-  const bad = (path: string, message: string): Metadata => ({
-    namespace: null,
-    name: null,
-    creationTimestamp: null,
-    path,
-    message,
-  });
-  if (!isObject(value)) return bad("metadata", missing(value) ?? "must be an object");
-  const { name, namespace, creationTimestamp } = value;
-  if (typeof name !== "string") return bad("metadata.name", missing(name) ?? notText(name));
-  if (name.length > NAME.maxLength || !NAME.form.test(name))
-    return bad("metadata.name", missing(name) ?? NAME.message);
-  if (missing(namespace) === null) {
-    if (typeof namespace !== "string") return bad("metadata.namespace", notText(namespace));
-    if (!isNamespaceName(namespace)) return bad("metadata.namespace", `must be a name of ${NAMESPACE_FORM}`);
-  }
-  const created = typeof creationTimestamp === "string" ? Date.parse(creationTimestamp) : Number.NaN;
-  return {
-    namespace: typeof namespace === "string" && namespace !== "" ? namespace : DEFAULT_NAMESPACE,
-    name,
-    creationTimestamp: Number.isNaN(created) ? null : Math.floor(created / 1000),
-    path: "",
-    message: "",
-  };
-}
-
 /** The values of a Secret; a value never appears in a fault. */
-function readSecret(value: Json, refuse: (path: string, message: string) => void): Record<string, string> {
+function readSecret(value: Mapping, refuse: (path: string, message: string) => void): Record<string, string> {
   const data: Record<string, string> = {};
   const take = (
     field: "data" | "stringData",
@@ -316,7 +250,7 @@ function readSecret(value: Json, refuse: (path: string, message: string) => void
   ) => {
     const entries = value[field];
     if (entries === undefined || entries === null) return;
-    if (!isObject(entries)) {
+    if (!isMapping(entries)) {
       refuse(field, "must be an object");
       return;
     }
@@ -350,11 +284,14 @@ export function linesOf(text: string): LineOf {
   };
 }
 
+/** The steps from a document to an item of its List. */
+const stepsTo = (items: readonly number[]): (string | number)[] => items.flatMap((item) => ["items", item]);
+
 /** Finds the line of a path in an item of the document, or of the innermost node around it that is there. */
 const lineIn =
   (document: Document.Parsed, lines: LineCounter) =>
   (items: readonly number[], path: string): number => {
-    const steps = [...items.flatMap((item) => ["items", item]), ...pathSteps(path)];
+    const steps = [...stepsTo(items), ...pathSteps(path)];
     for (let length = steps.length; length >= 0; length -= 1) {
       const found = keyOffset(document, steps.slice(0, length));
       if (found !== null) return lines.linePos(found).line;

@@ -13,6 +13,7 @@ import {
   type Manifest,
   parseFile,
   type ParsedFile,
+  type ParseOptions,
   type FilePosition,
   type SecretDocument,
 } from "./parse.ts";
@@ -37,18 +38,27 @@ interface CachedFile {
   readonly parsed: ParsedFile;
 }
 
+export interface FolderSourceOptions extends ParseOptions {
+  readonly folder: string;
+  readonly dataFolder: string;
+  readonly identities: Identities;
+  readonly now: () => number;
+}
+
 export class FolderSource {
   readonly #folder: string;
   readonly #dataFolder: string;
   readonly #identities: Identities;
   readonly #now: () => number;
+  readonly #parsing: ParseOptions;
   #files = new Map<string, CachedFile>();
 
-  constructor(options: { folder: string; dataFolder: string; identities: Identities; now: () => number }) {
+  constructor(options: FolderSourceOptions) {
     this.#folder = options.folder;
     this.#dataFolder = options.dataFolder;
     this.#identities = options.identities;
     this.#now = options.now;
+    this.#parsing = options;
   }
 
   /** How many files the last observation read. */
@@ -77,7 +87,7 @@ export class FolderSource {
 
   async #read(found: FoundFile, before: CachedFile | undefined): Promise<CachedFile> {
     const { path, signature } = found;
-    const parsed = await parseFound(found);
+    const parsed = await parseFound(found, this.#parsing);
     // Secrets have no last published entry to fall back to: those that the file last declared stay.
     const kept = isBroken(parsed) ? (before?.parsed.secrets ?? this.#secretsBelow(path)) : [];
     return { signature, parsed: { ...parsed, secrets: mergeSecrets(kept, parsed.secrets) } };
@@ -170,11 +180,12 @@ export class FolderSource {
   }
 }
 
-async function parseFound({ path, size, fault }: FoundFile): Promise<ParsedFile> {
+async function parseFound({ path, size, fault }: FoundFile, options: ParseOptions): Promise<ParsedFile> {
   if (fault !== null) return unreadable(1, `cannot be read: ${fault}`);
   if (size > MAX_FILE_BYTES) return unreadable(1, `is larger than ${MAX_FILE_BYTES / 1024 / 1024} MiB`);
-  return await readFile(path).then(parseBytes, (error: NodeJS.ErrnoException) =>
-    unreadable(1, `cannot be read: ${error.code ?? error.message}`),
+  return await readFile(path).then(
+    (bytes) => parseBytes(bytes, options),
+    (error: NodeJS.ErrnoException) => unreadable(1, `cannot be read: ${error.code ?? error.message}`),
   );
 }
 
@@ -185,8 +196,10 @@ const unreadable = (line: number, message: string): ParsedFile => ({
 });
 
 /** Parses UTF-8 only: another encoding read as UTF-8 would have its letters replaced, in credentials too. */
-const parseBytes = (bytes: Buffer): ParsedFile =>
-  isUtf8(bytes) ? parseFile(bytes.toString("utf8")) : unreadable(lineOutsideUtf8(bytes), "is not UTF-8 text");
+const parseBytes = (bytes: Buffer, options: ParseOptions): ParsedFile =>
+  isUtf8(bytes)
+    ? parseFile(bytes.toString("utf8"), options)
+    : unreadable(lineOutsideUtf8(bytes), "is not UTF-8 text");
 
 function lineOutsideUtf8(bytes: Buffer): number {
   let line = 1;

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
-import { LABEL_MAX_LENGTH, labelSelector } from "./label-selector.ts";
+import { LABEL_MAX_LENGTH } from "../api/labels.ts";
+import { labelSelector } from "./label-selector.ts";
 
 const isTaken = (text: string) => labelSelector().safeParse(text).success;
 const longest = "a".repeat(LABEL_MAX_LENGTH);

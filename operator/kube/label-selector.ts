@@ -1,12 +1,8 @@
 /** The form of a label selector: one that no API server accepts is refused where it is set. */
 import { z } from "zod";
+import { labelPatterns } from "../api/labels.ts";
 
-/** Longest value of a label, and longest key without its prefix. */
-export const LABEL_MAX_LENGTH = 63;
-
-const name = "[A-Za-z0-9](?:[-_.A-Za-z0-9]{0,61}[A-Za-z0-9])?";
-const key = `(?:[a-z0-9](?:[-.a-z0-9]{0,251}[a-z0-9])?/)?${name}`;
-const value = `(?:${name})?`;
+const { key, value } = labelPatterns;
 const requirement = new RegExp(
   `^(?:!\\s*${key}|${key}|${key}\\s*(?:==?|!=)\\s*${value}|${key}\\s+(?:not)?in\\s*\\(\\s*${value}\\s*(?:,\\s*${value}\\s*)*\\))$`,
 );
