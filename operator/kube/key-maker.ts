@@ -16,6 +16,8 @@ const ORGANIZATION = "gapura.dev/organization";
 const WRITES_AT_ONCE = 8;
 /** Time in which keys are begun. Others are left to the next round: everybody's changes wait while keys are made. */
 const MAKING_MS = 1000;
+/** The same for keys that no round waits for: where calls take long, a round for every few would take longer than they do. */
+const MAKING_SLOWLY_MS = 10_000;
 /** How much longer a round waits for keys that were begun; a webhook of their namespace, say, may make them take longer still. */
 const LATE_MS = 500;
 /** Secrets in which keys are being made: from so many on no others are begun, and none in namespaces that took long before. */
@@ -108,24 +110,24 @@ export class KeyMaker {
     return false;
   }
 
-  /** Begins as many groups as may be under way, and waits for none. */
+  /** Makes keys, in as many Secrets at a time as may be under way, and waits for none. */
   #makeSlow(groups: readonly Group[], permit: () => void, listener: MakingListener): void {
-    for (const group of groups.slice(0, Math.max(0, MOST_SLOW - this.#underWay))) {
+    const width = Math.max(0, MOST_SLOW - this.#underWay);
+    const deadline = performance.now() + MAKING_SLOWLY_MS;
+    const making = inParallel(groups, width, async (group) => {
       const startedAt = performance.now();
       let isMade = false;
       const made = (key: WantedKey) => {
         isMade = true;
         listener.made(key);
       };
-      this.#makeGroup(group, startedAt + MAKING_MS, permit, { ...listener, made })
-        .then(() => {
-          if (!isMade) return;
-          const isQuick = performance.now() - startedAt < MAKING_MS && !this.#making.has(group.namespace);
-          if (isQuick) this.#turns.wasQuick(group.namespace);
-          listener.late();
-        })
-        .catch(listener.failed);
-    }
+      await this.#makeGroup(group, deadline, permit, { ...listener, made });
+      if (!isMade) return;
+      const isQuick = performance.now() - startedAt < MAKING_MS && !this.#making.has(group.namespace);
+      if (isQuick) this.#turns.wasQuick(group.namespace);
+      listener.late();
+    });
+    making.catch(listener.failed);
   }
 
   /** Number of Secrets in which keys are being made. */
@@ -204,47 +206,65 @@ export class KeyMaker {
    * @returns false when there is a value already.
    */
   async #createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
-    const { namespace, secret: name, key, form } = wanted;
-    const value = Buffer.from(newKey(form)).toString("base64");
+    const value = Buffer.from(newKey(wanted.form)).toString("base64");
+    return (await this.#createSecret(wanted, value, permit)) || (await this.#addTo(wanted, value, permit));
+  }
+
+  /** @returns false when the Secret is there already. */
+  async #createSecret(wanted: WantedKey, value: string, permit: () => void): Promise<boolean> {
+    const { namespace, secret: name, key, owner } = wanted;
+    if (this.#secrets.versionOf(`${namespace}/${name}`) !== undefined) return false;
+    const body = {
+      apiVersion: "v1",
+      kind: "Secret",
+      type: "Opaque",
+      metadata: {
+        name,
+        namespace,
+        labels: { [LABEL]: "true" },
+        annotations: { [ORGANIZATION]: owner.name },
+      },
+      data: { [key]: value },
+    };
+    try {
+      await this.#store(wanted, { method: "POST", path: secretPath(namespace), body, permit });
+      return true;
+    } catch (error) {
+      // The watch has not shown it yet.
+      if (error instanceof KubeError && error.reason === "AlreadyExists") return false;
+      throw error;
+    }
+  }
+
+  /** @returns false when the Secret has a value already. */
+  async #addTo(wanted: WantedKey, value: string, permit: () => void): Promise<boolean> {
+    const { namespace, secret: name, key, owner } = wanted;
     const existing = await readSecret(this.#api, namespace, name);
-    if (existing !== null && Object.hasOwn(existing.data, key) && existing.data[key] !== "") {
+    // It went meanwhile; the next round makes it.
+    if (existing === null) throw new KubeError(404, "NotFound", `secrets "${name}" not found`);
+    if (Object.hasOwn(existing.data, key) && existing.data[key] !== "") {
       this.#secrets.remember(`${namespace}/${name}`, existing, key);
       return false;
     }
-    const call: Call =
-      existing === null
-        ? {
-            method: "POST",
-            path: secretPath(namespace),
-            body: {
-              apiVersion: "v1",
-              kind: "Secret",
-              type: "Opaque",
-              metadata: {
-                name,
-                namespace,
-                labels: { [LABEL]: "true" },
-                annotations: { [ORGANIZATION]: wanted.owner.name },
-              },
-              data: { [key]: value },
-            },
-          }
-        : {
-            method: "PATCH",
-            path: secretPath(namespace, name),
-            patch: "merge",
-            // The version: the write is refused when somebody else wrote since.
-            body: {
-              metadata: {
-                resourceVersion: existing.metadata.resourceVersion,
-                annotations: { [ORGANIZATION]: wanted.owner.name },
-              },
-              data: { [key]: value },
-            },
-          };
-    const made = await this.#api.call({ ...call, permit });
-    this.#secrets.remember(`${namespace}/${name}`, secretSchema.parse(made), key);
+    // The version: the write is refused when somebody else wrote since.
+    const { resourceVersion } = existing.metadata;
+    const body = {
+      metadata: { resourceVersion, annotations: { [ORGANIZATION]: owner.name } },
+      data: { [key]: value },
+    };
+    await this.#store(wanted, {
+      method: "PATCH",
+      path: secretPath(namespace, name),
+      patch: "merge",
+      body,
+      permit,
+    });
     return true;
+  }
+
+  async #store({ namespace, secret, key }: WantedKey, call: Call): Promise<void> {
+    const stored = secretSchema.parse(await this.#api.call(call));
+    this.#secrets.remember(`${namespace}/${secret}`, stored, key);
   }
 }
 
