@@ -39,6 +39,45 @@ export function tokensOf(usage: MessagesUsage): TokenUsage {
   };
 }
 
+/** The upstream calls of an answer, as they are billed: a compaction before it is one of its own (rule 10.7). */
+export function callsOf(usage: MessagesUsage): readonly TokenUsage[] {
+  const answer = tokensOf(usage);
+  const { compaction, tiers } = usage;
+  if (compaction === undefined) return [answer];
+  return [answer, { ...tokensOf(compaction), ...(tiers !== undefined && { tiers }) }];
+}
+
+/** What an answer without server tools used. */
+export function observedOf(usage: MessagesUsage): Observed {
+  const calls = callsOf(usage);
+  const [only = noTokens] = calls;
+  return {
+    ...(calls.length === 1 ? { tokens: only } : { tokens: calls.reduce(sumTokens, noTokens), calls }),
+    tools: noTools,
+    estimated: usage.estimated === true,
+    implausible: usage.implausible === true,
+  };
+}
+
+/** Sums the tokens of two calls; they may be of different tiers, so that the sum names none. */
+export const sumTokens = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
+  input: a.input + b.input,
+  cacheRead: a.cacheRead + b.cacheRead,
+  cacheWrite5m: a.cacheWrite5m + b.cacheWrite5m,
+  cacheWrite1h: a.cacheWrite1h + b.cacheWrite1h,
+  output: a.output + b.output,
+  reasoning: a.reasoning + b.reasoning,
+  ...summed("audioInput", a, b),
+  ...summed("audioOutput", a, b),
+  ...summed("imageOutput", a, b),
+});
+
+/** Sums tokens of a class that most calls have none of. */
+const summed = (name: "audioInput" | "audioOutput" | "imageOutput", a: TokenUsage, b: TokenUsage) => {
+  const tokens = (a[name] ?? 0) + (b[name] ?? 0);
+  return tokens === 0 ? {} : { [name]: tokens };
+};
+
 /** Media tokens, never more than the input and output they are part of (rule 7.9). */
 function mediaTokens({ media, input_tokens, output_tokens }: MessagesUsage) {
   if (media === undefined) return {};

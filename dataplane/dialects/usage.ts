@@ -3,7 +3,7 @@
  * what was read from or written to a cache; OpenAI's prompt total includes both.
  */
 import type { Dialect } from "./dialect.ts";
-import { countOf, objectOf } from "./fields.ts";
+import { arrayOf, countOf, objectOf } from "./fields.ts";
 import type { JsonObject, MessagesUsage } from "./messages/types.ts";
 import type { CountedOutput } from "./output-estimate.ts";
 import { type ExpectedTiers, servedTiers } from "./tiers.ts";
@@ -42,11 +42,24 @@ export interface UsageContext {
 }
 
 /**
- * Cuts a report to the possible: within the context window, and within the output limit plus the output that was seen.
- * The report is marked then; of the classes of input the dearest is cut first.
+ * Cuts a report to the possible: within the context window, and within the output limit plus the output that was seen;
+ * its compaction, of which there is one at most, likewise. The report is marked then; of the classes of input the dearest
+ * is cut first.
  * @param seenOutput tokens of output as counted here; called only where the limit is exceeded.
  */
 export function plausibleUsage(
+  reported: MessagesUsage,
+  possible: PossibleUsage,
+  seenOutput: () => number,
+): MessagesUsage {
+  const believed = plausibleCall(reported, possible, seenOutput);
+  if (reported.compaction === undefined) return believed;
+  const compaction = plausibleCall(reported.compaction, possible, seenOutput);
+  if (compaction === reported.compaction) return believed;
+  return { ...believed, compaction, implausible: true };
+}
+
+function plausibleCall(
   reported: MessagesUsage,
   possible: PossibleUsage,
   seenOutput: () => number,
@@ -124,9 +137,10 @@ export function countedUsage(
   }
   const believed =
     possible === undefined ? reported : plausibleUsage(reported, possible, () => written().tokens);
-  const { input_tokens, output_tokens } = believed;
-  const isInputKnown = promptTokens(believed) > 0;
-  const isOutputKnown = final && output_tokens > 0;
+  const { input_tokens, output_tokens, compaction } = believed;
+  // An answer may be a compaction and nothing else.
+  const isInputKnown = promptTokens(believed) > 0 || compaction !== undefined;
+  const isOutputKnown = final && (output_tokens > 0 || compaction !== undefined);
   const output = isOutputKnown ? output_tokens : Math.max(output_tokens, written().tokens);
   const media = expected && countedMedia(believed.media, expected, written, isInputKnown, isOutputKnown);
   if (final && isInputKnown && output === output_tokens && media === undefined)
@@ -216,7 +230,30 @@ export function readMessagesUsage(raw: unknown, before: MessagesUsage | null): M
   if (typeof geo === "string") read.inference_geo = geo;
   const speed = usage["speed"] ?? before?.speed;
   if (typeof speed === "string") read.speed = speed;
+  const compaction = compactionOf(usage["iterations"]) ?? before?.compaction;
+  if (compaction !== undefined) read.compaction = compaction;
   return read;
+}
+
+/** Sums the compactions among the parts of a report: the totals beside them leave them out (rule 10.7). */
+function compactionOf(iterations: unknown): MessagesUsage | undefined {
+  const reports = (arrayOf(iterations) ?? []).flatMap((part) => {
+    const { type, iterations: _within, ...report } = objectOf(part) ?? {};
+    return type === "compaction" ? (readMessagesUsage(report, null) ?? []) : [];
+  });
+  if (reports.length === 0) return undefined;
+  const sum = (tokens: (report: MessagesUsage) => number) =>
+    reports.reduce((total, report) => total + tokens(report), 0);
+  return {
+    input_tokens: sum((report) => report.input_tokens),
+    output_tokens: sum((report) => report.output_tokens),
+    cache_read_input_tokens: sum(cacheRead),
+    cache_creation_input_tokens: sum(cacheWritten),
+    cache_creation: {
+      ephemeral_5m_input_tokens: sum((report) => cacheWrites(report).fiveMinutes),
+      ephemeral_1h_input_tokens: sum((report) => cacheWrites(report).oneHour),
+    },
+  };
 }
 
 const NO_WRITES = { ephemeral_5m_input_tokens: 0, ephemeral_1h_input_tokens: 0 };
@@ -325,6 +362,7 @@ export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
     implausible: _implausible,
     media: _media,
     tiers: _tiers,
+    compaction: _compaction,
     ...reported
   } = usage;
   return {

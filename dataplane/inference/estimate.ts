@@ -26,11 +26,16 @@ export function estimateWork(look: Facts, route: Route): EstimatedWork {
     audioInput: Math.min(Math.ceil(audioBytes / LEAST_AUDIO_BYTES), route.limits.contextTokens),
     speaks: look.speaks,
     draws: look.draws,
+    compacts: mayCompact(look, route),
     inputTokens: estimateInputTokens({ textBytes: textBytes(look), images, documents }),
     maxOutputTokens: Math.min(askedOutput(look) ?? most, most),
     n: look.choices,
   };
 }
+
+/** Whether an upstream may compact the conversation before it answers: only those of Messages know how. */
+export const mayCompact = ({ compacts }: Facts, { upstreams }: Pick<Route, "upstreams">): boolean =>
+  compacts && upstreams.some(({ dialect }) => dialect === "messages");
 
 /**
  * Returns the most that one upstream call can use (rule 7.9).

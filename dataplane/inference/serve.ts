@@ -33,7 +33,14 @@ import { conversationOf } from "./request/conversation-key.ts";
 import { conversionFacts } from "./request/conversion.ts";
 import { convertStream } from "./answer/convert-stream.ts";
 import { convertWhole } from "./answer/convert-whole.ts";
-import { askedOutput, estimateWork, expectedMedia, possibleUsage, usualInputTokens } from "./estimate.ts";
+import {
+  askedOutput,
+  estimateWork,
+  expectedMedia,
+  mayCompact,
+  possibleUsage,
+  usualInputTokens,
+} from "./estimate.ts";
 import { knownItems, refersToItems } from "./request/item-references.ts";
 import { checkPricedMedia, checkServerTools, checkTextOnly, refuse } from "./request/refuse.ts";
 import { readTags } from "../lib/tags.ts";
@@ -205,6 +212,7 @@ class Serving {
       conversation: this.#conversation(),
       open: () => this.open(),
       heldOutput: (limit) => this.heldOutput(limit),
+      compacts: mayCompact(this.#seen, this.route),
       tiers: this.outgoing.tiers,
       headers: (upstream) => this.outgoing.headers(upstream),
     };

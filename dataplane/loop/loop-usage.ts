@@ -1,32 +1,15 @@
 /** Totals of one request over all its iterations and tool calls. */
 import type { Observed, TokenUsage, ToolUsage } from "../billing/meter.ts";
-import { noTokens, noTools, tokensOf } from "../billing/token-usage.ts";
+import { callsOf, noTokens, noTools, sumTokens } from "../billing/token-usage.ts";
 import type { MessagesUsage, ServerToolName } from "../dialects/messages/types.ts";
 import type { ToolOutcome } from "./results.ts";
 
-const sum = (a: TokenUsage, b: TokenUsage): TokenUsage => ({
-  input: a.input + b.input,
-  cacheRead: a.cacheRead + b.cacheRead,
-  cacheWrite5m: a.cacheWrite5m + b.cacheWrite5m,
-  cacheWrite1h: a.cacheWrite1h + b.cacheWrite1h,
-  output: a.output + b.output,
-  reasoning: a.reasoning + b.reasoning,
-  ...summed("audioInput", a, b),
-  ...summed("audioOutput", a, b),
-  ...summed("imageOutput", a, b),
-});
-
-/** Sums tokens of a class that most calls have none of. */
-const summed = (name: "audioInput" | "audioOutput" | "imageOutput", a: TokenUsage, b: TokenUsage) => {
-  const tokens = (a[name] ?? 0) + (b[name] ?? 0);
-  return tokens === 0 ? {} : { [name]: tokens };
-};
-
 export class LoopUsage {
   #finished = noTokens;
-  /** Tokens of each iteration that is over. */
+  /** Tokens of each upstream call of the iterations that are over. */
   readonly #calls: TokenUsage[] = [];
-  #current = noTokens;
+  /** The calls of the iteration under way. */
+  #current: readonly TokenUsage[] = [];
   /** The tier that the last iteration reports, for the answer; absent for the standard one. */
   #served: Pick<MessagesUsage, "service_tier" | "inference_geo" | "speed"> = {};
   #estimated = false;
@@ -37,7 +20,7 @@ export class LoopUsage {
 
   /** Sets what the iteration under way has used so far. */
   observe(usage: MessagesUsage): void {
-    this.#current = tokensOf(usage);
+    this.#current = callsOf(usage);
     const { service_tier, inference_geo, speed } = usage;
     this.#served = unusual({ service_tier, inference_geo, speed });
     this.#currentEstimated = usage.estimated === true;
@@ -46,8 +29,8 @@ export class LoopUsage {
 
   /** Ends the iteration under way: its tokens stay. */
   commit(): void {
-    this.#finished = sum(this.#finished, this.#current);
-    this.#calls.push(this.#current);
+    this.#finished = this.#current.reduce(sumTokens, this.#finished);
+    this.#calls.push(...this.#current);
     this.#estimated ||= this.#currentEstimated;
     this.#implausible ||= this.#currentImplausible;
     this.discard();
@@ -55,7 +38,7 @@ export class LoopUsage {
 
   /** Resets the iteration under way: one that was refused costs nothing. */
   discard(): void {
-    this.#current = noTokens;
+    this.#current = [];
     this.#currentEstimated = false;
     this.#currentImplausible = false;
   }
@@ -78,8 +61,8 @@ export class LoopUsage {
 
   get observed(): Observed {
     return {
-      tokens: sum(this.#finished, this.#current),
-      calls: [...this.#calls, this.#current],
+      tokens: this.#current.reduce(sumTokens, this.#finished),
+      calls: [...this.#calls, ...this.#current],
       tools: this.#tools,
       estimated: this.#estimated || this.#currentEstimated,
       implausible: this.#implausible || this.#currentImplausible,

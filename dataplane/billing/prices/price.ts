@@ -52,6 +52,8 @@ export interface EstimatedWork {
   /** Whether the model may speak, or make images: every token of its output may be one of those. */
   readonly speaks?: boolean;
   readonly draws?: boolean;
+  /** Whether the upstream may compact the conversation first, which costs as much again (rule 10.7). */
+  readonly compacts?: boolean;
 }
 
 /**
@@ -264,6 +266,7 @@ export function estimateMicros(prices: Prices, work: EstimatedWork): Micros {
     const cost = setEstimate(scaled, names, work);
     if (cost > most) most = cost;
   }
+  if (work.compacts === true) most *= 2n;
   return (most + scaled.scale - 1n) / scaled.scale;
 }
 

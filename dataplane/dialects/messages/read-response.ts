@@ -37,10 +37,11 @@ export const weighMessages = (body: JsonObject): number =>
   (arrayOf(body["content"]) ?? []).reduce<number>((sum, block) => sum + weighBlock(objectOf(block) ?? {}), 0);
 
 /** Weighs a block. In an answer that was cut it may lack its type. */
-function weighBlock({ type, text, thinking, input }: JsonObject): number {
+function weighBlock({ type, text, thinking, input, content }: JsonObject): number {
   const is = (kind: string, value: unknown) => type === kind || (type === undefined && value !== undefined);
   if (is("text", text)) return weightOf(stringOf(text) ?? "");
   if (is("thinking", thinking)) return weightOf(stringOf(thinking) ?? "");
+  if (type === "compaction") return weightOf(stringOf(content) ?? "");
   return weightOfArguments(type === "tool_use" ? (input ?? {}) : objectOf(input));
 }
 

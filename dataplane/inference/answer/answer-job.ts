@@ -1,7 +1,7 @@
 /** The input for passing an answer on to its client, relayed or converted, whole or streamed. */
 import type { Logger } from "pino";
 import type { Bill, FinalUsage } from "../../billing/meter.ts";
-import { noTools, tokensOf } from "../../billing/token-usage.ts";
+import { observedOf } from "../../billing/token-usage.ts";
 import type { KeepItem } from "../../dialects/codecs.ts";
 import type { UsageContext } from "../../dialects/usage.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
@@ -76,20 +76,17 @@ export interface RelayJob extends AnswerJob {
   readonly seal: AnswerSeal | null;
 }
 
-/** Charges the only upstream call of an answer; as `cancelled` if the client has left before. */
+/** Charges an answer without server tools; as `cancelled` if the client has left before. */
 export function settle(
   { bill, model, sink }: Pick<AnswerJob, "bill" | "model" | "sink">,
   usage: MessagesUsage,
   upstream: string | null,
   status: FinalUsage["status"],
 ): Promise<void> {
-  const implausible = usage.implausible === true;
-  if (implausible) countImplausible(model, upstream ?? "");
+  const observed = observedOf(usage);
+  if (observed.implausible === true) countImplausible(model, upstream ?? "");
   return bill.settle({
-    tokens: tokensOf(usage),
-    tools: noTools,
-    estimated: usage.estimated === true,
-    implausible,
+    ...observed,
     status: sink.closed.aborted ? "cancelled" : status,
     iterations: 1,
     upstream,

@@ -2,7 +2,7 @@
  * The client's side of a streamed answer: its headers, its bytes, and its end, which leaves only once the charge is
  * durable (design.md §5).
  */
-import { noTools, tokensOf } from "../../billing/token-usage.ts";
+import { observedOf } from "../../billing/token-usage.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -50,12 +50,7 @@ export class ClientStream implements StreamConsumer<AnswerBytes> {
   }
 
   observe(usage: MessagesUsage): void {
-    this.#job.bill.observe({
-      tokens: tokensOf(usage),
-      tools: noTools,
-      estimated: usage.estimated === true,
-      implausible: usage.implausible === true,
-    });
+    this.#job.bill.observe(observedOf(usage));
   }
 
   async complete(last: AnswerBytes, usage: MessagesUsage): Promise<void> {

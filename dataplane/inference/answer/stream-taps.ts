@@ -85,9 +85,10 @@ class MessagesTap extends Tap {
   }
 
   protected weigh({ delta }: JsonObject): number {
-    const { type, text, thinking, partial_json } = objectOf(delta) ?? {};
+    const { type, text, thinking, partial_json, content } = objectOf(delta) ?? {};
     if (type === "text_delta") return weightOf(stringOf(text) ?? "");
     if (type === "thinking_delta") return weightOf(stringOf(thinking) ?? "");
+    if (type === "compaction_delta") return weightOf(stringOf(content) ?? "");
     return type === "input_json_delta" ? weightOf(stringOf(partial_json) ?? "") : 0;
   }
 
@@ -95,10 +96,11 @@ class MessagesTap extends Tap {
   #weighStart(frame: SseFrame): void {
     const event = objectOf(parseJson(frameData(frame).toString("utf8")));
     const block = objectOf(event?.["content_block"]) ?? {};
-    const { type, text, thinking, input } = block;
+    const { type, text, thinking, input, content } = block;
     this.#startWeight = type === "tool_use" ? weightOfArguments(input ?? {}) : 0;
     if (type === "text") this.weight += weightOf(stringOf(text) ?? "");
     if (type === "thinking") this.weight += weightOf(stringOf(thinking) ?? "");
+    if (type === "compaction") this.weight += weightOf(stringOf(content) ?? "");
   }
 
   /** Seals a start event: a redacted block comes whole; a thinking block's signature usually comes at its end. */

@@ -54,6 +54,8 @@ export interface Facts {
   readonly speaks: boolean;
   readonly draws: boolean;
   readonly otherOutputs: boolean;
+  /** Messages: whether `context_management` lets the upstream compact the conversation. */
+  readonly compacts: boolean;
 }
 
 export interface Inspection extends Facts {
@@ -120,6 +122,7 @@ class BodyInspector {
   #speaks = false;
   #draws = false;
   #otherOutputs = false;
+  #compacts = false;
   #contentItems: number | null = null;
 
   constructor(dialect: Dialect, reader: JsonReader) {
@@ -167,6 +170,7 @@ class BodyInspector {
       speaks: this.#speaks,
       draws: this.#draws,
       otherOutputs: this.#otherOutputs,
+      compacts: this.#compacts,
     };
   }
 
@@ -239,6 +243,10 @@ class BodyInspector {
           });
         else walkMember(reader, this.#content, key, noPath);
         return;
+      case "context_management":
+        if (this.#dialect === "messages" && reader.kind() === "object") this.#readContextManagement(key);
+        else walkMember(reader, this.#content, key, noPath);
+        return;
       case "store":
         this.#store = reader.boolean();
         return;
@@ -260,6 +268,23 @@ class BodyInspector {
       default:
         walkMember(reader, this.#content, key, noPath);
     }
+  }
+
+  /** Reads which edits of the conversation are the upstream's; a compaction is a call of its own. */
+  #readContextManagement(field: string): void {
+    const reader = this.#reader;
+    reader.object((name) => {
+      if (name !== "edits" || reader.kind() !== "array")
+        return walkMember(reader, this.#content, name, [field]);
+      reader.array((index) => {
+        const here = [field, name, index];
+        if (reader.kind() !== "object") return walk(reader, this.#content, here);
+        reader.object((key) => {
+          if (key === "type") this.#compacts ||= reader.string()?.startsWith("compact_") === true;
+          else walkMember(reader, this.#content, key, here);
+        });
+      });
+    });
   }
 
   /** Reads a tier field; null counts as absent (rule 1.17). */

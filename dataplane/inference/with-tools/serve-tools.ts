@@ -42,6 +42,8 @@ export interface ToolServices extends IterationServices {
   readonly open: () => Promise<Bill>;
   /** Returns how many output tokens are held for an output limit (rule 9.7). */
   readonly heldOutput: (limit: number) => number;
+  /** Whether an iteration's upstream may compact the conversation first. */
+  readonly compacts: boolean;
 }
 
 /** Serves the request. @returns its bill. @throws ApiError as long as nothing was written; its holds are then settled or released. */
@@ -257,9 +259,10 @@ class ToolServing {
       images: size.images + added.images,
       documents: size.documents + added.documents,
     });
-    const tiers = this.#services.tiers.possible;
-    const maxOutputTokens = this.#services.heldOutput(next.maxTokens);
-    return estimateMicros(this.#prices, { inputTokens, maxOutputTokens, n: 1, tiers });
+    const { tiers, compacts, heldOutput } = this.#services;
+    const maxOutputTokens = heldOutput(next.maxTokens);
+    const work = { inputTokens, maxOutputTokens, n: 1, tiers: tiers.possible, compacts };
+    return estimateMicros(this.#prices, work);
   }
 
   async #emit(events: readonly MessagesEvent[], bill: Bill): Promise<void> {

@@ -7,6 +7,7 @@ import {
   type Answer,
   type Part,
   type RenderContext,
+  type ScriptedUsage,
   type Stop,
   type WireEvent,
 } from "./script.ts";
@@ -98,7 +99,22 @@ function usage(answer: Answer, context: RenderContext) {
     service_tier: answer.tiers?.service_tier ?? "standard",
     inference_geo: answer.tiers?.inference_geo ?? null,
     speed: answer.tiers?.speed ?? null,
+    ...(counts.compactions.length > 0 && { iterations: iterations(counts) }),
   };
+}
+
+/** The official breakdown: the totals beside it hold its messages, not its compactions. */
+function iterations({ compactions, input, output }: Required<ScriptedUsage>) {
+  const counted = (type: string, tokens: { readonly input: number; readonly output: number }) => ({
+    type,
+    input_tokens: tokens.input,
+    cache_creation_input_tokens: 0,
+    cache_read_input_tokens: 0,
+    cache_creation: null,
+    output_tokens: tokens.output,
+  });
+  const message = input + output > 0 ? [counted("message", { input, output })] : [];
+  return [...compactions.map((one) => counted("compaction", one)), ...message];
 }
 
 function toolId(part: Extract<Part, { type: "tool" }>, index: number, { serial }: RenderContext): string {

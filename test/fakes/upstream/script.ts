@@ -17,6 +17,8 @@ export interface ScriptedUsage {
   readonly audio?: readonly [heard: number, spoken: number];
   /** Chat: tokens of images made, part of output. */
   readonly images?: number;
+  /** Messages: what compactions before the answer took; no part of the others. */
+  readonly compactions?: readonly { readonly input: number; readonly output: number }[];
 }
 
 export type Part =
@@ -207,6 +209,7 @@ export function usageOf(answer: Answer, context: RenderContext): Required<Script
     reasoning: 0,
     audio: [0, 0],
     images: 0,
+    compactions: [],
     ...answer.usage,
   };
 }
