@@ -42,6 +42,24 @@ const imageRefused = expect.objectContaining({
   param: "messages.1.content.1",
 }) as Error;
 
+test.each([
+  ["where nothing but the instructions says so", "Answer in JSON.", "json_object", true],
+  ["not where they do not", "Be brief.", "json_object", false],
+  ["nor for text", "Answer in JSON.", "text", false],
+])("Responses reads in the input alone that JSON is wanted: %s", (_where, told, type, moved) => {
+  const asks = { role: "user", content: "Name a city." };
+  const { request, carry } = requestCodecs.chat.readRequest(
+    { model: "m", messages: [{ role: "system", content: told }, asks], response_format: { type } },
+    openContext,
+  );
+  const written = requestCodecs.responses.writeRequest(request, carry, openTarget, new DropNotes(false));
+  const turn = { type: "message", ...asks };
+  if (moved) {
+    expect(written["input"]).toEqual([{ type: "message", role: "developer", content: told }, turn]);
+    expect(written).not.toHaveProperty("instructions");
+  } else expect(written).toMatchObject({ instructions: told, input: [turn] });
+});
+
 describe.each(["chat", "responses"] as const)("toward %s", (upstream) => {
   test("an image in a system turn is refused by its place, not left out", () => {
     const body = asked({ type: "text", text: "Look:" }, image);

@@ -55,6 +55,9 @@ function writeConversation(request: MessagesRequest, carry: Carry, target: Targe
   if (input.length === 0 && instructions !== undefined && hasOwnInstructions(request))
     return { input: instructions };
   refuseNothingSaid(request, carry, input);
+  // Providers refuse JSON without a schema where the word "JSON" stands in the instructions and nowhere in the input.
+  if (wantsJsonObject(carry) && instructions !== undefined && /json/i.test(instructions))
+    return { input: [{ type: "message", role: "developer", content: instructions }, ...input] };
   return { ...(instructions !== undefined && { instructions }), input };
 }
 
