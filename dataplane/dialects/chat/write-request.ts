@@ -54,7 +54,8 @@ function writeLimits(request: MessagesRequest, carry: Carry, target: Target): Js
   const limit = clampOutput(request.max_tokens, target);
   if (limit === undefined)
     return carry.dialect === "messages" ? { max_completion_tokens: target.maxOutputTokens } : {};
-  const older = carry.dialect === "chat" && (carry.request["max_completion_tokens"] ?? null) === null;
+  const names = (field: string) => carry.dialect === "chat" && (carry.request[field] ?? null) !== null;
+  const older = names("max_tokens") && !names("max_completion_tokens");
   return older ? { max_tokens: limit } : { max_completion_tokens: limit };
 }
 
