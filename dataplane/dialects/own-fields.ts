@@ -1,13 +1,22 @@
 /**
  * Fields that the gateway adds to a request, or whose removal loses nothing (rule 2.2), and that a server of the
  * dialect may refuse: an upstream that does is asked again without them (docs/dialects.md). `metadata` is the client's,
- * and its loss is named: some upstreams take it only with what they store, and we let them store nothing.
+ * and its loss is named: some upstreams take it only with what they store, and we let them store nothing. An effort
+ * that a model does not know is the client's too: the nearest that it knows is asked for instead (dialects.md §D1).
  */
 import type { DropListener } from "./drop-listener.ts";
+import { objectOf } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
 import type { ReportedError } from "./reported-error.ts";
 
-const names = ["service_tier", "stream_options", "max_completion_tokens", "user", "metadata"] as const;
+const names = [
+  "service_tier",
+  "stream_options",
+  "max_completion_tokens",
+  "user",
+  "metadata",
+  "reasoning_effort",
+] as const;
 export type OwnField = (typeof names)[number];
 
 /**
@@ -23,6 +32,37 @@ const unknownField = new Set([
   "extra_forbidden",
   "value_error.extra",
 ]);
+
+/** Codes of OpenAI and types of pydantic for a value that the model, or the server, does not know. */
+const unknownValue = new Set(["unsupported_value", "invalid_value", "literal_error", "enum"]);
+
+/** Whether an upstream that refused a field for this reason may be asked again without it; of the effort with another. */
+const isDispensable = (name: OwnField, reason: string): boolean =>
+  name === "reasoning_effort"
+    ? unknownValue.has(reason)
+    : ownValues.includes(name) || unknownField.has(reason);
+
+/** Efforts that some models do not know, each with the nearest that all models with reasoning do. */
+const nearestEffort: ReadonlyMap<unknown, string> = new Map([
+  ["none", "low"],
+  ["minimal", "low"],
+  ["xhigh", "high"],
+  ["max", "high"],
+]);
+
+/**
+ * Replaces an effort in the request of a Chat or Responses upstream that does not know it.
+ * @returns whether the effort that is left may be refused and replaced.
+ */
+export function withKnownEffort(body: JsonObject, unknown: readonly OwnField[]): boolean {
+  const reasoning = objectOf(body["reasoning"]);
+  const nearest = nearestEffort.get(reasoning?.["effort"] ?? body["reasoning_effort"]);
+  if (nearest === undefined) return false;
+  if (!unknown.includes("reasoning_effort")) return true;
+  if (body["reasoning_effort"] !== undefined) body["reasoning_effort"] = nearest;
+  else if (reasoning !== null) body["reasoning"] = { ...reasoning, effort: nearest };
+  return false;
+}
 
 const field = String.raw`["'\`]?[a-z_]+(?:\.[a-z_]+)*["'\`]?`;
 const fields = `(${field}(?:, ${field})*)`;
@@ -57,17 +97,21 @@ export function refusedFields(
     .find((names) => names !== undefined);
   const unknown = sentence === undefined ? [] : fieldsIn(sentence);
   const named = [...details];
-  if (param !== null) named.push(...fieldsIn(param).map((name) => ({ type: code, field: name })));
+  if (param === "reasoning.effort") named.push({ type: code, field: "reasoning_effort" });
+  else if (param !== null) named.push(...fieldsIn(param).map((name) => ({ type: code, field: name })));
   return held.filter(
     (name) =>
-      unknown.includes(name) ||
-      named.some((it) => it.field === name && (ownValues.includes(name) || unknownField.has(it.type))),
+      (name !== "reasoning_effort" && unknown.includes(name)) ||
+      named.some((it) => it.field === name && isDispensable(name, it.type)),
   );
 }
 
+/** Those that upstreams of more than one dialect may refuse. */
+const apart: ReadonlySet<string> = new Set<OwnField>(["service_tier", "reasoning_effort"]);
+
 /**
  * Removes the fields that a Chat upstream does not know; `max_completion_tokens` goes by its older name.
- * @returns the own fields that are left, `service_tier` aside.
+ * @returns the own fields that are left, `service_tier` and the effort aside.
  */
 export function withoutUnknown(
   body: JsonObject,
@@ -84,5 +128,5 @@ export function withoutUnknown(
     delete body["max_completion_tokens"];
     body["max_tokens"] = limit;
   }
-  return names.filter((name) => name !== "service_tier" && body[name] !== undefined);
+  return names.filter((name) => !apart.has(name) && body[name] !== undefined);
 }

@@ -13,7 +13,7 @@ import { DropNotes } from "../../dialects/losses.ts";
 import { asksLogprobs } from "../../dialects/logprobs.ts";
 import { showsCitations } from "../../dialects/url-citations.ts";
 import type { JsonObject, MessagesRequest } from "../../dialects/messages/types.ts";
-import { type OwnField, withoutUnknown } from "../../dialects/own-fields.ts";
+import { type OwnField, withKnownEffort, withoutUnknown } from "../../dialects/own-fields.ts";
 import { codecs } from "../../dialects/registry.ts";
 import type { ToldPlaces } from "../../dialects/told-places.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -189,6 +189,9 @@ export class Conversion implements Converting {
     };
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
     const own = upstream.dialect === "chat" ? withoutUnknown(body, unknown, notes) : [];
+    // Under strict the client gets the refusal.
+    if (upstream.dialect !== "messages" && !this.#facts.strict && withKnownEffort(body, unknown))
+      own.push("reasoning_effort");
     notes.judge();
     if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"])) {
       body["service_tier"] = standardTier(upstream.dialect);
