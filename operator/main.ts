@@ -4,11 +4,8 @@
  */
 import { parseArgs } from "node:util";
 import { setFlagsFromString } from "node:v8";
-import { z } from "zod";
-import { isNamespaceName, NAMESPACE_FORM, objectName } from "./api/fields.ts";
+import { readOperatorEnvironment } from "./environment.ts";
 import { runFolder } from "./folder/run.ts";
-import { LABEL_MAX_LENGTH } from "./api/labels.ts";
-import { labelSelector } from "./kube/label-selector.ts";
 import {
   readNamespaces,
   readTenancy,
@@ -19,37 +16,6 @@ import {
 } from "./plan/tenancy.ts";
 
 const usage = `usage: operator/main.ts [--manifests DIR --out DIR --data DIR [--ack URL] ${TENANCY_USAGE}]`;
-
-const LOG_LEVELS = ["fatal", "error", "warn", "info", "debug", "trace", "silent"] as const;
-
-const environmentSchema = z.object({
-  KUBECONFIG: z.string().default(""),
-  /** Set in every pod; read where there is no KUBECONFIG. */
-  KUBERNETES_SERVICE_HOST: z.string().default(""),
-  POD_NAMESPACE: z.string().refine(isNamespaceName, `must be a name of ${NAMESPACE_FORM}`),
-  POD_NAME: objectName(),
-  DATA_PLANE_SELECTOR: labelSelector().default(
-    "app.kubernetes.io/name=gapura,app.kubernetes.io/component=data-plane",
-  ),
-  OPS_PORT: z
-    .string()
-    .refine(
-      (text) => /^\d{1,5}$/.test(text) && Number(text) <= 65_535,
-      "must be a whole number from 0 to 65535",
-    )
-    .transform(Number)
-    .default(9091),
-  /** Prefix of the names of Secrets and lease, and the value of a label. */
-  SNAPSHOT_NAME: objectName().max(LABEL_MAX_LENGTH).default("gapura"),
-  SEAL_SECRET: z.literal("").or(objectName()).default(""),
-  /** `readNamespaces` and `readTenancy` judge these. */
-  WATCH_NAMESPACES: z.string().default(""),
-  TENANCY: z.string().optional(),
-  PLATFORM_NAMESPACES: z.string().optional(),
-  QUOTA_OBJECTS: z.string().optional(),
-  QUOTA_BYTES: z.string().optional(),
-  LOG_LEVEL: z.enum(LOG_LEVELS, `must be one of ${LOG_LEVELS.join(", ")}`).default("info"),
-});
 
 const stop = new AbortController();
 for (const name of ["SIGINT", "SIGTERM"] as const) process.on(name, () => stop.abort());
@@ -67,16 +33,12 @@ try {
 }
 
 async function runInCluster(): Promise<void> {
-  // An empty variable counts as absent: charts and shells set such. One of nothing but white space is a mistake.
-  const given = new Map(Object.entries(process.env).filter(([, value = ""]) => value !== ""));
-  const read = environmentSchema.safeParse(Object.fromEntries(given));
-  const faults = new Map(read.error?.issues.map(({ path, message }) => [path.join("."), message]));
-  for (const name of Object.keys(environmentSchema.shape))
-    if (given.get(name)?.trim() === "" && !faults.has(name)) faults.set(name, "is blank");
-  for (const [name, fault] of faults)
-    process.stderr.write(`operator: ${name}: ${given.has(name) ? fault : "is missing"}\n`);
-  if (!read.success || faults.size > 0) process.exit(2);
-  const environment = read.data;
+  const read = readOperatorEnvironment(process.env);
+  if ("faults" in read) {
+    for (const fault of read.faults) process.stderr.write(`operator: ${fault}\n`);
+    process.exit(2);
+  }
+  const { environment } = read;
   const tenancy = readTenancy(
     {
       tenancy: environment.TENANCY,

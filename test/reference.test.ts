@@ -12,6 +12,7 @@ import { operations } from "../dataplane/http/openapi/operations.ts";
 import { errorKinds } from "../dataplane/lib/api-error.ts";
 import { MOST_DAYS } from "../dataplane/reports/charges.ts";
 import { metrics, registry } from "../dataplane/telemetry/metrics.ts";
+import { operatorEnvironmentSchema } from "../operator/environment.ts";
 import { Telemetry } from "../operator/kube/telemetry.ts";
 
 const root = join(import.meta.dirname, "..");
@@ -26,14 +27,15 @@ test("every endpoint", () => {
   expect(missing(named.map((operation) => `\`${operation}\``))).toEqual([]);
 });
 
-test("every variable of the environment", () => {
+test("every variable of both programs' environments", () => {
   const source = readFileSync(join(root, "dataplane/environment.ts"), "utf8");
   // Some only complete the value of another.
   const others = Array.from(source.matchAll(/const \{([^}]+)\} = variables/g), ([, names]) =>
     names!.match(/\b[A-Z][A-Z_0-9]+\b/g)!,
   ).flat();
   expect(others).toContain("MIGRATE_DATABASE_URL");
-  const names = [...Object.keys(environmentSchema.shape), ...others];
+  const operators = Object.keys(operatorEnvironmentSchema.shape);
+  const names = [...Object.keys(environmentSchema.shape), ...others, ...operators];
   expect(missing(names.map((name) => `\`${name}\``))).toEqual([]);
 });
 
