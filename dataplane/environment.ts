@@ -4,7 +4,7 @@ import { DAY_MS, HOUR_MS } from "./lib/clock.ts";
 import { parseSealKeys } from "./lib/seal.ts";
 import { addressFault } from "./store/address-fault.ts";
 import { checkRedisAddress, withSentinelPassword } from "./store/redis-address.ts";
-import { readPlaces } from "./tools/url-guard/own-addresses.ts";
+import { readPlaces } from "./tools/url-guard/own-places.ts";
 
 /** Only digits: a blank text would count as 0, which is any free port. */
 const whole = (least: number, most: number) => {

@@ -22,12 +22,8 @@ import { ServedNames } from "./telemetry/served-names.ts";
 import { redisToolCache } from "./tools/cache.ts";
 import { redisCallLimit, type AdmitToolCall } from "./tools/call-limit.ts";
 import { createToolbox } from "./tools/toolbox.ts";
-import {
-  ownAddresses,
-  ownPlaces,
-  type OwnAddresses,
-  type OwnPlace,
-} from "./tools/url-guard/own-addresses.ts";
+import { ownAddresses, type OwnAddresses } from "./tools/url-guard/own-addresses.ts";
+import { ownPlaces, type OwnPlace } from "./tools/url-guard/own-places.ts";
 import { dnsResolver } from "./tools/url-guard/resolver.ts";
 import { ExtractionPool } from "./tools/web-fetch/extract/pool.ts";
 import { RobotsCache } from "./tools/web-fetch/robots-cache.ts";
