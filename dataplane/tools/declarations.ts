@@ -17,6 +17,7 @@ import {
   type XSearchDeclaration,
 } from "./declaration-reader.ts";
 import { anyDomain, type DomainLists } from "./domains.ts";
+import { MAX_RESULTS } from "./search-query.ts";
 
 export interface SearchDeclaration {
   readonly domains: DomainLists;
@@ -49,7 +50,6 @@ export interface RequestedTools {
 
 /** Opened pages are cut at this many tokens in Responses and Chat (service.md "Limits"). */
 const OPENED_PAGE_TOKENS = 25_000;
-const MAX_RESULTS = 10;
 /** Domains in a list of `filters` of Responses (service.md "Limits"). */
 const MAX_FILTERED_DOMAINS = 100;
 

@@ -12,6 +12,7 @@ export type JudgedQuery =
 
 /** service.md "Limits". */
 const MAX_QUERY_CHARACTERS = 400;
+/** Results of one search at most, and of one whose caller names no number. */
 export const MAX_RESULTS = 10;
 const MAX_SNIPPET_CHARACTERS = 1_000;
 const MAX_TITLE_CHARACTERS = 300;
