@@ -15,7 +15,7 @@ import type { BatchContext } from "../context.ts";
 import { closeFinished } from "../finish.ts";
 import type { ItemEnd } from "./run.ts";
 import { reconcileBatches } from "../reconcile-batches.ts";
-import { createSettler } from "./settle.ts";
+import { Settler } from "./settle.ts";
 import { handBack, takeFromDead } from "./workers.ts";
 
 let pool: DatabasePool;
@@ -42,7 +42,7 @@ async function store(
   items: readonly ClaimedItem[],
   endOf: (item: ClaimedItem) => ItemEnd = (item) => answer(item, 1),
 ): Promise<void> {
-  const settler = createSettler(
+  const settler = new Settler(
     context,
     () => {},
     () => {},

@@ -16,7 +16,7 @@ import type { ClaimedItem } from "./claim.ts";
 import type { BatchContext } from "../context.ts";
 import { closeFinished } from "../finish.ts";
 import type { ItemEnd } from "./run.ts";
-import { createSettler } from "./settle.ts";
+import { Settler } from "./settle.ts";
 import { takeFromDead, takeUnknown } from "./workers.ts";
 
 let pool: DatabasePool;
@@ -33,7 +33,7 @@ afterAll(() => close());
 /** A worker's settler, and what was told of what it stored. */
 function settlerOf(context: BatchContext) {
   const rows: UsageRow[] = [];
-  const settler = createSettler(
+  const settler = new Settler(
     context,
     (charged) => rows.push(...charged),
     () => {},

@@ -32,33 +32,56 @@ interface Waiting extends Ended {
   readonly refusals: number;
 }
 
-export interface Settler {
-  /** Resolves once the end of the item's run is stored, or is not wanted any more, however long that takes. */
-  store(item: ClaimedItem, end: ItemEnd): Promise<void>;
-}
-
-/** `charged`: `Charges.ledgerCharged`. `finished`: a batch has nothing left to run. */
-export function createSettler(
-  context: BatchContext,
-  charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void,
-  finished: () => void,
-): Settler {
-  let waiting: Waiting[] = [];
-  let running = false;
+/**
+ * Stores the ends of items, many in one transaction. What Postgres refuses is tried by itself, after some refusals in another form,
+ * and again later until its batch's time is over.
+ */
+export class Settler {
+  readonly #context: BatchContext;
+  readonly #charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void;
+  readonly #finished: () => void;
+  #waiting: Waiting[] = [];
+  #running = false;
   /** Claims of runs whose ends Postgres takes in no form, for now. */
-  const inNoForm = new Set<string>();
+  readonly #inNoForm = new Set<string>();
 
-  async function run(): Promise<void> {
-    running = true;
+  /**
+   * @param charged `Charges.ledgerCharged`
+   * @param finished called when a batch has nothing left to run
+   */
+  constructor(
+    context: BatchContext,
+    charged: (rows: readonly UsageRow[], accounts: readonly Account[]) => void,
+    finished: () => void,
+  ) {
+    this.#context = context;
+    this.#charged = charged;
+    this.#finished = finished;
+  }
+
+  /** Resolves once the end of the item's run is stored, or is not wanted any more, however long that takes. */
+  store(item: ClaimedItem, end: ItemEnd): Promise<void> {
+    return new Promise((stored) => {
+      this.#enqueue([{ item, end, stored, refusals: 0 }]);
+    });
+  }
+
+  #enqueue(some: readonly Waiting[]): void {
+    this.#waiting.push(...some);
+    if (!this.#running) inBackground(this.#run(), this.#context.log, "storing the results of a batch");
+  }
+
+  async #run(): Promise<void> {
+    this.#running = true;
     try {
       await sleep(GATHER_MS);
-      while (waiting.length > 0) {
-        const some = portion(waiting);
-        waiting = waiting.slice(some.length);
-        await settle(some);
+      while (this.#waiting.length > 0) {
+        const some = portion(this.#waiting);
+        this.#waiting = this.#waiting.slice(some.length);
+        await this.#settle(some);
       }
     } finally {
-      running = false;
+      this.#running = false;
     }
   }
 
@@ -66,16 +89,16 @@ export function createSettler(
    * Waits for a store that is away: the answers are paid for upstream. Ends that it refuses are tried one by one, so that the
    * others are stored, and again later (`refused`).
    */
-  async function settle(some: readonly Waiting[]): Promise<void> {
+  async #settle(some: readonly Waiting[]): Promise<void> {
     for (let pauseMs = 100; ; pauseMs = Math.min(pauseMs * 2, LONGEST_PAUSE_MS)) {
       let stored: Stored;
       try {
         const [one] = some;
         const isRefused = some.length === 1 && one !== undefined && one.refusals >= MOST_REFUSALS;
-        stored = await (isRefused ? storeSomehow(one) : store(some));
+        stored = await (isRefused ? this.#storeSomehow(one) : this.#store(some));
       } catch (error) {
         const ids = some.slice(0, 10).map(({ item }) => item.requestId);
-        context.log.warn(
+        this.#context.log.warn(
           { err: error, items: some.length, requests: ids },
           "results of a batch could not be stored yet",
         );
@@ -83,50 +106,52 @@ export function createSettler(
           await sleep(pauseMs);
           continue;
         }
-        if (some.length > 1) for (const one of some) await settle([one]);
-        else for (const one of some) await refused(one, error);
+        if (some.length > 1) for (const one of some) await this.#settle([one]);
+        else for (const one of some) await this.#refused(one, error);
         return;
       }
-      await tell(stored, some).catch((error: unknown) => {
-        context.log.error({ err: error }, "what was stored of a batch was not told");
+      await this.#tell(stored, some).catch((error: unknown) => {
+        this.#context.log.error({ err: error }, "what was stored of a batch was not told");
       });
-      for (const one of some) isOver(one);
+      for (const one of some) this.#isOver(one);
       return;
     }
   }
 
-  const store = (ends: readonly Ended[], charge?: typeof chargeRows): Promise<Stored> =>
-    context.pool.transaction((transaction) => storeEnds(transaction, ends, context.clock.now(), charge));
+  #store(ends: readonly Ended[], charge?: typeof chargeRows): Promise<Stored> {
+    const { pool, clock } = this.#context;
+    return pool.transaction((transaction) => storeEnds(transaction, ends, clock.now(), charge));
+  }
 
   /**
    * Stores an end in the best form that Postgres takes: as it is, if need be with its charge as a dead letter; else as an
    * error in its place, so that its batch ends. Where Postgres would take the error, the end is first tried as it is once
    * more: what made Postgres refuse everything may be gone.
    */
-  async function storeSomehow(one: Waiting): Promise<Stored> {
-    const asItIs = () => store([one], chargeOrSetAside);
+  async #storeSomehow(one: Waiting): Promise<Stored> {
+    const asItIs = () => this.#store([one], chargeOrSetAside);
     const inStead = [{ ...one, end: refusedEnd(one) }];
     try {
       return await asItIs();
     } catch (error) {
       if (isStoreAway(error)) throw error;
     }
-    await wouldStore(inStead);
+    await this.#wouldStore(inStead);
     try {
       return await asItIs();
     } catch (error) {
       if (isStoreAway(error)) throw error;
-      const stored = await store(inStead, chargeOrSetAside);
-      gaveUp(one, error, "errored");
+      const stored = await this.#store(inStead, chargeOrSetAside);
+      this.#gaveUp(one, error, "errored");
       return stored;
     }
   }
 
   /** Tries to store the ends and rolls back. @throws Postgres' error where it does not take them. */
-  async function wouldStore(ends: readonly Ended[]): Promise<void> {
+  async #wouldStore(ends: readonly Ended[]): Promise<void> {
     const taken = new Error("taken");
-    const trial = context.pool.transaction(async (transaction) => {
-      await storeEnds(transaction, ends, context.clock.now(), chargeOrSetAside);
+    const trial = this.#context.pool.transaction(async (transaction) => {
+      await storeEnds(transaction, ends, this.#context.clock.now(), chargeOrSetAside);
       throw taken;
     });
     await trial.catch((error: unknown) => {
@@ -135,45 +160,40 @@ export function createSettler(
   }
 
   /** Lets a refused end be tried again, until the time of its batch is over. */
-  async function refused(one: Waiting, error: unknown): Promise<void> {
+  async #refused(one: Waiting, error: unknown): Promise<void> {
     const refusals = one.refusals + 1;
     if (refusals > MOST_REFUSALS) {
-      inNoForm.add(one.item.claim);
-      metrics.batchResultsRefused.set(inNoForm.size);
+      this.#inNoForm.add(one.item.claim);
+      metrics.batchResultsRefused.set(this.#inNoForm.size);
     }
-    if (refusals > MOST_REFUSALS && context.clock.now() >= one.item.expiresAt) {
-      gaveUp(one, error, "expired");
+    if (refusals > MOST_REFUSALS && this.#context.clock.now() >= one.item.expiresAt) {
+      this.#gaveUp(one, error, "expired");
       if (one.end.kind === "over") await one.end.release();
       // From here on its claim is unknown to the worker, so `takeUnknown` takes the item, and it expires.
-      return isOver(one);
+      return this.#isOver(one);
     }
     const doublings = Math.max(0, refusals - MOST_REFUSALS);
     const pauseMs = Math.min(REFUSED_PAUSE_MS * 2 ** doublings, LONGEST_REFUSED_PAUSE_MS);
-    setTimeout(() => enqueue([{ ...one, refusals }]), refusals === MOST_REFUSALS ? 0 : pauseMs);
+    setTimeout(() => this.#enqueue([{ ...one, refusals }]), refusals === MOST_REFUSALS ? 0 : pauseMs);
   }
 
-  function gaveUp({ item, end }: Waiting, error: unknown, outcome: "errored" | "expired"): void {
+  #gaveUp({ item, end }: Waiting, error: unknown, outcome: "errored" | "expired"): void {
     const cost = end.kind === "over" && end.row !== null ? creditsText(end.row.cost.total) : "0";
-    context.log.error(
+    this.#context.log.error(
       { err: error, batch: item.batchId, request_id: item.requestId, credits: cost, outcome },
       "gave up the result of a batch item, which the database refuses",
     );
     metrics.batchResultsGivenUp.inc({ outcome });
   }
 
-  function isOver(one: Waiting): void {
-    inNoForm.delete(one.item.claim);
-    metrics.batchResultsRefused.set(inNoForm.size);
+  #isOver(one: Waiting): void {
+    this.#inNoForm.delete(one.item.claim);
+    metrics.batchResultsRefused.set(this.#inNoForm.size);
     one.stored();
   }
 
-  function enqueue(some: readonly Waiting[]): void {
-    waiting.push(...some);
-    if (!running) inBackground(run(), context.log, "storing the results of a batch");
-  }
-
   /** Reports what was committed, once. If that fails, accounts and workers learn of it from the database. */
-  async function tell(
+  async #tell(
     { mine, late, accounts, again, finished: anyFinished }: Stored,
     some: readonly Waiting[],
   ): Promise<void> {
@@ -183,24 +203,20 @@ export function createSettler(
     const rows = some.flatMap(({ item, end }) =>
       end.kind === "over" && kept.has(item.claim) ? [end.row] : [],
     );
-    charged(
+    this.#charged(
       rows.filter((row) => row !== null),
       accounts,
     );
     for (const { end } of mine) metrics.batchItemsDone.inc({ state: end.state });
     metrics.batchRetries.inc(again);
     if (late.length > 0)
-      context.log.info({ items: late.length }, "dropped results of items that were taken from this worker");
+      this.#context.log.info(
+        { items: late.length },
+        "dropped results of items that were taken from this worker",
+      );
     await Promise.all(late.map(({ end }) => end.release()));
-    if (anyFinished) finished();
+    if (anyFinished) this.#finished();
   }
-
-  return {
-    store: (item, end) =>
-      new Promise((stored) => {
-        enqueue([{ item, end, stored, refusals: 0 }]);
-      }),
-  };
 }
 
 /** Makes the error that is stored in place of a refused end. The run is charged, as it is paid for upstream. */

@@ -22,7 +22,7 @@ import type { ItemEnd } from "./run.ts";
 import { Turns } from "./turns.ts";
 import { BatchBackOff } from "./back-off.ts";
 import { sweepBatches } from "../retention.ts";
-import { createSettler } from "./settle.ts";
+import { Settler } from "./settle.ts";
 import { expireOverdue } from "../expire.ts";
 import { beat, leave, takeFromDead, takeUnknown } from "./workers.ts";
 
@@ -43,7 +43,7 @@ const change = (id: string, set: ReturnType<typeof sql.fragment>) =>
 
 /** Runs up to `most` of its items to their end. */
 async function runSome(id: string, most: number): Promise<void> {
-  const settler = createSettler(
+  const settler = new Settler(
     context,
     () => {},
     () => {},
@@ -172,7 +172,7 @@ describe("one batch that Postgres does not let be changed", () => {
 
   test("nor the storing of what others brought, and its own is stored once that can be", async () => {
     const [refused, other] = await two();
-    const settler = createSettler(
+    const settler = new Settler(
       context,
       () => {},
       () => {},
@@ -240,7 +240,7 @@ describe.each([
   ])("%s: becomes an error, what it cost is charged, and the batch ends", async (_what, endOf, charged) => {
     const id = await insertBatch(pool, 2);
     const charges: UsageRow[] = [];
-    const settler = createSettler(
+    const settler = new Settler(
       context,
       (rows) => charges.push(...rows),
       () => {},
@@ -297,7 +297,7 @@ describe("the end of an item", () => {
     const item = await first(id);
     const end = answer(item, 7);
     const told: UsageRow[] = [];
-    const settler = createSettler(
+    const settler = new Settler(
       context,
       (rows) => told.push(...rows),
       () => {},
@@ -342,7 +342,7 @@ describe("the end of an item", () => {
         throw error;
       }
     };
-    const settler = createSettler(
+    const settler = new Settler(
       { ...context, pool: Object.assign(Object.create(pool), { transaction }) as DatabasePool },
       () => {},
       () => {},
@@ -360,7 +360,7 @@ describe("the end of an item", () => {
     const item = await first(id);
     let now = Date.now();
     const later = { ...context, clock: { now: () => now } };
-    const settler = createSettler(
+    const settler = new Settler(
       later,
       () => {},
       () => {},

@@ -29,7 +29,7 @@ import { notBegun } from "./outcome.ts";
 import { LimitWaits } from "./limit-waits.ts";
 import { SUSPECT_LOSSES } from "./losses.ts";
 import { runItem, type ItemEnd, type RunServices } from "./run.ts";
-import { createSettler, type Settler } from "./settle.ts";
+import { Settler } from "./settle.ts";
 import { reachedBatchStep } from "../steps.ts";
 import { BatchScheduler, type SchedulerLimits } from "./scheduler.ts";
 import { Turns } from "./turns.ts";
@@ -112,7 +112,7 @@ export class BatchWorker {
     const succeededSince: RunServices["succeededSince"] = (item, since) =>
       this.#scheduler.succeededSince(this.#routeOf(item)?.name ?? null, since);
     this.#run = { ...options.run, log: context.log, succeededSince };
-    this.#settler = createSettler(context, options.charged, () => this.#ending.wake());
+    this.#settler = new Settler(context, options.charged, () => this.#ending.wake());
     const { log } = context;
     this.#filling = new WakingLoop(context, "batch items", rhythm.pollMs, () => this.#fill());
     this.#ending = new WakingLoop(context, "batch ends", rhythm.pollMs, () => this.#tend());
