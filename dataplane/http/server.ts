@@ -3,6 +3,7 @@
  * knows none of them. How errors are written is in error-reply.ts.
  */
 import Fastify, { type FastifyInstance, type FastifyReply, type RouteHandlerMethod } from "fastify";
+import type { Server } from "node:http";
 import type { Socket } from "node:net";
 import type { Principal } from "../identity/principal.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
@@ -38,75 +39,14 @@ export interface HttpServer {
   drain(): void;
 }
 
+/** Makes the server with these routes; it does not listen yet. */
 export function createServer(services: HttpServices, routes: readonly Routes[]): HttpServer {
   const { directory, log, people, unknownCallers } = services;
-  let draining = false;
-  const app = Fastify({
-    logger: false,
-    http: {
-      maxHeaderSize: limits.headerBytes,
-      headersTimeout: limits.headersTimeoutMs,
-      connectionsCheckingInterval: limits.connectionsCheckMs,
-      // Node would answer without a body and a request id; the hook below does it in our own form.
-      requireHostHeader: false,
-    },
-    requestTimeout: limits.requestTimeoutMs,
-    keepAliveTimeout: limits.keepAliveMs,
-    forceCloseConnections: "idle",
-    return503OnClosing: false,
-    genReqId: () => services.newId("req"),
-    // An id may be as long as all headers: unknown ids are all answered alike.
-    routerOptions: { ignoreTrailingSlash: true, maxParamLength: limits.headerBytes },
-    // A URL that cannot be routed: none of the hooks below run for it.
-    frameworkErrors: (error, request, reply) => {
-      // An undecodable id is an unknown one, which only callers with a key are told (rule 5.7).
-      if (error.code === "FST_ERR_BAD_URL") {
-        request.raw.url = withLiteralPercents(request.url);
-        app.routing(request.raw, reply.raw);
-        return;
-      }
-      request.caller = null;
-      request.firstByteAt = null;
-      request.dialect = undefined;
-      begin(request, reply, services);
-      sendError(error, request, reply, log);
-    },
-    clientErrorHandler: (error, socket) => refuseConnection(error, socket, services),
-  });
-  app.server.maxHeadersCount = limits.headerCount;
-  app.server.maxConnections = limits.connections;
-  // Node would answer 417 by itself, without a body and a request id.
-  app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
-  letBodiesWait(app.server);
-  boundPipelining(app.server);
-  boundChunks(app.server);
-  const connections = new Set<Socket>();
-  app.server.on("connection", (socket) => {
-    connections.add(socket);
-    socket.once("close", () => connections.delete(socket));
-  });
+  const app = openApp(services);
+  const connections = watchConnections(app.server);
   const shares = new ConnectionShares();
-  const stalled = new StalledClients(connections);
-  // Both stop when Node's server is closed, after its last connection has ended; Fastify's onClose comes before that.
-  const keyless = new KeylessConnections(connections);
-  app.server.once("listening", () => {
-    const stops = [stalled.start(), keyless.start()];
-    app.server.once("close", () => stops.forEach((stop) => stop()));
-  });
-
   const paths = new ServedPaths();
-
-  // Bodies are read where they are needed, after the key was checked.
-  app.removeAllContentTypeParsers();
-  app.addContentTypeParser("*", (_request, _payload, done) => done(null));
-  app.decorateRequest("caller", null);
-  app.decorateRequest("dialect", undefined);
-  app.decorateRequest("firstByteAt", null);
-  app.decorateRequest("startedAt", 0);
-  app.decorateRequest("acceptedAt", 0);
-  // Set by the hook below before anything can read them; a shared default object would mix requests.
-  app.decorateRequest("bodyLease", null as unknown as ByteLease);
-  app.decorateRequest("summary", null as unknown as RequestSummary);
+  let draining = false;
 
   /**
    * Keeps a connection over which a valid key came. False: its organization has enough, so the connection ends with this
@@ -195,6 +135,79 @@ export function createServer(services: HttpServices, routes: readonly Routes[]):
       for (const socket of connections) closeWithAnswer(socket);
     },
   };
+}
+
+/** Makes the server without hooks and routes: its limits, its answers to what is no HTTP, the members of its requests. */
+function openApp(services: HttpServices): FastifyInstance {
+  const app = Fastify({
+    logger: false,
+    http: {
+      maxHeaderSize: limits.headerBytes,
+      headersTimeout: limits.headersTimeoutMs,
+      connectionsCheckingInterval: limits.connectionsCheckMs,
+      // Node would answer without a body and a request id; `requireHost` does it in our own form.
+      requireHostHeader: false,
+    },
+    requestTimeout: limits.requestTimeoutMs,
+    keepAliveTimeout: limits.keepAliveMs,
+    forceCloseConnections: "idle",
+    return503OnClosing: false,
+    genReqId: () => services.newId("req"),
+    // An id may be as long as all headers: unknown ids are all answered alike.
+    routerOptions: { ignoreTrailingSlash: true, maxParamLength: limits.headerBytes },
+    // A URL that cannot be routed: no hook runs for it.
+    frameworkErrors: (error, request, reply) => {
+      // An undecodable id is an unknown one, which only callers with a key are told (rule 5.7).
+      if (error.code === "FST_ERR_BAD_URL") {
+        request.raw.url = withLiteralPercents(request.url);
+        app.routing(request.raw, reply.raw);
+        return;
+      }
+      request.caller = null;
+      request.firstByteAt = null;
+      request.dialect = undefined;
+      begin(request, reply, services);
+      sendError(error, request, reply, services.log);
+    },
+    clientErrorHandler: (error, socket) => refuseConnection(error, socket, services),
+  });
+  app.server.maxHeadersCount = limits.headerCount;
+  app.server.maxConnections = limits.connections;
+  // Node would answer 417 by itself, without a body and a request id.
+  app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
+  letBodiesWait(app.server);
+  boundPipelining(app.server);
+  boundChunks(app.server);
+
+  // Bodies are read where they are needed, after the key was checked.
+  app.removeAllContentTypeParsers();
+  app.addContentTypeParser("*", (_request, _payload, done) => done(null));
+  app.decorateRequest("caller", null);
+  app.decorateRequest("dialect", undefined);
+  app.decorateRequest("firstByteAt", null);
+  app.decorateRequest("startedAt", 0);
+  app.decorateRequest("acceptedAt", 0);
+  // Set by the hook of every request before anything can read them; a shared default object would mix requests.
+  app.decorateRequest("bodyLease", null as unknown as ByteLease);
+  app.decorateRequest("summary", null as unknown as RequestSummary);
+  return app;
+}
+
+/** Ends connections whose clients take or send nothing. @returns the open ones, as they come and go */
+function watchConnections(server: Server): ReadonlySet<Socket> {
+  const connections = new Set<Socket>();
+  server.on("connection", (socket) => {
+    connections.add(socket);
+    socket.once("close", () => connections.delete(socket));
+  });
+  const stalled = new StalledClients(connections);
+  // Both stop when Node's server is closed, after its last connection has ended; Fastify's onClose comes before that.
+  const keyless = new KeylessConnections(connections);
+  server.once("listening", () => {
+    const stops = [stalled.start(), keyless.start()];
+    server.once("close", () => stops.forEach((stop) => stop()));
+  });
+  return connections;
 }
 
 /**
