@@ -7,13 +7,26 @@
  * one decides `ResolvedRefs`. An object that fails keeps the entry last published under its uid, and never keeps
  * another object from being served.
  */
-import { SCHEMA_VERSION } from "../../dataplane/config/schema.ts";
+import {
+  type OrganizationEntry,
+  type Policy,
+  type Route,
+  SCHEMA_VERSION,
+} from "../../dataplane/config/schema.ts";
 import { type Kind, KINDS } from "../api/kinds.ts";
 import { NameClaims } from "./claims.ts";
 import type { Compiled, RoutingContent } from "./compiled.ts";
 import { CredentialCollector } from "./credentials.ts";
 import { judgeBy, type Refusals } from "./judge.ts";
-import { byAge, compareText, type Declared, reference, type Secrets, type WantedKey } from "./objects.ts";
+import {
+  byAge,
+  compareText,
+  type Declared,
+  reference,
+  type Secrets,
+  type Verdict,
+  type WantedKey,
+} from "./objects.ts";
 import { compileOrganizations, declaredId } from "./organizations.ts";
 import type { Owners } from "./owners.ts";
 import { compilePolicy, policyIsUsable, readPolicy } from "./policies.ts";
@@ -80,10 +93,7 @@ function compileOnce(
   const judge = judgeBy(tenancy, refusals);
 
   const wanted: WantedKey[] = [];
-  const known = new Map(
-    published?.routing.organizations.map(({ id, source }) => [id, source.namespace] as const),
-  );
-  for (const [id, namespace] of owners) known.set(id, namespace);
+  const known = namespacesOfIds(published, owners);
   const declared = ofKind("Organization");
   const organizations = compileOrganizations(declared, {
     prior,
@@ -97,9 +107,7 @@ function compileOnce(
     wanted,
   });
   const organizationIds = new Map(
-    organizations.flatMap(({ entry }) =>
-      entry === null ? [] : [[entry.id, entry.source.namespace] as const],
-    ),
+    entriesOf(organizations).map(({ id, source }) => [id, source.namespace] as const),
   );
 
   const prices = new PriceTables(ofKind("PriceTable"), refusals);
@@ -118,11 +126,9 @@ function compileOnce(
     isOrganization: (id, scope) =>
       scope === undefined ? organizationIds.has(id) : organizationIds.get(id) === scope,
   });
-  const models = new Map(
-    routes.flatMap(({ entry }) => (entry === null ? [] : [[reference(entry.source), entry.model] as const])),
-  );
-
-  const served = new Set(routes.flatMap(({ entry }) => (entry === null ? [] : [servedName(entry)])));
+  const entries = entriesOf(routes);
+  const models = new Map(entries.map(({ source, model }) => [reference(source), model] as const));
+  const served = new Set(entries.map(servedName));
   const policyContext = {
     prior,
     credentials,
@@ -132,7 +138,6 @@ function compileOnce(
   };
   const policies = readPolicies.map((policy) => compilePolicy(policy, policyContext));
 
-  const entries = routes.flatMap(({ entry }) => entry ?? []);
   const verdicts = [
     ...prices.verdicts(entries),
     ...[...routes, ...policies, ...organizations].map(({ verdict }) => verdict),
@@ -140,33 +145,46 @@ function compileOnce(
   verdicts.sort((one, other) => byKindAndName(one.object, other.object));
   return {
     routing: {
-      schemaVersion: SCHEMA_VERSION,
-      routes: entries.toSorted((one, other) => compareText(one.model, other.model)),
-      policies: Object.fromEntries(
-        policies
-          .flatMap(({ entry }) => entry ?? [])
-          .map((entry) => [reference(entry.source), entry] as const)
-          .sort(([one], [other]) => compareText(one, other)),
-      ),
-      organizations: organizations
-        .flatMap(({ entry }) => entry ?? [])
-        .sort((one, other) => compareText(one.id, other.id)),
-      objects: verdicts
-        .filter((verdict) => verdict.serves === verdict.object.generation)
-        .map((verdict) => sourceOf(verdict.object)),
+      ...routingOf(entries, entriesOf(policies), entriesOf(organizations), verdicts),
       ...unserved(
         known,
-        new Set(organizations.flatMap(({ entry }) => entry?.id ?? [])),
+        new Set(entriesOf(organizations).map(({ id }) => id)),
         new Set(declared.flatMap((object) => declaredId(object, judge) ?? [])),
       ),
     },
-    credentials: Object.fromEntries(
-      Object.entries(credentials.values).sort(([one], [other]) => compareText(one, other)),
-    ),
+    credentials: sortedByKey(Object.entries(credentials.values)),
     verdicts,
     wanted,
   };
 }
+
+/** Returns the namespaces of organizations' ids: those that the last snapshot served, and `owners`. */
+function namespacesOfIds(published: Published | null, owners: Owners): Map<string, string> {
+  const earlier = published?.routing.organizations.map(({ id, source }) => [id, source.namespace] as const);
+  return new Map([...(earlier ?? []), ...owners]);
+}
+
+const entriesOf = <Entry>(outcomes: readonly { readonly entry: Entry | null }[]): Entry[] =>
+  outcomes.flatMap(({ entry }) => (entry === null ? [] : [entry]));
+
+const sortedByKey = <Value>(entries: readonly (readonly [string, Value])[]): Record<string, Value> =>
+  Object.fromEntries(entries.toSorted(([one], [other]) => compareText(one, other)));
+
+/** The routing part, in an order that does not depend on that of the objects. */
+const routingOf = (
+  routes: readonly Route[],
+  policies: readonly Policy[],
+  organizations: readonly OrganizationEntry[],
+  verdicts: readonly Verdict[],
+): RoutingContent => ({
+  schemaVersion: SCHEMA_VERSION,
+  routes: routes.toSorted((one, other) => compareText(one.model, other.model)),
+  policies: sortedByKey(policies.map((entry) => [reference(entry.source), entry])),
+  organizations: organizations.toSorted((one, other) => compareText(one.id, other.id)),
+  objects: verdicts
+    .filter((verdict) => verdict.serves === verdict.object.generation)
+    .map((verdict) => sourceOf(verdict.object)),
+});
 
 /** Longest chain of routes that wait for each other's names; a route beyond it keeps its own. */
 const MAX_CHAIN = 100;
