@@ -1,5 +1,6 @@
 /** The folder form: compiles a folder, watches it, asks the data plane, prints statuses. */
 import { setTimeout as sleep } from "node:timers/promises";
+import type { WantedKey } from "../plan/objects.ts";
 import type { Tenancy } from "../plan/tenancy.ts";
 import { Reconciler } from "../reconcile.ts";
 import { AcknowledgementPoller } from "./acknowledgement-poller.ts";
@@ -43,19 +44,7 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
       printer.files(observation.faults);
       return { ...observation, refused };
     },
-    createKeys: async (wanted) => {
-      refused.clear();
-      for (const key of wanted) {
-        // A key that cannot be made holds up no other.
-        const file = await createKeyFile(options.data, key).catch((error: unknown) => {
-          const message = error instanceof Error ? error.message : String(error);
-          refused.set(`${key.namespace}/${key.secret}/${key.key}`, message);
-          return null;
-        });
-        if (file === null) continue;
-        print(`Organization ${key.owner.namespace}/${key.owner.name}: generated a key, it is in ${file}`);
-      }
-    },
+    createKeys: (wanted) => createKeyFiles(wanted, options, refused),
     snapshots,
     tenancy: options.tenancy,
     asksPods: options.ack !== null,
@@ -102,7 +91,7 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
         failure = null;
       } catch (error) {
         dirty = true;
-        const message = error instanceof Error ? error.message : String(error);
+        const message = messageOf(error);
         // The same failure is printed once while it lasts.
         if (message !== failure) print(`the folder could not be compiled or published: ${message}`);
         failure = message;
@@ -115,3 +104,23 @@ export async function runFolder(options: FolderOptions, signal: AbortSignal): Pr
     await poller.stopped;
   }
 }
+
+/** Makes the keys and says where each is. @param refused becomes why some could not be made, by `namespace/name/key` */
+async function createKeyFiles(
+  wanted: readonly WantedKey[],
+  { data, print }: FolderOptions,
+  refused: Map<string, string>,
+): Promise<void> {
+  refused.clear();
+  for (const key of wanted) {
+    // A key that cannot be made holds up no other.
+    const file = await createKeyFile(data, key).catch((error: unknown) => {
+      refused.set(`${key.namespace}/${key.secret}/${key.key}`, messageOf(error));
+      return null;
+    });
+    if (file === null) continue;
+    print(`Organization ${key.owner.namespace}/${key.owner.name}: generated a key, it is in ${file}`);
+  }
+}
+
+const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
