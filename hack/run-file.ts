@@ -19,12 +19,14 @@ const LEAVING_MS = 8_000;
 
 const pathOf = (folder: string) => join(folder, "run.json");
 
+/** Writes the record whole: no other start reads half of it. */
 export function writeRun(folder: string, run: Run): void {
   const draft = `${pathOf(folder)}.draft`;
   writeFileSync(draft, JSON.stringify(run));
   renameSync(draft, pathOf(folder));
 }
 
+/** Removes the record: nothing runs on the folder any more. */
 export function removeRun(folder: string): void {
   rmSync(pathOf(folder), { force: true });
 }

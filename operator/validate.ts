@@ -85,6 +85,7 @@ function withKeys(secrets: Secrets, wanted: readonly WantedKey[]): Secrets {
   return all;
 }
 
+/** One line for a fault: `FILE:LINE KIND/NAME PATH: REASON: MESSAGE`. */
 export function faultLine({ file, line, kind, name, path, reason, message }: FoundFault): string {
   const subject = kind === "" ? [] : [`${kind}/${name === "" ? "?" : name}`];
   const where = path === "" ? [] : [`${path}:`];

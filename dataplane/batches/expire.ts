@@ -7,6 +7,7 @@ import { Counts } from "./counts.ts";
 import { eachBatch } from "./worker/each-batch.ts";
 import { reachedBatchStep } from "./steps.ts";
 
+/** Ends inputs that were never read, and lets the waiting items of overdue batches expire. */
 export async function expireOverdue(context: BatchContext): Promise<void> {
   const { pool, clock } = context;
   const now = clock.now();

@@ -64,6 +64,7 @@ const resultCodes: Readonly<Record<ErrorCode, ResultCode>> = {
   people_limit_reached: "invalid_request",
 };
 
+/** The code of an error in results, of the few that these have. */
 export const resultCode = (error: ApiError): ResultCode => resultCodes[error.code];
 
 /**
@@ -82,6 +83,7 @@ export async function succeededLine(form: BatchForm, item: LineItem, answer: Buf
   return Buffer.concat([onOneLine(Buffer.from(before)), ...pieces, Buffer.from(after)]);
 }
 
+/** Makes the line of a failure, with the error as a live client of this form would have got it, and a code in every one. */
 export function erroredLine(form: BatchForm, item: LineItem, error: ApiError): Buffer {
   const code = resultCode(error);
   if (form === "messages") {

@@ -117,6 +117,7 @@ export interface TierRequest {
   readonly upstreams: readonly Dialect[];
 }
 
+/** Decides which of the tiers that a request asks for go upstream, and which fields are dropped (rules 10.1, 10.2). */
 export function planTiers({ fields, beta, client, upstreams }: TierRequest, offers: Offers): TierPlan {
   const { tiers: offered } = offers;
   const asked: { -readonly [Field in TierField]?: string } = {};

@@ -55,7 +55,7 @@ export class ConnectionShares {
   }
 }
 
-/** @param most how many its organization may have now. */
+/** Counts and returns the 429 for a connection beyond the `most` that its organization may have now. */
 export function tooManyConnections(most: number): ApiError {
   metrics.refused.inc({ reason: "connections" });
   return new ApiError(

@@ -26,6 +26,7 @@ const columns = sql.fragment`
 const peopleOf = (organizationId: string) =>
   sql.fragment`organization_id = ${organizationId} and source = 'identity'`;
 
+/** Returns a person of the organization; null: it has none of that id. */
 export async function findPerson(
   pool: CommonQueryMethods,
   organizationId: string,

@@ -26,6 +26,7 @@ const columns = sql.fragment`id, name, created_at as "createdAt", archived_at as
   limits_declared as "limitsDeclared"
 `;
 
+/** Reads the name that an organization is shown under. */
 export async function readOrganizationName(pool: CommonQueryMethods, id: string): Promise<string> {
   return await pool.oneFirst(sql.type(z.object({ name: z.string() }))`
     select display_name as name from organizations where id = ${id}

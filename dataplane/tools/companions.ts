@@ -50,6 +50,7 @@ export function judgeCompanions(
   return ownFetch;
 }
 
+/** Refuses input items that cannot accompany server tools. @throws ApiError naming the item */
 export function refuseItems(reader: DeclarationReader, input: JsonValue | undefined): void {
   for (const [index, { type }] of entriesOf(input)) {
     if (typeof type === "string" && !ORDINARY_ITEMS.has(type)) {

@@ -60,6 +60,7 @@ export function postTitle(handle: string, text: string): string {
   return start === "" ? `@${handle}` : `@${handle}: ${start}`;
 }
 
+/** Returns the plain text of a title, shortened; null where nothing is left of it. */
 export function titleText(text: string | null | undefined): string | null {
   const plain = withoutMarkup(text, MAX_TITLE_CHARACTERS);
   return plain === "" ? null : shortTitle(plain);

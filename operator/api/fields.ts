@@ -56,6 +56,7 @@ export interface Transition {
   readonly fieldPath?: string;
 }
 
+/** Adds rules to a schema, for the compiler and, in CEL, for the API server; `transitions` are for the latter alone. */
 export function withRules<S extends z.ZodType>(
   schema: S,
   rules: readonly Rule<z.output<S>>[],

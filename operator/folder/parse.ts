@@ -82,6 +82,7 @@ export interface ParseOptions {
   readonly forKubectl?: boolean;
 }
 
+/** Reads all documents of a file; what is wrong with one keeps no other from being read. */
 export function parseFile(text: string, { forKubectl = false }: ParseOptions = {}): ParsedFile {
   const collected: Collected = { manifests: [], secrets: [], faults: [] };
   if (text.length === 0) {

@@ -64,6 +64,7 @@ const isWaiting = (status: ObjectStatus): boolean =>
   conditionOf(status, "Stalled") === undefined &&
   ["Pending", "NoPods"].includes(conditionOf(status, "Programmed")?.reason ?? "");
 
+/** One line that names the place of a fault. */
 export function fileFaultLine({
   file,
   line,

@@ -22,6 +22,7 @@ function format({ digits, scale }: Decimal): string {
   return `${negative ? "-" : ""}${whole}${fraction === "" ? "" : `.${fraction}`}`;
 }
 
+/** Returns the exact product. */
 export function multiply(one: string, other: string): string {
   const a = parse(one);
   const b = parse(other);

@@ -7,6 +7,7 @@ const periods = { Day: "day", Week: "week", Month: "month", Total: "total" } as 
 /** Number of limits that fit a column. */
 const MOST_SHOWN = 3;
 
+/** Returns limits in the snapshot's form, without those that are not set. */
 export function limitsOf({ credits, models, ...rates }: LimitsSpec): Limits {
   const allowed = models?.allow;
   const given = Object.entries(rates).filter(([, rate]) => rate !== undefined);
@@ -22,6 +23,7 @@ export function limitsOf({ credits, models, ...rates }: LimitsSpec): Limits {
   };
 }
 
+/** Returns the limits of the projects that have any. */
 export function projectLimits({ projects = [] }: OrganizationSpec): Pick<OrganizationEntry, "projectLimits"> {
   const limited = projects.flatMap(({ name, limits }) =>
     limits === undefined ? [] : [[name, limitsOf(limits)] as const],

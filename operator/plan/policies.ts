@@ -26,6 +26,7 @@ export interface ReadPolicy {
   readonly last: Policy | undefined;
 }
 
+/** Judges a ToolPolicy, and finds the entry to keep where it is at fault. Routes need that before policies can be compiled. */
 export function readPolicy(object: Declared, judge: Judge, prior: Prior, tenancy: Tenancy): ReadPolicy {
   const read = judge(object);
   const last = read.ok || read.keepsLast ? prior.policy(object.uid) : undefined;
@@ -35,6 +36,7 @@ export function readPolicy(object: Declared, judge: Judge, prior: Prior, tenancy
 /** Whether the snapshot will hold an entry: a new one, or the last good one. */
 export const policyIsUsable = ({ read, last }: ReadPolicy): boolean => read.ok || last !== undefined;
 
+/** Makes the entry of a policy, or keeps the last good one. @param context knows the routes: they are compiled before */
 export function compilePolicy(
   { object, read, last }: ReadPolicy,
   context: PolicyContext,
@@ -85,6 +87,7 @@ function keepLastGood(
   return { verdict, entry: last };
 }
 
+/** Returns the ids of the credentials of a policy's engines. */
 export function credentialsOf(policy: Policy | undefined): string[] {
   const search = policy?.webSearch?.engine;
   const posts = policy?.xSearch?.engine;

@@ -64,6 +64,7 @@ export interface SerializedRouting {
 const MEMBER_CHARS = 1024 * 1024;
 const ENTRIES_AT_ONCE = 100;
 
+/** Packs the routing part, once for all slots and serials that it is published under. */
 export function serialize(content: RoutingContent): SerializedRouting {
   const hash = createHash("sha256").update("{");
   const members: Buffer[] = [];
@@ -116,6 +117,7 @@ export function isSameContent(one: RoutingContent, other: RoutingContent): boole
   );
 }
 
+/** Makes the files of a slot; or tells by how much a part is too large for the pieces that there are. */
 export function encode(
   slot: Slot,
   serial: number,

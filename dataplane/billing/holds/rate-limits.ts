@@ -62,6 +62,7 @@ function ownerOf({ letter, keyId }: LimitOwner): string {
   return letter === "p" ? `${asker}'s project` : "the organization";
 }
 
+/** The 429 of a limit of requests or tokens per minute. @param waitMs until there is room again */
 export function limitReached(
   owner: LimitOwner,
   kind: LimitState["kind"],
@@ -76,6 +77,7 @@ export function limitReached(
   );
 }
 
+/** The 429 of a limit of requests that run at the same time. */
 export function tooManyAtOnce(owner: LimitOwner, limit: number): ApiError {
   return new ApiError(
     "rate_limited",
@@ -124,6 +126,7 @@ export function creditEmpty(): ApiError {
   );
 }
 
+/** The 503 while Redis or the ledger cannot say what may be spent. */
 export function meterUnavailable(cause?: unknown): ApiError {
   return new ApiError("unavailable", "Credit cannot be checked right now. Try again in a moment.", {
     retryAfterSeconds: 1,

@@ -20,6 +20,7 @@ function word(text: string | null): string {
 
 const flag = (value: boolean) => (value ? "t" : "f");
 
+/** Writes a row in the order of the type's attributes; `decodeRow` reads it back. */
 export function encodeRow(row: UsageRow): string {
   const { tokens, tools } = row;
   const { parts } = row.cost;

@@ -90,6 +90,7 @@ export async function pageDeadLetters(
   return page.map(({ row, ...letter }) => ({ ...letter, text: row.toString("utf8") }));
 }
 
+/** Returns the number of rows that Postgres refuses to store, of all organizations. */
 export async function countDeadLetters(db: CommonQueryMethods): Promise<number> {
   return Number(
     await db.oneFirst(sql.type(z.object({ count: z.bigint() }))`select count(*) as count from dead_letters`),

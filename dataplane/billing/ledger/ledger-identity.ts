@@ -12,6 +12,7 @@ export type LedgerId = string;
  */
 export type LedgerWord = string;
 
+/** Reads which ledger this Postgres has and which run of a server answers for it. */
 export async function readLedgerWord(pool: CommonQueryMethods): Promise<LedgerWord> {
   return await pool.oneFirst(sql.type(z.object({ word: z.string() }))`select ledger_word() as word`);
 }
@@ -20,6 +21,7 @@ export async function readLedgerWord(pool: CommonQueryMethods): Promise<LedgerWo
 export const isOtherServer = (error: unknown): boolean =>
   causesOf(error).some((cause) => sqlStateOf(cause) === "GL001");
 
+/** Reads which ledger this Postgres has. */
 export async function readLedgerId(pool: CommonQueryMethods): Promise<LedgerId> {
   return await pool.oneFirst(sql.type(z.object({ id: z.string() }))`select id from ledger`);
 }
@@ -34,6 +36,7 @@ export class ForeignLedger extends Error {
   override readonly name = "ForeignLedger";
 }
 
+/** Says whose the Redis database is, and what to do. */
 export const foreignText = (theirs: LedgerId, ours: LedgerId): string =>
   `this Redis database belongs to the ledger ${theirs}, and DATABASE_URL is the ledger ${ours}: ` +
   "give each installation a Redis database of its own, or empty this one (FLUSHDB) when the other is gone";

@@ -15,6 +15,7 @@ export interface Loss {
 
 const lossSchema = z.object({ organizationId: z.string(), lost: z.bigint() });
 
+/** Reads what the ledger has lost of each organization and not got back. */
 export async function readLosses(db: CommonQueryMethods): Promise<readonly Loss[]> {
   return await db.any(sql.type(lossSchema)`
     select organization_id as "organizationId", lost_micros as lost from ledger_losses order by organization_id

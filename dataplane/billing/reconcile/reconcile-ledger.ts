@@ -22,6 +22,7 @@ export interface LedgerReport {
   readonly holds: number;
 }
 
+/** Compares the ledger with its own rows, and Redis with both. Changes nothing. */
 export async function reconcileLedger(pool: DatabasePool, redis: RedisStore): Promise<LedgerReport> {
   const ledger = await checkLedger(pool);
   const meter = await checkMeter(pool, redis);

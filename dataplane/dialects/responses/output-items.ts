@@ -49,6 +49,7 @@ export const annotationsOf = (
 /** Returns the status of a call that has ended: one that the output limit cut is incomplete. */
 export const callStatus = (args: string): ItemStatus => (isWholeInput(args) ? "completed" : "incomplete");
 
+/** The item of a call of the client's function, under the name that the client gave it. @param args JSON text, so far */
 export function functionCallItem(
   id: string,
   block: Pick<ToolUseBlock, "id" | "name">,

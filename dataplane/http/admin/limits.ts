@@ -68,6 +68,7 @@ export function readLimits(value: unknown): LimitsChange | null | undefined {
   return Object.fromEntries(said);
 }
 
+/** Limits as the admin API shows them (rule 9.5): null where none is set. */
 export function limitsObject(limits: Limits | null) {
   if (limits === null) return null;
   const { credits, models, requestsPerMinute, tokensPerMinute, concurrentRequests } = limits;

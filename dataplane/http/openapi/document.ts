@@ -26,6 +26,7 @@ export interface ApiDocument {
   readonly [field: string]: unknown;
 }
 
+/** Makes the whole document from `operations`. */
 export function openApiDocument(): ApiDocument {
   const paths: Record<string, Record<string, Json>> = {};
   for (const [name, operation] of Object.entries(operations)) {

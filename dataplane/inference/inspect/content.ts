@@ -123,11 +123,13 @@ export function countBlock(facts: ContentFacts, path: Path): void {
     throw limitExceeded("blocks", dialectErrorFamily[facts.dialect], path);
 }
 
+/** Counts an image, and remembers where the first one stands. */
 export function countImage(facts: ContentFacts, path: Path): void {
   facts.images += 1;
   facts.firstImage ??= path;
 }
 
+/** Counts a document, and remembers where the first PDF stands. */
 export function countDocument(facts: ContentFacts, path: Path, isPdf: boolean): void {
   facts.documents += 1;
   if (isPdf) facts.firstPdf ??= path;

@@ -159,6 +159,7 @@ export function readReference(
   addReference(facts, { start, end: reader.position, path, kind, id, objectStart });
 }
 
+/** Notes a mention of a file or an earlier item. @throws ApiError 400 beyond `bodyLimits.references` */
 export function addReference(facts: ContentFacts, reference: Reference): void {
   if (facts.references.length === bodyLimits.references)
     throw limitExceeded("references", dialectErrorFamily[facts.dialect], reference.path);

@@ -159,6 +159,7 @@ function unsupported(dialect: Dialect, path: readonly PathStep[], file: InlineFi
   });
 }
 
+/** The 413 for a request that its files make too large. */
 export function filesTooLarge(dialect: Dialect, path: readonly PathStep[]): ApiError {
   const param = paramOf(dialect, path);
   return new ApiError("too_large", `${param}: with its files the request is larger than ${BODY_LIMIT}`, {

@@ -5,6 +5,7 @@ export interface ContentType {
   readonly charset: string | null;
 }
 
+/** Reads a `content-type` header: the kind of page, and the charset that it names, if any. */
 export function readContentType(header: string | undefined): ContentType {
   if (header === undefined || header.trim() === "") return { kind: null, charset: null };
   // Of several types the last one counts (Fetch, "extract a MIME type").

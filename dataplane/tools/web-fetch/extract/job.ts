@@ -28,6 +28,7 @@ const LENGTHS = 8;
 /** Largest frame: pages are at most 10 MB, and their text is hardly larger. */
 const MAX_FRAME_BYTES = 64 * 1024 * 1024;
 
+/** Writes a frame; the pieces are sent one after the other. */
 export function encodeFrame(head: unknown, body: Uint8Array): readonly Uint8Array[] {
   const text = Buffer.from(JSON.stringify(head));
   const lengths = Buffer.alloc(LENGTHS);
