@@ -170,4 +170,4 @@ function afterCalls(rules: LoopRules, state: LoopState, answer: IterationResult)
 
 /** Whether `max_tool_calls` lets no further call of any tool be run. */
 const isUsedUp = ({ maxToolCalls }: LoopRules, uses: LoopState["uses"]): boolean =>
-  maxToolCalls !== null && uses.web_search + uses.web_fetch + uses.x_search >= maxToolCalls;
+  maxToolCalls !== null && Object.values(uses).reduce((sum, count) => sum + count, 0) >= maxToolCalls;
