@@ -91,7 +91,7 @@ export function compileRoute(object: Declared, context: RouteContext): RouteOutc
   );
   const names = { model, aliases: aliases.filter((alias) => alias !== model) };
   const outcome: RouteOutcome = {
-    entry: routeEntry(object, spec, servesOnly(names, scope), upstreams, toolPolicy, prices),
+    entry: routeEntry(object, spec, { names: servesOnly(names, scope), upstreams, toolPolicy, prices }),
     verdict: { object, accepted: [], resolved, serves: object.generation, notes, facts },
   };
   if (resolved.length === 0) lastMade.set(object, { prices, toolPolicy, scope, note, outcome });
@@ -313,13 +313,19 @@ const usualCapabilities = capabilitiesOf({});
 const usualTimeouts = timeoutsOf({});
 const usualRetries = retriesOf({});
 
+/** What a route's names and references came to. */
+interface ResolvedRoute {
+  readonly names: Names;
+  readonly upstreams: Upstream[];
+  /** `namespace/name`; null: the route has no policy. */
+  readonly toolPolicy: string | null;
+  readonly prices: Prices;
+}
+
 function routeEntry(
   object: Declared,
   spec: ModelRouteSpec,
-  names: Names,
-  upstreams: Upstream[],
-  toolPolicy: string | null,
-  prices: Prices,
+  { names, upstreams, toolPolicy, prices }: ResolvedRoute,
 ): Route {
   return {
     source: sourceOf(object),
