@@ -16,7 +16,7 @@ export async function costReport(
   query: ReportQuery,
   now: number,
 ) {
-  const range = readRange(query, "starting_at", "ending_at", readWidth(query, ["1d"]), now, MOST_DAYS);
+  const range = readRange(query, ["starting_at", "ending_at"], readWidth(query, ["1d"]), now, MOST_DAYS);
   const { groups, tag } = readGroups(query, ["description"]);
   const by = { lines: groups.length > 0, tag };
   const filters = readFilters(query, ["starting_at", "ending_at"]);

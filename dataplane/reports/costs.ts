@@ -15,7 +15,7 @@ export async function costs(
   query: ReportQuery,
   now: number,
 ) {
-  const range = readRange(query, "start_time", "end_time", readWidth(query, ["1d"]), now, MOST_DAYS);
+  const range = readRange(query, ["start_time", "end_time"], readWidth(query, ["1d"]), now, MOST_DAYS);
   const { groups, tag } = readGroups(query, ["line_item"]);
   const by = { lines: groups.length > 0, tag };
   const filters = readFilters(query, ["start_time", "end_time"]);

@@ -93,7 +93,7 @@ describe("rule 5.13: dates", () => {
 });
 
 const range = (query: ReportQuery, width: "1d" | "1h" = "1d") => {
-  const { from, to } = readRange(query, "starting_at", "ending_at", width, now);
+  const { from, to } = readRange(query, ["starting_at", "ending_at"], width, now);
   return [from, to].map((ms) => new Date(ms).toISOString().slice(0, 16));
 };
 

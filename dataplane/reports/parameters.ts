@@ -32,19 +32,20 @@ export interface BucketPage {
 export type Width = "1d" | "1h";
 
 /**
- * Reads a range of buckets: from `startName` (default: 7 days ago) to `endName` (default: now). A start inside of a bucket
- * snaps down to the bucket's start, and the bucket in which the end lies is shown whole.
+ * Reads a range of buckets. A start inside of a bucket snaps down to the bucket's start, and the bucket in which the end lies is
+ * shown whole.
+ * @param names of the parameters with its start (default: 7 days ago) and its end (default: now).
  * @param mostDays the most whole days between the two, before they are rounded to buckets.
  * @throws ApiError 400: no date, an end at or before the start, or too many days.
  */
 export function readRange(
   query: ReportQuery,
-  startName: string,
-  endName: string,
+  names: readonly [start: string, end: string],
   width: Width,
   now: number,
   mostDays = Number.POSITIVE_INFINITY,
 ): BucketRange {
+  const [startName, endName] = names;
   const given = readMoment(query, startName);
   const start = given ?? now - DEFAULT_RANGE_MS;
   const end = readMoment(query, endName);

@@ -34,7 +34,7 @@ export async function readUsage<Column extends SumColumn>(
   { organizationId, query, now }: UsageAsked,
   { start, end, maxLimit, groups, columns }: UsageFace<Column>,
 ): Promise<{ readonly page: BucketPage; readonly sums: readonly Sum<Column>[] }> {
-  const range = readRange(query, start, end, readWidth(query, ["1d", "1h"]), now);
+  const range = readRange(query, [start, end], readWidth(query, ["1d", "1h"]), now);
   const page = readBucketPage(query, range, maxLimit);
   const asked = readGroups(query, Object.keys(groups));
   const groupBy = asked.groups.flatMap((group) => groups[group] ?? []);
