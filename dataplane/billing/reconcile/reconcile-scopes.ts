@@ -50,21 +50,29 @@ async function differingScopes(pool: DatabasePool, redis: RedisStore): Promise<M
       const [reading, keyEpoch] = await redis.hmget(`${tag}:o:${id}`, "reading", "keyEpoch");
       current.set(id, `${epoch} ${reading ?? ""} ${keyEpoch ?? ""}`);
     }
-    for (let at = 0; at < scopes.length; at += SCOPES_AT_ONCE)
-      await addDiffering(pool, redis, tag, current, scopes.slice(at, at + SCOPES_AT_ONCE), found);
+    for (let at = 0; at < scopes.length; at += SCOPES_AT_ONCE) {
+      const some = scopes.slice(at, at + SCOPES_AT_ONCE);
+      for (const [name, line] of await differingOf(some, { pool, redis, tag, current }))
+        found.set(name, line);
+    }
   }
   return found;
 }
 
-/** `current`: by organization, the epochs under which a spend must have been stored to count. */
-async function addDiffering(
-  pool: DatabasePool,
-  redis: RedisStore,
-  tag: string,
-  current: ReadonlyMap<string, string>,
+interface ComparedShard {
+  readonly pool: DatabasePool;
+  readonly redis: RedisStore;
+  readonly tag: string;
+  /** By organization, the epochs under which a spend must have been stored to count. */
+  readonly current: ReadonlyMap<string, string>;
+}
+
+/** Lines for those of a shard's scopes whose spend differs now, by name. */
+async function differingOf(
   scopes: readonly CreditScope[],
-  found: Map<string, string>,
-): Promise<void> {
+  { pool, redis, tag, current }: ComparedShard,
+): Promise<Map<string, string>> {
+  const found = new Map<string, string>();
   const owners = await ownersOf(
     pool,
     scopes.map(({ id }) => id),
@@ -90,6 +98,7 @@ async function addDiffering(
         `${organizationId}: Redis has ${creditsText(-BigInt(base))} spent in ${scope.name}, its rows cost ${creditsText(spent)}`,
       );
   }
+  return found;
 }
 
 async function ownersOf(pool: DatabasePool, ids: readonly string[]): Promise<ReadonlyMap<string, string>> {
