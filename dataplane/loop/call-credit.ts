@@ -1,6 +1,6 @@
 /** Lets calls begin while credit is left for them (rule 7.10). */
 import type { Micros } from "../billing/credits.ts";
-import type { ServerToolName } from "../dialects/messages/types.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 
 /**
  * Admits a call while credit is left beyond what the request has spent. Calls under way count with the most that they

@@ -9,8 +9,8 @@ import type {
   DocumentBlock,
   MessageParam,
   SearchResultBlock,
-  ServerToolName,
 } from "../dialects/messages/types.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 
 type Cited = DocumentBlock | SearchResultBlock;
 

@@ -15,10 +15,10 @@ import type {
   ContentBlockParam,
   MessagesEvent,
   MessagesResponse,
-  ServerToolName,
   StopReason,
   ToolUseBlock,
 } from "../dialects/messages/types.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 import type { ToolCall } from "./loop.ts";
 
 /** Makes the client's citations from those, or from the text, of the upstream's dialect. */

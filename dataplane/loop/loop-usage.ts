@@ -1,7 +1,8 @@
 /** Totals of one request over all its iterations and tool calls. */
 import type { Observed, TokenUsage, ToolUsage } from "../billing/meter.ts";
 import { callsOf, noTokens, noTools, sumTokens } from "../billing/token-usage.ts";
-import type { MessagesUsage, ServerToolName } from "../dialects/messages/types.ts";
+import type { MessagesUsage } from "../dialects/messages/types.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 import type { ToolOutcome } from "./results.ts";
 
 export class LoopUsage {

@@ -1,7 +1,8 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { loopRules as rules } from "../../test/fakes/loop-rules.ts";
-import type { ServerToolName, StopReason } from "../dialects/messages/types.ts";
+import type { StopReason } from "../dialects/messages/types.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 import {
   askFor,
   initialState,

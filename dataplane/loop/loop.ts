@@ -16,7 +16,8 @@
  * (stop pause_turn) and an upstream that fails (an error, or pause_turn for a whole Messages answer).
  */
 import type { Dialect } from "../dialects/dialect.ts";
-import type { JsonObject, ServerToolName, StopReason, ToolChoice } from "../dialects/messages/types.ts";
+import type { JsonObject, StopReason, ToolChoice } from "../dialects/messages/types.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 
 /** What the request and its policy allow; fixed for the whole loop. */
 export interface LoopRules {

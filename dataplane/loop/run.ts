@@ -18,10 +18,10 @@ import { promptTokens } from "../dialects/usage.ts";
 import type {
   MessagesEvent,
   MessagesUsage,
-  ServerToolName,
   StopReason,
   ToolResultBlock,
 } from "../dialects/messages/types.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 import type { Sealer } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";

@@ -1,5 +1,5 @@
 /** The server tools as functions that models are given. */
-import type { ServerToolName } from "../dialects/messages/types.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 
 /** Each server tool as the function that the model is given. */
 export const toolFunctions: Record<

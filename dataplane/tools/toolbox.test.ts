@@ -5,7 +5,7 @@ import { servedSites } from "../../test/fakes/pages/serve-site.ts";
 import { answer, type FakeSite, type Page } from "../../test/fakes/pages/site.ts";
 import { sampleRoute, sampleSource } from "../../test/fakes/sample-snapshot.ts";
 import type { Policy } from "../config/schema.ts";
-import type { ServerToolName } from "../dialects/messages/types.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 import { ByteBudget, type ByteLease } from "../lib/byte-budget.ts";
 import type { ToolCache } from "./cache.ts";
 import type { RequestedTools } from "./declarations.ts";

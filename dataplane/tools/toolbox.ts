@@ -1,7 +1,8 @@
 /** Runs single calls of server tools: first the organization's limit, then the tool under the route's policy. */
 import type { OrganizationEntry, Policy, Route } from "../config/schema.ts";
 import type { ByteBudget, ByteLease } from "../lib/byte-budget.ts";
-import type { JsonObject, ServerToolName, WebFetchErrorCode } from "../dialects/messages/types.ts";
+import type { JsonObject, WebFetchErrorCode } from "../dialects/messages/types.ts";
+import type { ServerToolName } from "../dialects/server-tools.ts";
 import type { AdmitToolCall, ToolCallLimits } from "./call-limit.ts";
 import type { RequestedTools } from "./declarations.ts";
 import type { FetchOutcome, SearchOutcome } from "./outcomes.ts";

@@ -6,8 +6,6 @@
 
 import type { ServerToolName } from "../server-tools.ts";
 
-export type { ServerToolName };
-
 export type JsonValue = string | number | boolean | null | JsonValue[] | { [key: string]: JsonValue };
 export type JsonObject = { [key: string]: JsonValue };
 

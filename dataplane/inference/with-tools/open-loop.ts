@@ -6,7 +6,7 @@ import type { Upstream } from "../../config/schema.ts";
 import type { CodecContext, KeepItem, Sealer } from "../../dialects/codecs.ts";
 import { serverToolNames, serverToolOf } from "../../dialects/find-server-tool.ts";
 import { allTools, hoistSystemTurns } from "../../dialects/instructions.ts";
-import { serverTools } from "../../dialects/server-tools.ts";
+import { serverTools, type ServerToolName } from "../../dialects/server-tools.ts";
 import type {
   DocumentBlock,
   FunctionTool,
@@ -14,7 +14,6 @@ import type {
   JsonValue,
   MessageParam,
   MessagesRequest,
-  ServerToolName,
   ToolChoice,
 } from "../../dialects/messages/types.ts";
 import { agreeOnCitations, hasCitedDocument } from "../../loop/citation-settings.ts";
