@@ -20,6 +20,23 @@ beforeEach(async () => {
 });
 
 describe("more than a snapshot holds", () => {
+  test("of what hardly takes room when it is packed costs the namespace that grew, too: no data plane could unpack it", async () => {
+    const headers = Object.fromEntries(
+      Array.from({ length: 32 }, (_, index) => [`x-${index}`, "a".repeat(4000)]),
+    );
+    const many = Array.from({ length: 68 }, (_, index) => `evil${index}`);
+    world.objects = [
+      ...world.objects.filter(({ namespace }) => namespace === "good"),
+      prices("evil", many),
+      ...many.map((name) => routeOf("evil", name, 32, () => ({ headers }))),
+    ];
+    await world.reconciler.reconcile();
+    expect(world.routes).toContain("good/mine");
+    expect(world.refused.length).toBeGreaterThan(0);
+    expect(world.refused.length).toBeLessThan(12);
+    for (const line of world.refused) expect(line).toMatch(/^evil\/evil\d+ TooLarge$/);
+  });
+
   test("costs the namespace that grew its own largest objects, and nobody else anything", async () => {
     const seven = names.slice(0, 7).map((name) => large("evil", name, 10));
     world.objects = [...world.objects, ...seven, large("evil", "small", 1)];

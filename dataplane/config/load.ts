@@ -19,6 +19,7 @@ import {
   slotSchema,
   credentialsSchema,
   indexSchema,
+  MAX_PART_BYTES,
   MAX_SHARD_BYTES,
   type Slot,
   type Credentials,
@@ -28,8 +29,6 @@ import { Snapshot } from "./snapshot.ts";
 import { type Rejection, PendingSerials } from "./pending-serials.ts";
 
 const MAX_INDEX_BYTES = 64 * 1024;
-/** 10,000 routes take about 20 MB; a part that unpacks to more than this is refused. */
-const MAX_PART_BYTES = 256 * 1024 * 1024;
 /** Wait after a file event: a change is usually several. */
 const SETTLE_MS = 20;
 /** Longest time between two readings of the directory: volumes and replaced directories may cause no file events. */

@@ -17,6 +17,8 @@ export const SCHEMA_VERSION = 1;
 export const ACCEPTED_SCHEMA_VERSIONS: readonly number[] = [1];
 /** A piece must fit a Secret (1 MiB) with room for base64 and metadata. */
 export const MAX_SHARD_BYTES = 700 * 1024;
+/** Unpacked bytes of a part (10,000 routes take about 20 MB). The operator publishes no larger one, and nobody reads one. */
+export const MAX_PART_BYTES = 256 * 1024 * 1024;
 /** Number of pieces in each slot, fixed so that a chart can list them all. */
 export const ROUTING_SHARDS = 8;
 export const CREDENTIAL_SHARDS = 2;

@@ -11,15 +11,16 @@ import { credentialsOf } from "./policies.ts";
 import { Prior, type Published, type ServedEntry, servedEntries } from "./prior.ts";
 import { entriesByUid, entrySize } from "./quotas.ts";
 
-/** Which part does not fit, and by how many packed bytes. */
+/** Which part does not fit, and by how many bytes: packed ones, as the pieces hold, or unpacked ones, as a data plane reads. */
 export interface Excess {
   readonly part: "routing" | "credentials";
   readonly bytes: number;
+  readonly unpacked?: true;
 }
 
 interface Candidate {
   readonly object: Declared;
-  /** Packed bytes that leaving it out frees, about. */
+  /** Bytes that leaving it out frees, about: packed ones, unless `Excess.unpacked`. */
   readonly bytes: number;
   readonly keepsLast: boolean;
 }
@@ -47,6 +48,8 @@ export function leaveOut(
       ? entrySize(entry).bytes
       : // The id counts too: a value may be shorter than that.
         idsOf(entry).reduce((sum, id) => sum + id.length + (values[id]?.length ?? 0), 0);
+  const size: typeof plain =
+    excess.part === "routing" && excess.unpacked !== true ? (entry) => packed(entry).bytes : plain;
 
   const sizes = new Map<string, number>();
   const grow = (namespace: string, bytes: number) =>
@@ -68,13 +71,12 @@ export function leaveOut(
   const candidate = (object: Declared): Candidate | null => {
     const entry = entries.get(object.uid);
     if (entry === undefined) return null;
-    const whole = excess.part === "routing" ? packed(entry).bytes : plain(entry, compiled.credentials);
+    const whole = size(entry, compiled.credentials);
     const last = prior.entry(object.uid);
     const freed =
       last === undefined || last.source.generation === entry.source.generation || before.has(object)
         ? 0
-        : whole -
-          (excess.part === "routing" ? packed(last).bytes : plain(last, published?.credentials ?? {}));
+        : whole - size(last, published?.credentials ?? {});
     return freed > 0 ? { object, bytes: freed, keepsLast: true } : { object, bytes: whole, keepsLast: false };
   };
   const byNamespace = Map.groupBy(

@@ -1,7 +1,7 @@
 import { createHash, randomBytes } from "node:crypto";
-import { gunzipSync } from "node:zlib";
+import { gunzipSync, gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
-import { MAX_SHARD_BYTES } from "../../dataplane/config/schema.ts";
+import { MAX_PART_BYTES, MAX_SHARD_BYTES } from "../../dataplane/config/schema.ts";
 import type { RoutingContent } from "./compiled.ts";
 import {
   type SlotState,
@@ -98,6 +98,18 @@ describe("files of a slot", () => {
       ok: false,
       excess: { part: "credentials", bytes: expect.any(Number) },
     });
+  });
+
+  test("a part that unpacks to more than a data plane reads is refused, however small it is packed", () => {
+    const whole = serialize(content("x"));
+    const room = MAX_PART_BYTES - `{"serial":1,`.length + 1;
+    expect(encode("a", 1, { ...whole, bytes: room }, {}).ok).toBe(true);
+    expect(encode("a", 1, { ...whole, bytes: room + 5 }, {})).toEqual({
+      ok: false,
+      excess: { part: "routing", bytes: 5, unpacked: true },
+    });
+    const unpacked = gunzipSync(Buffer.concat([gzipSync("{"), ...whole.members]));
+    expect(whole.bytes).toBe(unpacked.length);
   });
 });
 

@@ -9,6 +9,7 @@ import {
   CREDENTIAL_SHARDS,
   credentialsSchema,
   indexSchema,
+  MAX_PART_BYTES,
   MAX_SHARD_BYTES,
   ROUTING_SHARDS,
   routingSchema,
@@ -44,9 +45,6 @@ export interface SlotState {
   readonly indexText?: string;
 }
 
-/** An uncompressed part larger than this is damaged or hostile. */
-const MAX_PART_BYTES = 512 * 1024 * 1024;
-
 const sha256 = (data: string | Buffer) => createHash("sha256").update(data).digest("hex");
 
 export const indexFileName = (slot: Slot) => `${slot}-index.json`;
@@ -58,6 +56,8 @@ export interface SerializedRouting {
   readonly members: readonly Buffer[];
   /** SHA-256 of the text. */
   readonly hash: string;
+  /** Length of the text. */
+  readonly bytes: number;
 }
 
 /** Characters of a member, about. The whole may be tens of megabytes, and is never one text. */
@@ -68,9 +68,11 @@ const ENTRIES_AT_ONCE = 100;
 export function serialize(content: RoutingContent): SerializedRouting {
   const hash = createHash("sha256").update("{");
   const members: Buffer[] = [];
+  let bytes = 1;
   let waiting = "";
   const flush = () => {
     hash.update(waiting);
+    bytes += Buffer.byteLength(waiting);
     members.push(gzip(waiting));
     waiting = "";
   };
@@ -79,7 +81,7 @@ export function serialize(content: RoutingContent): SerializedRouting {
     if (waiting.length >= MEMBER_CHARS) flush();
   }
   flush();
-  return { schemaVersion: content.schemaVersion, members, hash: hash.digest("hex") };
+  return { schemaVersion: content.schemaVersion, members, hash: hash.digest("hex"), bytes };
 }
 
 /** Yields the JSON of the object in pieces, without its first brace. */
@@ -121,11 +123,17 @@ export function isSameContent(one: RoutingContent, other: RoutingContent): boole
 export function encode(
   slot: Slot,
   serial: number,
-  { schemaVersion, members, hash }: SerializedRouting,
+  { schemaVersion, members, hash, bytes }: SerializedRouting,
   credentials: Readonly<Record<string, string>>,
 ): Encoded {
-  const routing = pieces(`${slot}-`, [gzip(`{"serial":${serial},`), ...members]);
-  const values = pieces(`${slot}-credentials-`, [gzip(JSON.stringify({ serial, values: credentials }))]);
+  const beginning = `{"serial":${serial},`;
+  const valuesText = JSON.stringify({ serial, values: credentials });
+  const unpacked = { routing: beginning.length - 1 + bytes, credentials: Buffer.byteLength(valuesText) };
+  for (const part of ["routing", "credentials"] as const)
+    if (unpacked[part] > MAX_PART_BYTES)
+      return { ok: false, excess: { part, bytes: unpacked[part] - MAX_PART_BYTES, unpacked: true } };
+  const routing = pieces(`${slot}-`, [gzip(beginning), ...members]);
+  const values = pieces(`${slot}-credentials-`, [gzip(valuesText)]);
   if (routing.length > ROUTING_SHARDS) return tooLarge("routing", routing, ROUTING_SHARDS);
   if (values.length > CREDENTIAL_SHARDS) return tooLarge("credentials", values, CREDENTIAL_SHARDS);
   const named = (files: readonly SnapshotFile[]) =>
