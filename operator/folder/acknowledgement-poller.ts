@@ -1,7 +1,8 @@
 /** Asks one data plane what it holds. */
 import { request } from "undici";
-import { type ConfigStatus, statusSchema } from "../../dataplane/config/schema.ts";
+import type { ConfigStatus } from "../../dataplane/config/schema.ts";
 import type { PodReport } from "../plan/conditions.ts";
+import { parseStatus, readAtMost } from "../read-answer.ts";
 import { WakeSignal } from "../wake-signal.ts";
 
 const TIMEOUT_MS = 2000;
@@ -19,15 +20,8 @@ async function readStatus(url: string, signal: AbortSignal): Promise<ConfigStatu
     const answer = await request(url, {
       signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
     });
-    const chunks: Buffer[] = [];
-    let size = 0;
-    for await (const chunk of answer.body as AsyncIterable<Buffer>) {
-      size += chunk.length;
-      if (size > MAX_ANSWER_BYTES) return null;
-      chunks.push(chunk);
-    }
-    if (answer.statusCode !== 200) return null;
-    return statusSchema.safeParse(JSON.parse(Buffer.concat(chunks).toString())).data ?? null;
+    const body = await readAtMost(answer.body, MAX_ANSWER_BYTES);
+    return body === null || answer.statusCode !== 200 ? null : parseStatus(body);
   } catch {
     return null;
   }

@@ -6,8 +6,9 @@ import { createHash } from "node:crypto";
 import { setTimeout as sleep } from "node:timers/promises";
 import { isDeepStrictEqual } from "node:util";
 import { Agent, request } from "undici";
-import { type ConfigStatus, statusSchema } from "../../dataplane/config/schema.ts";
+import type { ConfigStatus } from "../../dataplane/config/schema.ts";
 import type { PodReport } from "../plan/conditions.ts";
+import { parseStatus, readAtMost } from "../read-answer.ts";
 import type { Pod } from "./pods.ts";
 
 const TIMEOUT_MS = 3000;
@@ -243,15 +244,10 @@ export class Acknowledgements {
         dispatcher: this.#agent,
         signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
       });
-      const chunks: Buffer[] = [];
-      let size = 0;
-      for await (const chunk of answer.body as AsyncIterable<Buffer>) {
-        size += chunk.length;
-        if (size > MAX_ANSWER_BYTES) return { silence: "its answer is too large" };
-        chunks.push(chunk);
-      }
+      const body = await readAtMost(answer.body, MAX_ANSWER_BYTES);
+      if (body === null) return { silence: "its answer is too large" };
       if (answer.statusCode !== 200) return { silence: `it answers with status ${answer.statusCode}` };
-      return { body: Buffer.concat(chunks) };
+      return { body };
     } catch (error) {
       const isLate = error instanceof Error && error.name === "TimeoutError";
       return { silence: isLate ? "it does not answer in time" : "it cannot be reached" };
@@ -263,12 +259,4 @@ export class Acknowledgements {
 function whyBehind(status: ConfigStatus | null, newest: number): string {
   if (status?.rejected?.error !== undefined) return `it rejects the snapshot: ${status.rejected.error}`;
   return `it serves serial ${status?.serial ?? "none"}, and ${newest} is published; its volume may not be refreshed`;
-}
-
-function parseStatus(body: Buffer): ConfigStatus | null {
-  try {
-    return statusSchema.safeParse(JSON.parse(body.toString())).data ?? null;
-  } catch {
-    return null;
-  }
 }

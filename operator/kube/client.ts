@@ -5,6 +5,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { Agent, type Dispatcher, Pool, ProxyAgent, request } from "undici";
 import { z } from "zod";
+import { readAtMost } from "../read-answer.ts";
 import type { Access } from "./access.ts";
 
 const CALL_TIMEOUT_MS = 15_000;
@@ -258,15 +259,11 @@ export class KubeApi {
   }
 }
 
+/** @throws AnswerTooLarge */
 async function readBounded(body: AsyncIterable<Buffer>): Promise<string> {
-  const chunks: Buffer[] = [];
-  let size = 0;
-  for await (const chunk of body) {
-    size += chunk.length;
-    if (size > MAX_ANSWER_BYTES) throw new AnswerTooLarge();
-    chunks.push(chunk);
-  }
-  return Buffer.concat(chunks).toString();
+  const whole = await readAtMost(body, MAX_ANSWER_BYTES);
+  if (whole === null) throw new AnswerTooLarge();
+  return whole.toString();
 }
 
 function failureOf(
