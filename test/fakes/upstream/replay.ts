@@ -7,7 +7,7 @@
 import { readdirSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import type { LoggedRequest } from "./server.ts";
+import type { LoggedRequest } from "./request-log.ts";
 import type { Step } from "./script.ts";
 
 export interface Replay {

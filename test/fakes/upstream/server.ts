@@ -6,50 +6,18 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { Socket } from "node:net";
 import type { Dialect } from "../../../dataplane/dialects/dialect.ts";
-import { demoStep } from "./demo.ts";
 import { play } from "./play.ts";
-import { readRequest, type ReadRequest } from "./read-request.ts";
+import { readRequest } from "./read-request.ts";
 import { renderError } from "./render.ts";
-import type { Replay } from "./replay.ts";
+import { RequestLog, type LoggedRequest } from "./request-log.ts";
 import type { Faults, Step } from "./script.ts";
+import { StepChoice, type ChoiceOptions, type Script } from "./step-choice.ts";
 
-/** The log keeps the newest this many requests and bytes. */
-const MAX_LOGGED_REQUESTS = 20_000;
-const MAX_LOGGED_BYTES = 256 * 1024 * 1024;
-
-export interface LoggedRequest {
-  /** From 1, in order of arrival. */
-  readonly serial: number;
-  /** Unix milliseconds. */
-  readonly at: number;
-  readonly method: string;
-  /** With the query. */
-  readonly path: string;
-  /** Names in lower case; repeated ones joined by a comma. */
-  readonly headers: Readonly<Record<string, string>>;
-  /** Name, value, name, value … as they came. */
-  readonly rawHeaders: readonly string[];
-  readonly body: Buffer;
-  readonly text: string;
-  /** @throws SyntaxError when the body is not JSON. */
-  readonly json: () => unknown;
-  /** How it ended, once it did: the whole answer was written, or the caller went away. */
-  outcome: "running" | "answered" | "aborted";
-}
-
-export type Script =
-  | Step
-  | readonly Step[]
-  | ((request: ReadRequest, logged: LoggedRequest) => Step | Promise<Step>);
-
-export interface UpstreamOptions {
+export interface UpstreamOptions extends ChoiceOptions {
   readonly port?: number;
   readonly host?: string;
   /** Time between streamed events where a script does not say; the demo streams words at a readable pace. */
   readonly paceMs?: number;
-  /** Answers what no script answers; default: the demo model. */
-  readonly fallback?: (request: ReadRequest, logged: LoggedRequest) => Step;
-  readonly replay?: Replay;
   /** Answers other paths; false: not one of its own. Such requests are not logged. */
   readonly elsewhere?: (request: IncomingMessage, response: ServerResponse) => boolean;
   /** Stands before the number in every id, so that ids of two runs differ; default: nothing. */
@@ -93,16 +61,12 @@ const ACCOUNT_HEADERS = {
   "x-ratelimit-remaining-requests": "41",
 };
 
+/** Starts one, on a free port of loopback unless told otherwise. */
 export async function startUpstream(options: UpstreamOptions = {}): Promise<FakeUpstream> {
-  const requests: LoggedRequest[] = [];
-  const queue: Step[] = [];
-  const byModel = new Map<string, Script>();
-  const turns = new Map<string, number>();
+  const log = new RequestLog();
+  const choice = new StepChoice(options);
   const sockets = new Set<Socket>();
-  const waiting = new Set<() => void>();
-  let serial = 0;
   let totalConnections = 0;
-  let loggedBytes = 0;
 
   const server = createServer({ keepAliveTimeout: 60_000, requestTimeout: 0, maxHeaderSize: 65_536 });
   server.on("connection", (socket) => {
@@ -130,12 +94,8 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
   const { port } = address;
 
   const reset = () => {
-    requests.length = 0;
-    loggedBytes = 0;
-    serial = 0;
-    queue.length = 0;
-    byModel.clear();
-    turns.clear();
+    log.reset();
+    choice.reset();
   };
   const stopListening = () =>
     new Promise<void>((done) => {
@@ -146,31 +106,11 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
   return {
     url: `http://127.0.0.1:${port}`,
     port,
-    requests,
-    next: (...steps) => void queue.push(...steps),
-    model: (name, script) => {
-      byModel.set(name, script);
-      turns.delete(name);
-    },
+    requests: log.requests,
+    next: (...steps) => choice.next(steps),
+    model: (name, script) => choice.model(name, script),
     reset,
-    arrived: async (wanted, withinMs = 15_000) => {
-      const deadline = Date.now() + withinMs;
-      for (;;) {
-        const found = requests.find((entry) => entry.serial === wanted);
-        if (found !== undefined) return found;
-        const left = deadline - Date.now();
-        if (left <= 0) throw new Error(`request ${wanted} did not arrive within ${withinMs} ms`);
-        await new Promise<void>((done) => {
-          const wake = () => {
-            clearTimeout(timer);
-            waiting.delete(wake);
-            done();
-          };
-          const timer = setTimeout(wake, left);
-          waiting.add(wake);
-        });
-      }
-    },
+    arrived: (wanted, withinMs) => log.arrived(wanted, withinMs),
     connections: () => ({ open: sockets.size, total: totalConnections }),
     pause: stopListening,
     resume: () => listen(port),
@@ -183,19 +123,19 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
     const body = await readBody(request);
     const path = request.url ?? "/";
     if (path.startsWith("/_fake/")) return control(request, response, body);
-    const logged = log(request, path, body, response);
+    const logged = log.add(request, body, response);
     const { pathname } = new URL(path, "http://fake");
-    if (pathname.endsWith("/count_tokens") && queue.length === 0) {
+    if (pathname.endsWith("/count_tokens") && choice.queued === 0) {
       return json(response, 200, {
         input_tokens: readRequest("messages", logged.text).inputTokens,
       });
     }
     const dialect = dialectOf(pathname);
     if (dialect === null || request.method !== "POST") {
-      return json(response, 404, renderError("chat", { status: 404, message: "no such path" }, serial));
+      return json(response, 404, renderError("chat", { status: 404, message: "no such path" }, log.serial));
     }
     const read = readRequest(dialect, logged.text);
-    const step = await choose(read, logged);
+    const step = await choice.choose(read, logged);
     await play(step, response, {
       paceMs: options.paceMs ?? 0,
       headers: { ...ACCOUNT_HEADERS, "request-id": `req_fake${logged.serial}` },
@@ -216,61 +156,6 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
     });
   }
 
-  function choose(read: ReadRequest, logged: LoggedRequest): Step | Promise<Step> {
-    const queued = queue.shift();
-    if (queued !== undefined) return queued;
-    const script = byModel.get(read.model);
-    if (typeof script === "function") return script(read, logged);
-    if (Array.isArray(script)) {
-      const turn = turns.get(read.model) ?? 0;
-      turns.set(read.model, turn + 1);
-      const step = (script as readonly Step[])[Math.min(turn, script.length - 1)];
-      if (step !== undefined) return step;
-    } else if (script !== undefined) {
-      return script as Step;
-    }
-    const replayed = options.replay?.find(logged);
-    if (replayed !== undefined) return replayed;
-    return (options.fallback ?? demoStep)(read, logged);
-  }
-
-  function log(
-    request: IncomingMessage,
-    path: string,
-    body: Buffer,
-    response: ServerResponse,
-  ): LoggedRequest {
-    const text = body.toString("utf8");
-    const entry: LoggedRequest = {
-      serial: (serial += 1),
-      at: Date.now(),
-      method: request.method ?? "",
-      path,
-      headers: Object.fromEntries(
-        Object.entries(request.headers).map(([name, value]) => [
-          name,
-          Array.isArray(value) ? value.join(", ") : (value ?? ""),
-        ]),
-      ),
-      rawHeaders: request.rawHeaders,
-      body,
-      text,
-      json: () => JSON.parse(text) as unknown,
-      outcome: "running",
-    };
-    response.on("finish", () => (entry.outcome = "answered"));
-    response.on("close", () => {
-      if (entry.outcome === "running") entry.outcome = "aborted";
-    });
-    requests.push(entry);
-    loggedBytes += body.length;
-    while (requests.length > 1 && (requests.length > MAX_LOGGED_REQUESTS || loggedBytes > MAX_LOGGED_BYTES)) {
-      loggedBytes -= requests.shift()?.body.length ?? 0;
-    }
-    for (const wake of waiting) wake();
-    return entry;
-  }
-
   /**
    * The same over HTTP, for a server in another process: `GET /_fake/requests` (bodies in base64),
    * `GET /_fake/connections`, `POST /_fake/next {steps}`, `POST /_fake/model {model, steps}`, `POST /_fake/reset`.
@@ -281,7 +166,7 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
       return json(
         response,
         200,
-        requests.map(({ json: _json, body: bytes, ...rest }) => ({
+        log.requests.map(({ json: _json, body: bytes, ...rest }) => ({
           ...rest,
           body: bytes.toString("base64"),
         })),
@@ -296,12 +181,11 @@ export async function startUpstream(options: UpstreamOptions = {}): Promise<Fake
     }
     const parsed = JSON.parse(body.toString("utf8")) as { steps?: Step[]; model?: string };
     if (route === "POST /_fake/next") {
-      queue.push(...(parsed.steps ?? []));
+      choice.next(parsed.steps ?? []);
       return json(response, 200, {});
     }
     if (route === "POST /_fake/model" && parsed.model !== undefined) {
-      byModel.set(parsed.model, parsed.steps ?? []);
-      turns.delete(parsed.model);
+      choice.model(parsed.model, parsed.steps ?? []);
       return json(response, 200, {});
     }
     return json(response, 404, {});
