@@ -135,7 +135,7 @@ async function sendContent(
 ): Promise<FastifyReply> {
   // Ranges are defined for GET alone (RFC 9110 14.2), and no validator is handed out, so that none can match (13.1.5): the whole file.
   const isWhole = request.method === "HEAD" || request.headers["if-range"] !== undefined;
-  const range = isWhole ? null : readRange(request.headers.range, file.sizeBytes);
+  const range = isWhole ? null : readByteRange(request.headers.range, file.sizeBytes);
   reply.headers({
     "content-type": file.mimeType,
     "content-disposition": attachment(file.filename),
@@ -156,7 +156,7 @@ async function sendContent(
 }
 
 /** One range of bytes, end exclusive. Several ranges or another unit: the whole file, as RFC 9110 allows. */
-function readRange(
+function readByteRange(
   header: string | undefined,
   size: number,
 ): { start: number; end: number } | "unsatisfiable" | null {
