@@ -118,10 +118,8 @@ async function openPage(
   const deadline = AbortSignal.timeout(webFetch.timeoutMs);
   try {
     const fetched = await downloadFresh(
-      request,
-      href,
+      { href, organizationId: request.organizationId, rules },
       policy,
-      rules,
       deps,
       AbortSignal.any([signal, deadline]),
     );
@@ -188,15 +186,21 @@ function brought(kept: KeptPage, request: FetchRequest, cached: boolean): FetchO
   return { kind: "page", page, cached };
 }
 
+/** A page that has to come from its server. */
+interface Wanted {
+  readonly href: string;
+  /** Whose model asked for it. */
+  readonly organizationId: string;
+  readonly rules: DownloadRules;
+}
+
+/** Downloads it over connections of its own, which end with it. */
 async function downloadFresh(
-  request: FetchRequest,
-  href: string,
-  policy: FetchPolicy,
-  rules: DownloadRules,
+  { href, organizationId, rules }: Wanted,
+  { webFetch, source }: FetchPolicy,
   deps: FetchDeps,
   signal: AbortSignal,
 ): Promise<Downloaded | RefusedFetch> {
-  const { webFetch, source } = policy;
   const { egress } = rules;
   const dispatcher = guardedDispatcher({
     rules: egress,
@@ -204,12 +208,12 @@ async function downloadFresh(
     proxy: webFetch.proxy,
     signal,
     ...(deps.ca === undefined ? {} : { ca: deps.ca }),
-    owner: request.organizationId,
+    owner: organizationId,
     ...(deps.own === undefined ? {} : { own: deps.own }),
   });
   const gate = robotsGate({
     cache: deps.robots,
-    organizationId: request.organizationId,
+    organizationId,
     scope: `${source.uid} ${source.generation}`,
     egress,
     dispatcher,
