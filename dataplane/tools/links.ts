@@ -4,6 +4,7 @@
  */
 import { codePoints } from "../lib/code-points.ts";
 import { pack, packedSize, packedValue, type Packed } from "../lib/packed-map.ts";
+import { plainUrl } from "./plain-url.ts";
 
 /** A page or post that a tool result has shown to the model. */
 export interface CitedSource {
@@ -25,7 +26,7 @@ export interface LinkCitation {
   readonly source: CitedSource;
 }
 
-/** Sources by the URL that links are compared by: no fragment, host in lower case, brackets not encoded. */
+/** Sources by their URL in one spelling. */
 export class CitedSources {
   readonly #byUrl = new Map<string, CitedSource>();
   /** Sources of a large conversation, which another thread has read. */
@@ -49,12 +50,12 @@ export class CitedSources {
    * @param knownAs the URL by which the model knows it.
    */
   add(source: CitedSource, knownAs: string = source.url): void {
-    const key = comparable(knownAs);
+    const key = keyOf(knownAs);
     if (key !== null && !this.#byUrl.has(key)) this.#byUrl.set(key, source);
   }
 
   find(url: string): CitedSource | undefined {
-    const key = comparable(url);
+    const key = keyOf(url);
     if (key === null) return undefined;
     // Sources of the conversation so far win, as the model saw them first.
     const packed = this.#packed === null ? undefined : packedValue(this.#packed, key);
@@ -66,15 +67,9 @@ export class CitedSources {
   }
 }
 
-function comparable(url: string): string | null {
-  try {
-    const parsed = new URL(url);
-    parsed.hash = "";
-    // Models encode brackets, so that no reader of Markdown takes them for the link's end.
-    return parsed.href.replace(/%(?:2[89]|5[bd])/gi, decodeURIComponent);
-  } catch {
-    return null;
-  }
+function keyOf(text: string): string | null {
+  const url = URL.parse(text);
+  return url === null ? null : plainUrl(url);
 }
 
 /** Longest link target; a longer one is no link to a result. */

@@ -36,7 +36,7 @@ function addSearch(prior: PriorContext, { status, action }: JsonObject): void {
     if (typeof query === "string") prior.addQuery(query);
   if (status !== "completed") return;
   const { type, sources, url } = action;
-  if (type === "open_page" && typeof url === "string") prior.addUrl(url);
+  if (type === "open_page" && typeof url === "string") prior.addOpenedUrl(url);
   for (const source of objectsOf(sources))
     if (typeof source["url"] === "string") prior.addFound(source["url"], "");
 }

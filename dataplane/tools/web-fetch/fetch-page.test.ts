@@ -669,6 +669,20 @@ describe("refusals before the network", () => {
     expect(codeOf(await open(site, local(site, "/#part"), { prior }))).toBe("page");
   });
 
+  test("rule 7.11: a URL asked for in another spelling is fetched as it was shown", async () => {
+    const asked: (string | undefined)[] = [];
+    const site = await serve({
+      "/x_(y)": (request, response) => {
+        asked.push(request.url);
+        response.writeHead(200, { "content-type": "text/plain" }).end("page");
+      },
+    });
+    const prior = new PriorContext();
+    prior.addText(`see ${local(site, "/x_(y)")}`);
+    expect(codeOf(await open(site, local(site, "/%78_%28y%29"), { prior }))).toBe("page");
+    expect(asked).toEqual(["/x_(y)"]);
+  });
+
   test("domain lists hold for the URL, for every redirect target and for cached pages", async () => {
     const moving = await serve({
       "/": (request, response) =>

@@ -151,7 +151,8 @@ function judgeRequest(
   if (!verdict.allowed && verdict.malformed) return refusedFetch("invalid_tool_input", verdict.reason);
   const hop = judgeHop(text, rules);
   if (hop.kind === "error") return hop;
-  return request.prior.has(text) ? hop : refusedFetch("url_not_in_prior_context", "never appeared");
+  const shown = request.prior.find(text);
+  return shown === null ? refusedFetch("url_not_in_prior_context", "never appeared") : judgeHop(shown, rules);
 }
 
 function urlOf(input: unknown): string | null {

@@ -98,6 +98,36 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
     expect(shown(text).has(url)).toBe(false);
   });
 
+  test.each([
+    ["https://example.com/x_(y)", "https://example.com/x_%28y%29"],
+    ["https://example.com/x_%28y%29", "https://example.com/x_(y)"],
+    ["https://example.com/x_%28y%29", "https://example.com/x_(y%29#part"],
+    ["https://example.com/a-b?c=~d", "https://example.com/%61%2Db?c=%7ed"],
+    ["https://example.com/%C3%BC%2f", "https://example.com/\u00fc%2F"],
+    ["https://example.com/?a[b]=it's!*", "https://example.com/?a%5Bb%5D=it%27s%21%2A"],
+  ])("%s is found as it was shown when %s is asked for", (shownUrl, asked) => {
+    expect(shown(shownUrl).find(asked)).toBe(shownUrl.replace("'", "%27"));
+    const unpacked = new PriorContext(shown(shownUrl).pack());
+    expect(unpacked.find(asked)).toBe(shownUrl.replace("'", "%27"));
+  });
+
+  test("of two spellings that were shown each is found as it is", () => {
+    const prior = shown("https://example.com/x_%28y%29 https://example.com/x_(y)");
+    for (const url of ["https://example.com/x_(y)", "https://example.com/x_%28y%29"])
+      expect(prior.find(url)).toBe(url);
+  });
+
+  test.each(["https://example.com/a%2Fb", "https://example.com/a%3Fb", "https://example.com/a%26b"])(
+    "%s is another address than the one with the mark itself",
+    (url) => expect(shown(decodeURIComponent(url)).find(url)).toBeNull(),
+  );
+
+  test("what an earlier request opened is opened again in one spelling", () => {
+    const prior = new PriorContext();
+    prior.addOpenedUrl("https://example.com/%61_%28y)");
+    expect(prior.find("https://example.com/%61_%28y)")).toBe("https://example.com/a_(y)");
+  });
+
   test("a list without blanks shows every address in it", () => {
     const links = Array.from({ length: 9_000 }, (_, index) => `https://a.example/${index}`);
     const prior = shown(links.join("、"));
@@ -372,6 +402,14 @@ describe("rule 7.11: what a model wrote into a query is shown by no result", () 
     // What the model wrote behind it may be one.
     const behind = `attacker.example/SECRET attacker.example/SECRET${more}`;
     expect(open(behind, "Read attacker.example/SECRET")).toEqual([written]);
+  });
+
+  test("a spelling that the model wrote into its query is not shown by the engine, though another was shown", () => {
+    const prior = shown("Read https://docs.example/x_(y)");
+    const own = "https://docs.example/x_%28y)";
+    prior.addQuery(`quote ${own}`);
+    prior.addFound(own, `You searched for ${own}`);
+    expect(prior.find(own)).toBe("https://docs.example/x_(y)");
   });
 
   test("an engine that echoes it as JSON shows it no more", () => {

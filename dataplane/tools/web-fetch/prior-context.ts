@@ -5,6 +5,7 @@
  */
 import { pack, packedValue, type Packed } from "../../lib/packed-map.ts";
 import { Slices } from "../../lib/slices.ts";
+import { plainUrl } from "../plain-url.ts";
 import { plain, withoutJsonEscapes, WrittenUrls } from "./written-urls.ts";
 
 /** A context in the form that threads pass to each other: plain data. */
@@ -16,7 +17,8 @@ export interface PackedContext {
 
 /** URLs that may be opened; grows while the tool loop runs. */
 export class PriorContext {
-  readonly #urls = new Set<string>();
+  /** Each URL by itself and by its one spelling, as it was shown. */
+  readonly #urls = new Map<string, string>();
   readonly #written = new WrittenUrls();
   /** The newest texts that the model did not write, in which an address may stand without its scheme. */
   readonly #words: string[] = [];
@@ -32,7 +34,7 @@ export class PriorContext {
   }
 
   pack(): PackedContext {
-    const urls = pack(Array.from(this.#urls, (url) => [url, ""] as const));
+    const urls = pack(Array.from(this.#urls, ([key, url]) => [key, url === key ? "" : url] as const));
     return { urls, words: this.#words, queries: this.#written.queries };
   }
 
@@ -45,9 +47,18 @@ export class PriorContext {
   }
 
   /** Adds one URL. */
-  addUrl(url: string): void {
-    const key = comparable(url);
-    if (key !== null && this.#urls.size < MAX_URLS) this.#urls.add(key);
+  addUrl(text: string): void {
+    const url = webUrl(text);
+    if (url === null || this.#urls.size >= MAX_URLS) return;
+    this.#urls.set(url.href, url.href);
+    const spelling = plainUrl(url);
+    if (!this.#urls.has(spelling)) this.#urls.set(spelling, url.href);
+  }
+
+  /** Adds a URL as a model asked for it, which an earlier request opened: in the one spelling that tells a server no more. */
+  addOpenedUrl(text: string): void {
+    const url = webUrl(text);
+    if (url !== null && !this.has(text)) this.addUrl(plainUrl(url));
   }
 
   /** Adds an opened page: its own address, and the links in it. */
@@ -77,10 +88,24 @@ export class PriorContext {
     for (const found of urlsIn(text)) if (!this.#isOwnWriting(found, true)) this.addUrl(found);
   }
 
+  /**
+   * Returns the URL, without its fragment, as it was shown, whatever spelling of it is asked for: a model could tell a server
+   * something by what it escapes. Null: it was not shown.
+   */
+  find(text: string): string | null {
+    const url = webUrl(text);
+    return url === null ? null : (this.#shownAs(url.href) ?? this.#shownAs(plainUrl(url)));
+  }
+
   has(url: string): boolean {
-    const key = comparable(url);
-    if (key === null) return false;
-    return this.#urls.has(key) || (this.#packed !== null && packedValue(this.#packed, key) !== undefined);
+    return this.find(url) !== null;
+  }
+
+  #shownAs(key: string): string | null {
+    const here = this.#urls.get(key);
+    if (here !== undefined || this.#packed === null) return here ?? null;
+    const packed = packedValue(this.#packed, key);
+    return packed === undefined ? null : packed || key;
   }
 
   /** Whether the model wrote this URL into a query and neither the user nor an earlier result has shown it. */
@@ -88,11 +113,20 @@ export class PriorContext {
     return this.#isOwnWriting(url, false);
   }
 
+  /** Whether a URL was shown in this very spelling. */
+  #isShown(text: string): boolean {
+    const url = webUrl(text);
+    return url !== null && this.#shownAs(url.href) === url.href;
+  }
+
   /** @param inText the URL stands in a text, which may go on behind it without a blank. */
   #isOwnWriting(url: string, inText: boolean): boolean {
-    if (!URL.canParse(url) || this.has(url)) return false;
-    const written = this.#written.find(new URL(url), inText);
+    const parsed = URL.parse(url);
+    if (parsed === null || this.#isShown(url)) return false;
+    const written = this.#written.find(parsed, inText);
     if (written === null) return false;
+    // Another spelling of what was shown: that one is open.
+    if (this.has(url)) return true;
     // A user who wrote `example.com` has shown `https://example.com/`: it carries no secret.
     this.#plainWords ??= this.#words.map(plain);
     return !this.#plainWords.some((words) => words.includes(written));
@@ -118,12 +152,12 @@ const WINDOW = 256 * 1024;
 const MAX_RUN = 512;
 const MAX_TRIMMED = 8;
 
-function comparable(text: string): string | null {
-  if (!URL.canParse(text)) return null;
-  const url = new URL(text);
-  if (url.protocol !== "http:" && url.protocol !== "https:") return null;
+/** Parses an address of the web, without its fragment; null: it is none. */
+function webUrl(text: string): URL | null {
+  const url = URL.parse(text);
+  if (url === null || (url.protocol !== "http:" && url.protocol !== "https:")) return null;
   url.hash = "";
-  return url.href;
+  return url;
 }
 
 /** Characters that no URL in running text has. Joiners do stand in addresses, of Persian pages for one. */
