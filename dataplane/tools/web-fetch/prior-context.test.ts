@@ -187,6 +187,12 @@ test("a page of thirty thousand escaped links shows the first ten thousand", () 
   expect([2_000, 4_000, 9_000, 9_999].map(link).filter((url) => !prior.has(url))).toEqual([]);
 });
 
+test("a text shows ten thousand addresses, however many readings each has", () => {
+  const links = Array.from({ length: 9_900 }, (_, index) => `https://a.example/${index}`);
+  const prior = shown(links.map((link) => `${link}).`).join(" "));
+  expect(links.filter((link) => !prior.has(link))).toEqual([]);
+});
+
 test("rule 7.3: whether links are the model's own writing takes milliseconds, however many and whatever the user said", () => {
   for (const said of ["word ", "%41&amp;\\u0026 "]) {
     const prior = new PriorContext();

@@ -138,8 +138,10 @@ const SLICE_MS = 5;
 const MAX_WORDS = 8;
 const MAX_WORDS_CHARACTERS = 8_192;
 const MAX_URLS = 100_000;
-/** URLs of one text that are parsed: each takes microseconds, and more would delay everybody else. */
+/** Different addresses of one text that are looked at. */
 const MAX_URLS_IN_TEXT = 10_000;
+/** Readings of them that are parsed: each takes microseconds, and more would delay everybody else. */
+const MAX_READINGS = 40_000;
 /** Marks of one text that are looked at, repeated ones included, for the same reason. */
 const MAX_MARKS = 40_000;
 /** Bounds on the characters that are read after all marks, of a short text and of a long one; those with escapes cost more. */
@@ -198,9 +200,11 @@ function* urlsByMark(text: string): Generator<readonly string[]> {
   // URLs may overlap (one in another's query), but a text made of schemes must not be read 500 times over.
   let budget = Math.min(Math.max(2 * text.length, MIN_READ), MAX_READ);
   let marks = 0;
+  let urls = 0;
   for (const { at, mark } of marksIn(text)) {
     marks += mark === "" ? 0 : 1;
-    if (budget <= 0 || marks > MAX_MARKS || found.size >= MAX_URLS_IN_TEXT) return;
+    if (budget <= 0 || marks > MAX_MARKS || urls >= MAX_URLS_IN_TEXT) return;
+    if (found.size >= MAX_READINGS) return;
     const scheme = mark === "" ? undefined : schemeBefore(text, at);
     const fresh: string[] = [];
     if (scheme !== undefined) {
@@ -215,6 +219,7 @@ function* urlsByMark(text: string): Generator<readonly string[]> {
         }
       }
     }
+    urls += fresh.length === 0 ? 0 : 1;
     yield fresh;
   }
 }
