@@ -192,6 +192,21 @@ describe("accepted", () => {
   });
 });
 
+test.each([
+  ["auto", ["webSearch", "webFetch"]],
+  ["required", []],
+])("a Chat choice of mode %s among listed functions leaves %j (dialects.md §D1)", (mode, left) => {
+  const f = { type: "function", function: { name: "f" } };
+  const tool_choice = { type: "allowed_tools", allowed_tools: { mode, tools: [f] } };
+  const { webSearch, webFetch } = readDeclarations(
+    "chat",
+    { web_search_options: {}, tools: [f], tool_choice },
+    true,
+  );
+  const usable = Object.entries({ webSearch, webFetch }).filter(([, tool]) => tool !== null);
+  expect(usable.map(([name]) => name)).toEqual(left);
+});
+
 describe("refused with the code that the contract names, and the field", () => {
   const messages = (tool: object, ...others: object[]): JsonObject =>
     ({ tools: [tool, ...others] }) as unknown as JsonObject;

@@ -183,14 +183,22 @@ function readChat(body: JsonObject, mayOpen: boolean): RequestedTools {
     location: reader.location(options, here),
     results: reader.contextSize(options, here),
   };
+  const isOffered = !demandsListed(body["tool_choice"]);
   return {
-    webSearch,
-    webFetch: mayOpen && !ownFetch ? opening(webSearch) : null,
+    webSearch: isOffered ? webSearch : null,
+    webFetch: isOffered && mayOpen && !ownFetch ? opening(webSearch) : null,
     xSearch: null,
     maxToolCalls: null,
     // `required` with nothing but server tools means the search tool (service.md "Declarations in Chat").
     forced: body["tool_choice"] === "required" && companions.length === 0 ? "web_search" : null,
   };
+}
+
+/** Whether a Chat client demands a call of the functions that it lists: a search, which no list can name, would be none. */
+function demandsListed(choice: JsonValue | undefined): boolean {
+  const allowed =
+    isObject(choice) && choice["type"] === "allowed_tools" ? choice["allowed_tools"] : undefined;
+  return isObject(allowed) && allowed["mode"] === "required";
 }
 
 function readResponses(body: JsonObject, mayOpen: boolean): RequestedTools {
