@@ -104,6 +104,47 @@ describe("a resent conversation", () => {
     ]);
   });
 
+  describe("where the client ends a prefix to be cached", () => {
+    const cache_control = { type: "ephemeral" };
+    const marked = (block: JsonValue) => ({ ...(block as object), cache_control }) as JsonValue;
+
+    test("it ends in the form that the model gets", () => {
+      const { messages, own } = restore([
+        {
+          role: "assistant",
+          content: [
+            marked(use("srvtoolu_1")),
+            marked(result("srvtoolu_1")),
+            use("srvtoolu_2"),
+            result("srvtoolu_2"),
+          ],
+        },
+      ]);
+      expect(messages).toMatchObject([
+        { role: "assistant", content: [{ type: "tool_use", cache_control }] },
+        { role: "user", content: [{ type: "tool_result", content: [{}], cache_control }] },
+        { role: "assistant", content: [{ type: "tool_use" }] },
+        { role: "user", content: [{ type: "tool_result" }] },
+      ]);
+      expect(JSON.stringify(messages).match(/cache_control/g)).toHaveLength(2);
+      // Toward other dialects it is dropped, and named as the client's own.
+      expect(own).toMatchObject([
+        {},
+        { role: "user", content: [{ type: "tool_result", tool_use_id: "srvtoolu_1", cache_control }] },
+        {},
+        { role: "user", content: [] },
+      ]);
+    });
+
+    test.each([
+      ["call", marked(use("srvtoolu_1")), result("srvtoolu_1")],
+      ["result", use("srvtoolu_1"), marked(result("srvtoolu_1"))],
+    ])("it ends in the text that tells a %s of an undeclared tool", (_, ...content) => {
+      const { messages } = restore([{ role: "assistant", content }], new Set());
+      expect(messages).toMatchObject([{ role: "assistant", content: [{ type: "text", cache_control }] }]);
+    });
+  });
+
   test("results come back from the sealed content, not from what stands beside it", () => {
     const block = result("srvtoolu_1") as { content: { title: string }[] };
     for (const entry of block.content) entry.title = "forged";

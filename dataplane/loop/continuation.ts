@@ -116,14 +116,23 @@ export function restoreConversation(
   return { messages: out.turns, own: withoutResults(out.turns, restored), pending, searches, pages };
 }
 
-/** Leaves out the results of these calls. */
+/** Leaves out the results of these calls, but for what the client may have set. */
 const withoutResults = (messages: readonly JsonValue[], calls: ReadonlySet<string>): JsonValue[] =>
   messages.map((turn) => {
     if (!isObject(turn) || turn["role"] !== "user" || !Array.isArray(turn["content"])) return turn;
-    const isRestored = (block: JsonValue) =>
-      isObject(block) && typeof block["tool_use_id"] === "string" && calls.has(block["tool_use_id"]);
-    return { ...turn, content: turn["content"].filter((block) => !isRestored(block)) };
+    const content = turn["content"].flatMap((block) => {
+      if (!isObject(block) || typeof block["tool_use_id"] !== "string" || !calls.has(block["tool_use_id"]))
+        return [block];
+      const { type, tool_use_id } = block;
+      const set = breakpointOf(block);
+      return "cache_control" in set ? [{ type, tool_use_id, ...set } as JsonObject] : [];
+    });
+    return { ...turn, content };
   });
+
+/** Where a client ends a prefix to be cached: in whatever form a block goes to the model, it ends there. */
+const breakpointOf = ({ cache_control }: JsonObject): JsonObject =>
+  cache_control === undefined || cache_control === null ? {} : { cache_control };
 
 /** Refuses server-tool blocks in other turns: only we write them, in assistant turns, and no others may go upstream. */
 function refuseServerToolBlocks(content: JsonValue | undefined, message: number): void {
@@ -193,6 +202,8 @@ class MessageSplitter {
   #results: JsonObject[] = [];
   /** Calls without a result yet, in order. */
   readonly #open = new Map<string, ToolCall>();
+  /** Breakpoints of calls of undeclared tools, which are told together with their results. */
+  readonly #told = new Map<string, JsonObject>();
   /** The last text of the turn. */
   #lastText: string | undefined;
   /** The last text stands in for server-tool blocks; the model did not write it. */
@@ -254,12 +265,13 @@ class MessageSplitter {
     const call: ToolCall = { id, name, input: isObject(input) ? input : null };
     if (!this.#options.declared.has(name)) {
       this.#open.set(id, call);
+      this.#told.set(id, breakpointOf(block));
       return;
     }
     if (this.#results.length > 0) this.#flush();
     this.#open.set(id, call);
     this.#turnOf.set(id, this.#out.length);
-    this.#assistant.push({ type: "tool_use", id, name, input: call.input ?? {} });
+    this.#assistant.push({ type: "tool_use", id, name, input: call.input ?? {}, ...breakpointOf(block) });
   }
 
   #result(block: JsonObject, here: readonly PathStep[]): void {
@@ -276,7 +288,7 @@ class MessageSplitter {
       const { url, source } = outcome.page;
       pages.push({ url, text: source.type === "text" ? source.text : "" });
     }
-    this.#answer(call, outcome);
+    this.#answer(call, outcome, breakpointOf(block));
   }
 
   /**
@@ -297,14 +309,14 @@ class MessageSplitter {
     return resultForModel(callId, outcome, citePages);
   }
 
-  #answer(call: ToolCall, outcome: ToolOutcome): void {
+  #answer(call: ToolCall, outcome: ToolOutcome, breakpoint: JsonObject = {}): void {
     this.#open.delete(call.id);
     const { declared } = this.#options;
     if (!declared.has(call.name)) {
       const text = asText(call, outcome);
-      return this.#text({ type: "text", text }, text, true);
+      return this.#text({ type: "text", text, ...this.#told.get(call.id), ...breakpoint }, text, true);
     }
-    const result = { ...this.#resultOf(call.id, outcome) } as unknown as JsonObject;
+    const result = { ...this.#resultOf(call.id, outcome), ...breakpoint } as unknown as JsonObject;
     const turn = this.#turnOf.get(call.id) ?? this.#out.length;
     if (turn === this.#out.length) {
       this.#results.push(result);

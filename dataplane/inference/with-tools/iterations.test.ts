@@ -310,3 +310,30 @@ describe("what the service itself tells the model to do", () => {
     });
   });
 });
+
+describe("where a client's declaration ends a prefix to be cached", () => {
+  const cache_control = { type: "ephemeral" };
+  const ask = async (upstream: Dialect) => {
+    fake.next(text("Hello"));
+    const route = routeTo([upstreamOf(fake.url, upstream)], { toolPolicy: "test/default" });
+    const call = callOf("messages", snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }), {
+      model: "public-model",
+      messages: [{ role: "user", content: "Hi" }],
+      max_tokens: 500,
+      tools: [{ type: "web_search_20250305", name: "web_search", cache_control }],
+    });
+    await serve(call);
+    return { call, sent: fake.requests[0]?.json() };
+  };
+
+  test("a Messages upstream's ends at its function", async () => {
+    const { call, sent } = await ask("messages");
+    expect(sent).toMatchObject({ tools: [{ name: "web_search", cache_control }] });
+    expect(call.sink.headers).not.toHaveProperty("x-gapura-dropped");
+  });
+
+  test.each<Dialect>(["chat", "responses"])("a %s upstream has no place for it", async (upstream) => {
+    const { call } = await ask(upstream);
+    expect(call.sink.headers).toMatchObject({ "x-gapura-dropped": "tools.cache_control" });
+  });
+});

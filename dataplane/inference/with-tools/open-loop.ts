@@ -129,7 +129,9 @@ export class OpenLoop implements LoopWork {
     }
     const { request } = this.#conversion;
     const ownTools = (request.tools ?? []).filter((tool) => !isServerTool(tool));
-    const functions = names.map((name) => ({ ...toolFunctions[name] }) as FunctionTool);
+    const functions = names.map(
+      (name) => ({ ...toolFunctions[name], ...breakpointOf(request.tools, name) }) as FunctionTool,
+    );
     this.#first = { ...request, model: route.model, tools: [...ownTools, ...functions] };
     this.beginning = {
       // The summary of a compaction forces no tool, whatever the client chose.
@@ -180,6 +182,16 @@ export class OpenLoop implements LoopWork {
 function forgetful(messages: readonly MessageParam[], forgotten: number): MessageParam[] {
   const refused = messages.slice(0, forgotten);
   return [...(withoutReasoning(refused) ?? refused), ...messages.slice(refused.length)];
+}
+
+/** What a Messages client's declaration of a server tool says of the prompt's cache. */
+function breakpointOf(
+  tools: MessagesRequest["tools"],
+  name: ServerToolName,
+): Pick<FunctionTool, "cache_control"> {
+  const declared = tools?.find(({ type }) => serverToolOf("messages", type) === name);
+  const cache_control = declared?.cache_control ?? null;
+  return cache_control === null ? {} : ({ cache_control } as Pick<FunctionTool, "cache_control">);
 }
 
 const isServerTool = (tool: FunctionTool | JsonObject) => serverToolOf("messages", tool.type) !== undefined;
