@@ -3,7 +3,7 @@
  * time, indexes without a gap (dialects.md §C1, §D5). Chat and Responses upstreams may interleave their tool calls,
  * name them late, or never say where a piece ends; a piece that is not at the head of the queue waits.
  *
- *   queued ──head of the queue, name known──> open ──ended──> closed
+ *   queued ──head of the queue, name and place known──> open ──ended──> closed
  *
  * A tool call ends when its upstream says so, when the stream ends, or, once something waits behind it, as soon as
  * its arguments are a whole JSON object (then nothing can follow but white space). The last one stays open while its
@@ -55,7 +55,19 @@ export interface Piece {
   index: number;
   state: "queued" | "open" | "closed";
   ended: boolean;
+  /** Tool calls: others may still come that belong before it. */
+  waits: boolean;
 }
+
+/** The place of a tool call that does not come in its turn. */
+export interface Place {
+  /** The waiting piece that it belongs before; undefined: it is the last. */
+  readonly before: Piece | undefined;
+  /** It waits for others, until it is released or the answer ends. */
+  readonly waits: boolean;
+}
+
+const inTurn: Place = { before: undefined, waits: false };
 
 export class BlockOrder {
   /** Pieces in the order of their blocks: the first are closed, the next is open, the others wait. */
@@ -96,7 +108,7 @@ export class BlockOrder {
   }
 
   /** @throws ApiError */
-  add(kind: PieceKind, id = "", name = ""): Piece {
+  add(kind: PieceKind, id = "", name = "", { before, waits } = inTurn): Piece {
     this.hold(BLOCK_CHARACTERS);
     const piece: Piece = {
       kind,
@@ -115,9 +127,10 @@ export class BlockOrder {
       index: 0,
       state: "queued",
       ended: false,
+      waits,
     };
     if (kind === "tool_use") this.#toolUsed = true;
-    this.#queue.push(piece);
+    this.#queue.splice(before === undefined ? this.#queue.length : this.#queue.indexOf(before), 0, piece);
     this.#advance();
     return piece;
   }
@@ -179,6 +192,12 @@ export class BlockOrder {
     this.#advance();
   }
 
+  /** Lets a waiting call begin: all that belong before it have come. */
+  release(piece: Piece): void {
+    piece.waits = false;
+    this.#advance();
+  }
+
   /** Ends a piece: nothing more comes for it. */
   end(piece: Piece): void {
     piece.ended = true;
@@ -193,7 +212,10 @@ export class BlockOrder {
    */
   endAll(isCut: boolean): { readonly calledTools: boolean } {
     this.#end = isCut ? "cut" : "whole";
-    for (const piece of this.#queue) piece.ended = true;
+    for (const piece of this.#queue) {
+      piece.ended = true;
+      piece.waits = false;
+    }
     this.#advance();
     if (this.#left > 0) throw corruptAnswer("a tool call has no name");
     return { calledTools: this.#toolUsed && !this.#isUnfinished };
@@ -224,7 +246,7 @@ export class BlockOrder {
   }
 
   #open(piece: Piece): boolean {
-    if (piece.kind === "tool_use" && piece.name === "") return false;
+    if (piece.kind === "tool_use" && (piece.name === "" || piece.waits)) return false;
     piece.state = "open";
     piece.index = this.#nextIndex;
     this.#events.push({

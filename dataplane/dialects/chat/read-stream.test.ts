@@ -4,7 +4,8 @@ import { testContext } from "../../../test/grammar/convert.ts";
 import { stepWords } from "../../../test/grammar/step-words.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { answerCodecs } from "../answer-codecs.ts";
-import type { JsonObject } from "../messages/types.ts";
+import { MessageAccumulator } from "../messages/accumulate.ts";
+import type { JsonObject, UrlCitation } from "../messages/types.ts";
 
 const chunk = (delta: JsonObject, finish: string | null = null): JsonObject => ({
   choices: [{ index: 0, delta, finish_reason: finish }],
@@ -153,6 +154,93 @@ test("a call waits for citations of the text before it only where they are shown
     ["stop", "start", "delta"],
     ["delta"],
   ]);
+});
+
+const part = (type: "text" | "thinking", said: string): JsonObject =>
+  type === "text" ? { type, text: said } : { type, thinking: [{ type: "text", text: said }] };
+
+test("a citation that is told before its text stands in that text, as in a whole answer", () => {
+  const context = { ...testContext(), annotations: true };
+  const annotations = [0, 2, 9].map((start_index) => ({
+    type: "url_citation",
+    url_citation: {
+      start_index,
+      end_index: start_index + 1,
+      url: `https://${start_index}.example/`,
+      title: "",
+    },
+  }));
+  const content = [part("text", "Ab"), part("thinking", "hm"), part("text", "Cd")];
+  const reader = answerCodecs.chat.readStream(context);
+  const said = [
+    { annotations: annotations.slice(0, 1) },
+    ...content.map((one) => ({ content: [one], annotations })),
+  ];
+  const streamed: UrlCitation[][] = [[], [], []];
+  for (const data of [...said.map((delta) => JSON.stringify(chunk(delta))), "[DONE]"])
+    for (const event of reader.step({ event: "", data }))
+      if (event.type === "content_block_delta" && event.delta.type === "annotations_delta")
+        streamed[event.index]?.push(...event.delta.annotations);
+  const message = { role: "assistant", content, annotations };
+  const whole = answerCodecs.chat.readResponse({ choices: [{ message, finish_reason: "stop" }] }, context);
+  expect(streamed).toEqual(whole.content.map((block) => ("annotations" in block ? block.annotations : [])));
+  expect(streamed.map((list) => list.map(({ start_index }) => start_index))).toEqual([[0], [], [0, 7]]);
+});
+
+test("of several texts in one delta each has the log probabilities of its own tokens", () => {
+  const logprobs = {
+    content: ["A", "b", "C", "d"].map((token) => ({ token, logprob: -1, top_logprobs: [] })),
+  };
+  const content = [part("text", "Ab"), part("thinking", "hm"), part("text", "Cd")];
+  const choice = { index: 0, delta: { content }, logprobs };
+  const reader = answerCodecs.chat.readStream({ ...testContext(), logprobs: true });
+  const events = reader.step({ event: "", data: JSON.stringify({ choices: [choice] }) });
+  const tokens = events.flatMap((event) =>
+    event.type === "content_block_delta" && event.delta.type === "text_delta"
+      ? [event.delta.logprobs?.map(({ token }) => token).join("")]
+      : [],
+  );
+  expect(tokens).toEqual(["Ab", "Cd"]);
+});
+
+describe("calls stand in the order of their indexes (dialects.md §D5)", () => {
+  const inOrder = (indexes: readonly number[]) => {
+    const reader = answerCodecs.chat.readStream(testContext());
+    const events = [
+      ...indexes.map((index) => call(index, '{"x":', named(`${index}`))),
+      ...indexes.map((index) => call(index, `${index}}`)),
+      "[DONE]",
+    ].flatMap((one) => reader.step({ event: "", data: typeof one === "string" ? one : JSON.stringify(one) }));
+    const streamed = new MessageAccumulator();
+    for (const event of events) streamed.push(event);
+    return streamed.whole()?.content;
+  };
+
+  test.each([[[1, 0]], [[2, 0, 1]], [[0, 2, 1]], [[3, 1, 2, 0]], [[5, 2]], [[1]], [[7, 0]], [[0, 1, 2]]])(
+    "that come as %j",
+    (indexes) => {
+      const sorted = [...indexes].sort((one, other) => one - other);
+      expect(inOrder(indexes)).toMatchObject(
+        sorted.map((index) => ({ name: `${index}`, input: { x: index } })),
+      );
+    },
+  );
+
+  test("a call waits only for those that may still come before it", () => {
+    expect(
+      stepWords("chat", [
+        call(1, "{}", named("b")),
+        call(0, "{}", named("a")),
+        chunk({ content: "A" }),
+        "[DONE]",
+      ]),
+    ).toEqual([
+      ["message_start"],
+      ["+tool_use", "{}", "-", "+tool_use", "{}"],
+      ["-", "+text", "A"],
+      ["-", "tool_use", "message_stop"],
+    ]);
+  });
 });
 
 test("a call that goes on after it was whole is a fault, white space is not", () => {

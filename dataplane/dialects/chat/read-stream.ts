@@ -9,9 +9,10 @@
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { CodePointCount } from "../../lib/code-points.ts";
 import { BlockOrder } from "../block-order.ts";
-import type { Piece, PieceKind } from "../block-order.ts";
+import type { Piece, PieceKind, Place } from "../block-order.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
+import { WaitingLogprobs } from "../logprobs.ts";
 import { isWholeInput, MAX_CALLS, parsedInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, holdsError, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
@@ -68,6 +69,10 @@ export class ChatStreamReader implements StreamReader {
   /** Tool calls by `index`; a call without one stands under the number of calls before it. */
   readonly #calls = new Map<number, Call>();
   readonly #allCalls: Call[] = [];
+  /** Number of indexes, from 0 on without a gap, under which calls have come. */
+  #inOrder = 0;
+  /** Calls with higher indexes, by these: those between may still come. */
+  #early: { readonly index: number; readonly piece: Piece }[] = [];
   #started = false;
   #finish: string | null = null;
   #refused = false;
@@ -82,8 +87,10 @@ export class ChatStreamReader implements StreamReader {
   /** All texts, each with the code points before it; kept where citations are shown. */
   readonly #texts: CitedText[] = [];
   readonly #citations = new StreamedCitations();
-  /** Citations that came while there was no text. */
+  /** Citations that came before the text that they begin in. */
   #uncited: readonly UrlCitation[] = [];
+  /** Where the first of them begins. */
+  #uncitedFrom = 0;
   /** The last text, kept open while calls or thinking wait behind it: citations mostly come at the end of an answer. */
   #citable: Piece | null = null;
   /** Characters that wait behind `#citable`. */
@@ -151,7 +158,13 @@ export class ChatStreamReader implements StreamReader {
     const { said, refusal } = saidIn(delta);
     const calls = callsIn(delta);
     const lastText = said.findLast(({ kind }) => kind === "text");
-    for (const piece of said) this.#say(piece.kind, piece.text, piece === lastText ? logprobs : undefined);
+    const waiting = new WaitingLogprobs();
+    waiting.push(logprobs);
+    for (const piece of said) {
+      const { kind, text } = piece;
+      const own = piece === lastText ? waiting.rest() : kind === "text" ? waiting.take(text) : undefined;
+      this.#say(kind, text, own);
+    }
     // Without a text in the delta they may be a call's, as some servers send those too.
     const areOfText = logprobs.length > 0 && calls.length === 0 && this.#blocks.last()?.kind === "text";
     if (lastText === undefined && areOfText) this.#say("text", "", logprobs);
@@ -161,18 +174,30 @@ export class ChatStreamReader implements StreamReader {
     }
     for (const call of calls) this.#call(objectOf(call));
     const cited = this.#citations.untold(citationsIn(delta, this.#context));
-    if (cited.length > 0) this.#uncited = [...this.#uncited, ...cited];
-    if (this.#uncited.length > 0) this.#cite();
+    if (cited.length > 0) {
+      this.#uncited = [...this.#uncited, ...cited];
+      this.#uncitedFrom = 0;
+    }
+    if (this.#uncited.length > 0 && this.#uncitedFrom < this.#points.value) this.#cite(this.#points.value);
   }
 
-  /** Adds waiting citations to the texts that they begin in; their indexes count in all texts of the answer. */
-  #cite(): void {
+  /**
+   * Adds waiting citations to the texts that they begin in; their indexes count in all texts of the answer.
+   * @param points those that begin behind this many code points go on waiting.
+   */
+  #cite(points: number): void {
     if (this.#texts.length === 0) return;
+    const later: UrlCitation[] = [];
     for (const one of this.#uncited) {
+      if (one.start_index >= points) {
+        later.push(one);
+        continue;
+      }
       const { piece, from } = this.#texts[textAt(this.#texts, one.start_index)] as CitedText;
       this.#blocks.cite(piece, movedBy([one], -from));
     }
-    this.#uncited = [];
+    this.#uncited = later;
+    this.#uncitedFrom = Math.min(...later.map(({ start_index }) => start_index));
   }
 
   #say(kind: Exclude<PieceKind, "tool_use">, text: string, logprobs?: readonly Logprob[]): void {
@@ -187,12 +212,12 @@ export class ChatStreamReader implements StreamReader {
   }
 
   /** Begins a piece. Text and thinking end here; a tool call may continue beside later pieces. */
-  #add(kind: PieceKind, id?: string, name?: string): Piece {
+  #add(kind: PieceKind, id?: string, name?: string, place?: Place): Piece {
     const last = this.#blocks.last();
     if (kind === "text") this.#letGo();
     if (last?.kind === "text" && this.#context.annotations === true) this.#citable = last;
     else if (last !== undefined && last.kind !== "tool_use") this.#blocks.end(last);
-    const piece = this.#blocks.add(kind, id, name);
+    const piece = this.#blocks.add(kind, id, name, place);
     if (kind === "thinking") piece.signature = markReasoning({ from: "chat" });
     return piece;
   }
@@ -240,11 +265,32 @@ export class ChatStreamReader implements StreamReader {
       return known.piece;
     }
     if (this.#allCalls.length >= MAX_CALLS) throw corruptAnswer("too many tool calls");
-    const piece = this.#add("tool_use", this.#ids.of(id), name ?? "");
+    const piece = this.#add("tool_use", this.#ids.of(id), name ?? "", this.#placeOf(given));
     const call = { piece, id, inPieces: false };
     this.#calls.set(given ?? this.#allCalls.length, call);
     this.#allCalls.push(call);
+    this.#keepOrder(given, piece);
     return piece;
+  }
+
+  #placeOf(index: number | null): Place | undefined {
+    if (index === null) return undefined;
+    const before = this.#early.find((early) => early.index > index)?.piece;
+    return { before, waits: index > this.#inOrder };
+  }
+
+  /** Lets early calls begin as soon as those before them have. */
+  #keepOrder(index: number | null, piece: Piece): void {
+    if (index === null) return;
+    if (piece.waits) {
+      const at = this.#early.findIndex((early) => early.index > index);
+      this.#early.splice(at === -1 ? this.#early.length : at, 0, { index, piece });
+    }
+    while (this.#calls.has(this.#inOrder)) this.#inOrder += 1;
+    const due = this.#early.filter((early) => early.index < this.#inOrder);
+    if (due.length === 0) return;
+    this.#early = this.#early.slice(due.length);
+    for (const early of due) this.#blocks.release(early.piece);
   }
 
   /** Returns the call under the delta's index, or the last call without one; if another call has the delta's id, that call. */
@@ -255,6 +301,7 @@ export class ChatStreamReader implements StreamReader {
   }
 
   #finished(): MessagesEvent[] {
+    this.#cite(Infinity);
     const { calledTools } = this.#blocks.endAll(isChatLimit(this.#finish));
     const stop = chatStopReason(this.#finish, calledTools, this.#refused);
     this.#over = true;
