@@ -46,12 +46,14 @@ export class CitedSources {
   }
 
   /**
-   * Adds a source. The first one of a URL wins: the model saw it first.
+   * Adds a source. The first one of a URL wins, as the model saw it first, unless only the other has a title.
    * @param knownAs the URL by which the model knows it.
    */
   add(source: CitedSource, knownAs: string = source.url): void {
     const key = keyOf(knownAs);
-    if (key !== null && !this.#byUrl.has(key)) this.#byUrl.set(key, source);
+    if (key === null) return;
+    const known = this.#byUrl.get(key);
+    if (known === undefined || better(known, source) === source) this.#byUrl.set(key, source);
   }
 
   find(url: string): CitedSource | undefined {
@@ -59,13 +61,18 @@ export class CitedSources {
     if (key === null) return undefined;
     // Sources of the conversation so far win, as the model saw them first.
     const packed = this.#packed === null ? undefined : packedValue(this.#packed, key);
-    return packed === undefined ? this.#byUrl.get(key) : (JSON.parse(packed) as CitedSource);
+    const found = this.#byUrl.get(key);
+    return packed === undefined ? found : better(JSON.parse(packed) as CitedSource, found);
   }
 
   get size(): number {
     return this.#byUrl.size + (this.#packed === null ? 0 : packedSize(this.#packed));
   }
 }
+
+/** The second of two sources of one URL if it alone has a title, else the first. */
+const better = (first: CitedSource, second: CitedSource | undefined): CitedSource =>
+  !first.title && second?.title ? second : first;
 
 function keyOf(text: string): string | null {
   const url = URL.parse(text);

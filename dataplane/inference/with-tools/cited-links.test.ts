@@ -66,3 +66,59 @@ test.each(cells)("a link that stands before the search which finds it: %s", asyn
     );
   }
 });
+
+const ask = { role: "user", content: "And the old ones?" };
+const cite = { start_index: 0, end_index: 3, url: "https://old.example/", title: "Old gates" };
+/** What an earlier turn found and cited. */
+const earlier: Readonly<Record<string, object>> = {
+  chat: {
+    messages: [
+      { role: "assistant", content: "Old", annotations: [{ type: "url_citation", url_citation: cite }] },
+      ask,
+    ],
+  },
+  responses: {
+    input: [
+      {
+        type: "web_search_call",
+        id: "ws_1",
+        status: "completed",
+        action: {
+          type: "search",
+          query: "gates",
+          sources: ["https://old.example/", "https://gates.example/"].map((url) => ({ type: "url", url })),
+        },
+      },
+      {
+        type: "message",
+        role: "assistant",
+        content: [{ type: "output_text", text: "Old", annotations: [{ type: "url_citation", ...cite }] }],
+      },
+      ask,
+    ],
+  },
+};
+
+/** The URLs and titles of all annotations. */
+const titled = (wire: string) =>
+  Array.from(
+    wire.matchAll(/"url":"(https:\/\/(?:old|gates)\.example\/)","title":"([^"]*)"/g),
+    ([, url, title]) => `${url} ${title}`,
+  );
+
+test.each(cells)("a link to what an earlier turn found is cited: %s", async (_name, way) => {
+  for (const stream of [false, true]) {
+    fake.reset();
+    fake.next(
+      { answer: { parts: [{ type: "tool", name: "web_search", input: { query: "gates" } }] } },
+      { answer: { parts: [{ type: "text", text: `See ${link} and [these](https://old.example/#x).` }] } },
+    );
+    const call = callOn(fake.url, { ...way, stream }, { body: earlier[way.client] ?? {} });
+    await serve(call);
+    // A stream of Responses tells each several times.
+    expect([...new Set(titled(call.sink.text))].sort()).toEqual([
+      "https://gates.example/ Gates",
+      "https://old.example/ Old gates",
+    ]);
+  }
+});

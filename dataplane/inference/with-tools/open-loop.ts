@@ -118,7 +118,7 @@ export class OpenLoop implements LoopWork {
     const restored = withTurns(messages);
     const ownBody = own === messages ? restored : withTurns(own);
     this.#conversion = new Conversion(facts, context, restored, ownBody, body);
-    this.prior = conversationContext(dialect, body);
+    this.prior = conversationContext(dialect, body, this.sources);
     for (const { url, text } of pages) this.prior.addPage(url, text);
     for (const { query, hits } of searches) {
       this.prior.addQuery(query);
