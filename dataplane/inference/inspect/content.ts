@@ -8,6 +8,7 @@ import type { BlobPlace } from "../../dialects/reasoning.ts";
 import { bodyLimits, limitExceeded } from "../../lib/body-limits.ts";
 import type { PathStep } from "../../lib/field-path.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
+import type { Edit } from "../../lib/json-splice.ts";
 
 export type Path = readonly PathStep[];
 
@@ -71,6 +72,8 @@ export interface ContentFacts {
   firstPdf: Path | null;
   firstAudio: Path | null;
   readonly references: Reference[];
+  /** Cuts of a Responses answer's citations of files: history, not files of the client, and no upstream's either. */
+  readonly citedFiles: Edit[];
   /**
    * Whether there are blocks or items that only a server tool of ours can have made, or a summary that we sealed; they
    * are restored, never relayed (rule 3.4).
@@ -105,6 +108,7 @@ export const noFacts = (dialect: Dialect): ContentFacts => ({
   firstPdf: null,
   firstAudio: null,
   references: [],
+  citedFiles: [],
   serverToolHistory: false,
   itemStart: -1,
   searchCalls: [],

@@ -1,6 +1,7 @@
 /** Inspects the content parts of Chat, and the items and parts of Responses. */
 import { bodyLimits, limitExceeded } from "../../lib/body-limits.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
+import { removeEntries } from "../../lib/json-splice.ts";
 import {
   countBlock,
   countDocument,
@@ -217,7 +218,44 @@ function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
       facts.mediaBytes += bytes;
       if (kind === "audio") facts.audioBytes += bytes;
     } else if (key === "input_audio") readMedia(reader, facts, [...path, key]);
+    else if (key === "annotations" && reader.kind() === "array")
+      readAnnotations(reader, facts, [...path, key]);
     else walkMember(reader, facts, key, path);
   });
   countMedia(facts, type, path, file);
+}
+
+/** Annotations that cite files of the account that answered; a client can only repeat them. */
+const fileCitations: ReadonlySet<string | undefined> = new Set([
+  "file_citation",
+  "container_file_citation",
+  "file_path",
+]);
+
+/** Reads the annotations of an earlier answer's text. Citations of files are cut, so that the ids in them go nowhere. */
+function readAnnotations(reader: JsonReader, facts: ContentFacts, path: Path): void {
+  const entries: Span[] = [];
+  const ofFiles = new Set<number>();
+  reader.array((index) => {
+    if (index === bodyLimits.blocks) throw limitExceeded("blocks", "openai", path);
+    const isObject = reader.kind() === "object";
+    const start = reader.position;
+    const known = facts.references.length;
+    let type: string | undefined;
+    if (isObject)
+      reader.object((key) => {
+        if (key === "type") type = reader.string();
+        else walkMember(reader, facts, key, [...path, index]);
+      });
+    else walk(reader, facts, [...path, index]);
+    if (reader.position === start) reader.skip();
+    entries.push({ start, end: reader.position });
+    if (!fileCitations.has(type)) return;
+    ofFiles.add(index);
+    facts.references.length = known;
+  });
+  for (const edit of removeEntries(entries, (index) => ofFiles.has(index))) {
+    if (facts.citedFiles.length === bodyLimits.references) throw limitExceeded("references", "openai", path);
+    facts.citedFiles.push(edit);
+  }
 }

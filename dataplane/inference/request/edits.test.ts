@@ -408,3 +408,38 @@ test("rule 2.17: reasoning without content is cut, which no upstream could find 
   const body = (...items: string[]) => `{"model":"m","store":false,"input":[${items.join(", ")}]}`;
   expect(edit("responses", body(bare, user, bare, sealed, bare, bare)).text).toBe(body(user, item("abc")));
 });
+
+describe("rule 2.10: a file that an earlier answer cites is no file of the client's", () => {
+  const web = '{"type":"url_citation","url":"https://a.example/","title":"","start_index":0,"end_index":1}';
+  const file = '{"type":"file_citation","file_id":"file_theirs","filename":"a","index":1}';
+  const container =
+    '{"container_id":"cntr_1","type":"container_file_citation","file_id":"cfile_1","filename":"a"}';
+  const answer = (annotations: string) =>
+    `{"model":"m","store":false,"input":[{"type":"message","role":"assistant","content":[{"type":"output_text","text":"x","annotations":[${annotations}]}]}]}`;
+
+  test.each([
+    [file, ""],
+    [`${file} , ${web}`, web],
+    [`${web},${container}`, web],
+    [`${web},${file},${web},${container}`, `${web},${web}`],
+    [web, web],
+    ["", ""],
+  ])("its citation is cut from a relayed body: %s", (sent, left) => {
+    expect(edit("responses", answer(sent)).text).toBe(answer(left));
+    expect(edit("responses", answer(sent)).dropped).toEqual([]);
+  });
+
+  test.each([
+    '{"type":"x","source":{"file_id":"file_1"}}',
+    '{"file_id":"file_1"}',
+    `${file},{"type":"url_citation","file_id":"file_1"}`,
+  ])("ids in any other annotation are found as everywhere: %s", (annotations) => {
+    const { references } = inspectBody("responses", Buffer.from(answer(annotations))).content;
+    expect(references).toMatchObject([{ kind: "file", id: "file_1" }]);
+  });
+
+  test.each(["file_id", "container_id"])("a list of more than any answer has is refused: %s", (key) => {
+    const many = answer(Array.from({ length: 10_001 }, () => `{"${key}":"f"}`).join(","));
+    expect(() => inspectBody("responses", Buffer.from(many))).toThrow(/10,?000/);
+  });
+});

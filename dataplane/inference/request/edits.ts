@@ -195,6 +195,7 @@ class RelayEdits {
     else if (encrypted) this.#includeReasoning();
     this.#cutOfflineSearch();
     this.#cutReasoning();
+    for (const edit of this.#look.content.citedFiles) this.#edits.push(edit);
   }
 
   /** Asks for the content of reasoning, which an upstream that stores nothing gives only then. */
