@@ -82,6 +82,11 @@ const legacyCall = (more: JsonObject = {}): JsonObject => ({
   functions: [{ name: "a" }],
 });
 
+/** A system turn that says until when it is shown. */
+const shownUntil = (clear_at: string): JsonObject => ({
+  messages: [...user({ type: "text", text: "Hi" }), { role: "system", content: "Be kind.", clear_at }],
+});
+
 /** A tool with the properties `a` and `b`. */
 const closed = { type: "object", properties: { a: {}, b: {} }, additionalProperties: false };
 const strictTool = (required: string[]): JsonObject => ({
@@ -152,6 +157,8 @@ describe("kept, so that strict has nothing to refuse", () => {
     ["what a helper has parsed", "chat", "responses", parsedChat, '"arguments":"{\\"b\\":2}"'],
     ["what a helper has parsed", "responses", "messages", parsedResponses, '"input":{"b":2}'],
     ["what a helper has parsed", "responses", "chat", parsedResponses, '"arguments":"{\\"b\\":2}"'],
+    ["a system turn that stays", "messages", "chat", shownUntil("never"), "Be kind."],
+    ["a system turn that stays", "messages", "responses", shownUntil("never"), "Be kind."],
     ["all else beside a foreign field's null", "messages", "chat", { stop: null }, '"content":"Hi"'],
     ["all else beside a foreign field's null", "chat", "responses", { system: null }, '"content":"Hi"'],
     ["all else beside a foreign field's null", "responses", "messages", { stop: null }, '"content":"Hi"'],
@@ -220,6 +227,7 @@ describe("dropped, so that it is named, and refused under strict", () => {
       { tool_choice: { type: "tool", name: "a" }, tools: [] },
       "tool_choice",
     ],
+    ["the end of a system turn", "messages", "chat", shownUntil("next_user_message"), "messages.clear_at"],
     ["strict with an optional property", "messages", "chat", strictTool(["a"]), "tools.strict"],
     ["strict with an optional property", "messages", "responses", strictTool(["a"]), "tools.strict"],
   ])("%s, from %s to %s", (_what, client, upstream, more, field) => {
@@ -229,6 +237,15 @@ describe("dropped, so that it is named, and refused under strict", () => {
     expect(() => write(client, upstream, more, new DropNotes(true))).toThrow(
       expect.objectContaining({ code: "unsupported_parameter", param: field }),
     );
+  });
+});
+
+test("no alternatives of log probabilities is what Chat refuses to be told without these", () => {
+  const written = write("responses", "chat", { top_logprobs: 0 }, new DropNotes(true));
+  expect(written).not.toHaveProperty("top_logprobs");
+  expect(write("responses", "chat", { top_logprobs: 2 }, new DropNotes(true))).toMatchObject({
+    logprobs: true,
+    top_logprobs: 2,
   });
 });
 

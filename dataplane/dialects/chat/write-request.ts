@@ -35,6 +35,8 @@ export function writeChatRequest(
   };
   copyCarried(carry, "chat", body);
   if (asksLogprobs(carry)) body["logprobs"] = true;
+  // A Responses client's is 0 then, which Chat refuses without `logprobs`.
+  else if (carry.dialect === "responses") delete body["top_logprobs"];
   if (noteSampling(request, target, notes)) {
     if (request.temperature !== undefined) body["temperature"] = request.temperature;
     if (request.top_p !== undefined) body["top_p"] = request.top_p;

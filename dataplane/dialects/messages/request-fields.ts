@@ -89,7 +89,7 @@ export const messagesFields = fieldTable([
   ["messages.content.tool.definition", mapped, mapped, mapped, { holds: toolParts }],
   ...toolRows("messages.content.tool.definition"),
   ["messages.output_config", mapped, dropped, dropped, { note: "effort of one turn" }],
-  ["messages.clear_at", mapped, dropped, dropped],
+  ["messages.clear_at", mapped, dropped, dropped, { neutral: ["never"] }],
   [
     "system",
     mapped,
