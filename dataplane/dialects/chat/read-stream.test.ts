@@ -99,6 +99,16 @@ test("texts and reasoning between them keep their order, as parts of one message
   ]);
 });
 
+test("rule 10.6: the usage behind an event that is no JSON counts where the answer is whole already", () => {
+  const reader = answerCodecs.chat.readStream(testContext());
+  const usage = { prompt_tokens: 5, completion_tokens: 9, total_tokens: 14 };
+  const events = [chunk({ content: "A" }), chunk({}, "stop"), "{bad", { choices: [], usage }, "[DONE]"];
+  for (const one of events)
+    reader.step({ event: "", data: typeof one === "string" ? one : JSON.stringify(one) });
+  expect(reader.usage).toMatchObject({ input_tokens: 5, output_tokens: 9 });
+  expect(() => stepWords("chat", [chunk({ content: "A" }), "{bad"])).toThrow(ApiError);
+});
+
 test("an empty delta opens no block", () => {
   expect(
     stepWords("chat", [chunk({ content: "" }), chunk({ content: null, reasoning_content: "" })]),

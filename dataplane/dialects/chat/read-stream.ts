@@ -119,7 +119,11 @@ export class ChatStreamReader implements StreamReader {
       return this.#finished();
     }
     const chunk = objectOf(parseJson(event.data));
-    if (chunk === null) throw corruptAnswer("a chunk that is not a JSON object");
+    if (chunk === null) {
+      // The answer is whole by then, and its usage may still come (rule 2.13).
+      if (this.#finish !== null) return [];
+      throw corruptAnswer("a chunk that is not a JSON object");
+    }
     if (event.event === "error" || holdsError(chunk)) throw inBandError(chunk);
     const start = this.#start();
     const choices = arrayOf(chunk["choices"]) ?? [];
