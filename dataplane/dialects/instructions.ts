@@ -1,6 +1,6 @@
 /** Instructions of a request in the hub: the leading ones as one text, and those that stand in its middle. */
 import type { Carry } from "./codecs.ts";
-import { objectOf } from "./fields.ts";
+import { arrayOf, objectOf } from "./fields.ts";
 import type {
   ContentBlockParam,
   FunctionTool,
@@ -92,6 +92,22 @@ export function hoistSystemTurns(request: MessagesRequest, carry: Carry): Messag
     };
   const all = [...(system === undefined || system === "" ? [] : [system]), ...texts];
   return { ...rest, ...(all.length > 0 && { system: all.join("\n") }) };
+}
+
+/** What a system turn may say beside its text, and what asks for nothing (dialects.md §B). */
+const turnFields: Readonly<Record<string, unknown>> = { clear_at: "never", output_config: undefined };
+
+/** Names what the system turns of a Messages client say beside their text, where `request` has them no more. */
+export function lostWithSystemTurns(client: JsonObject, { messages }: MessagesRequest): string[] {
+  if (messages.some(({ role }) => role === "system")) return [];
+  const lost = new Set<string>();
+  for (const entry of arrayOf(client["messages"]) ?? []) {
+    const turn = objectOf(entry);
+    if (turn?.["role"] !== "system") continue;
+    for (const [key, nothing] of Object.entries(turnFields))
+      if ((turn[key] ?? null) !== null && turn[key] !== nothing) lost.add(`messages.${key}`);
+  }
+  return [...lost];
 }
 
 /** Whether the model has to call a tool. */

@@ -1,6 +1,14 @@
 /** The cells in which the client and the upstream speak different dialects, served against a real upstream. */
 import { describe, expect, test } from "vitest";
-import { callOf, routeTo, snapshotOf, upstreamOf, type TestCall } from "../../test/fakes/inference.ts";
+import {
+  callOf,
+  declaredSearch,
+  routeTo,
+  snapshotOf,
+  toolPolicy,
+  upstreamOf,
+  type TestCall,
+} from "../../test/fakes/inference.ts";
 import {
   bodyOf,
   hello,
@@ -529,6 +537,26 @@ describe("dialects.md §D1: an upstream that takes no system turn in the middle"
       ],
     });
     expect(call.meter.settled).toHaveLength(1);
+  });
+
+  test("what it says beside its text is lost then, and named", async () => {
+    const refused: Step = { error: { status: 400, message: 'Unexpected role "system"' } };
+    const turn = { role: "system", content: "Be kind.", clear_at: "next_user_message" };
+    const effort = { role: "system", output_config: { effort: "low" } };
+    const asked = {
+      messages: [messages[1], turn, effort, { ...turn, clear_at: "never" }, messages[3]],
+      ...declaredSearch.messages,
+    };
+    fake.next(refused, hello);
+    const route = routeTo([upstreamOf(fake.url, "messages")], { toolPolicy: "test/default" });
+    const snapshot = snapshotOf([route], ["*"], {}, { "test/default": toolPolicy });
+    const call = callOf("messages", snapshot, bodyOf("messages", asked));
+    await serve(call);
+    expect(JSON.stringify(fake.requests[0]?.json())).toContain("clear_at");
+    expect(JSON.stringify(fake.requests[1]?.json())).not.toContain("clear_at");
+    expect(call.sink.headers).toMatchObject({
+      "x-gapura-dropped": "messages.clear_at, messages.output_config",
+    });
   });
 
   test("is asked once where there is none to move", async () => {

@@ -8,7 +8,7 @@ import { clientPlaces } from "../../dialects/client-places.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { rememberInputs } from "../../dialects/exact-inputs.ts";
 import { keepSchemas } from "../../dialects/exact-schemas.ts";
-import { demandsCall, hoistSystemTurns } from "../../dialects/instructions.ts";
+import { demandsCall, hoistSystemTurns, lostWithSystemTurns } from "../../dialects/instructions.ts";
 import { DropNotes } from "../../dialects/losses.ts";
 import { asksLogprobs } from "../../dialects/logprobs.ts";
 import { showsCitations } from "../../dialects/url-citations.ts";
@@ -176,7 +176,8 @@ export class Conversion implements Converting {
     const { capabilities, limits } = this.#facts.route;
     const { dropped, standard, unknown } = planToward(this.#facts.tiers, upstream);
     const notes = new DropNotes(this.#facts.strict);
-    for (const name of [...dropped, ...this.#lost]) notes.dropped(name);
+    const lost = this.carry.dialect === "messages" ? lostWithSystemTurns(this.#client, request) : [];
+    for (const name of [...dropped, ...this.#lost, ...lost]) notes.dropped(name);
     const target = {
       upstreamModel: upstream.model,
       maxOutputTokens: limits.maxOutputTokens,
