@@ -41,6 +41,8 @@ export const tokensOfWeight = (weight: number): number => Math.ceil(weight / TOK
 /** Estimates the tokens of bytes that are not read as text: those of a request, or of a body that is no answer. */
 export const tokensOfBytes = (bytes: number): number => tokensOfWeight(bytes * LATIN);
 
+export type WeighText = (text: string) => number;
+
 /** The weight of a text; half a surrogate pair weighs nothing. */
 export function weightOf(text: string): number {
   let weight = 0;
@@ -97,7 +99,7 @@ function weightOfLead(lead: number, second: number): number {
 }
 
 /** Weighs the arguments of a tool call: a text as a rule, an object from some servers. */
-export function weightOfArguments(value: unknown): number {
-  if (typeof value === "string") return weightOf(value);
+export function weightOfArguments(value: unknown, weighText: WeighText = weightOf): number {
+  if (typeof value === "string") return weighText(value);
   return typeof value === "object" && value !== null ? weightOf(JSON.stringify(value)) : 0;
 }

@@ -8,7 +8,7 @@ import { markReasoning } from "../reasoning.ts";
 import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import { foreignEnd } from "../refusal.ts";
 import { corruptAnswer, holdsError, inBandError } from "../upstream-error.ts";
-import { weightOf, weightOfArguments, type CountedOutput, writtenWith } from "../output-estimate.ts";
+import { type WeighText, weightOf, weightOfArguments, type CountedOutput, writtenWith } from "../output-estimate.ts";
 import { movedBy, readUrlCitations, StreamedCitations, textAt } from "../url-citations.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import type {
@@ -140,7 +140,7 @@ export function writtenInChat(body: JsonObject): CountedOutput {
   );
   const sumOf = (of: (message: JsonObject) => number) =>
     messages.reduce((sum, message) => sum + of(message), 0);
-  return writtenWith(sumOf(weighMessage), sumOf(audioLengthIn), sumOf(imagesIn));
+  return writtenWith(sumOf((message) => weighMessage(message)), sumOf(audioLengthIn), sumOf(imagesIn));
 }
 
 /** Returns the length of the base64 audio in a message or a delta. */
@@ -158,13 +158,13 @@ export function callsIn(message: JsonObject): readonly JsonValue[] {
 }
 
 /** Weighs the output of a message or a delta, the transcript of its speech included. */
-export function weighMessage(message: JsonObject): number {
+export function weighMessage(message: JsonObject, weighText: WeighText = weightOf): number {
   const { said, refusal } = saidIn(message);
   return callsIn(message).reduce<number>(
-    (sum, call) => sum + weightOfArguments(objectOf(objectOf(call)?.["function"])?.["arguments"]),
-    said.reduce((sum, { text }) => sum + weightOf(text), 0) +
-      weightOf(refusal) +
-      weightOf(stringOf(objectOf(message["audio"])?.["transcript"]) ?? ""),
+    (sum, call) => sum + weightOfArguments(objectOf(objectOf(call)?.["function"])?.["arguments"], weighText),
+    said.reduce((sum, { text }) => sum + weighText(text), 0) +
+      weighText(refusal) +
+      weighText(stringOf(objectOf(message["audio"])?.["transcript"]) ?? ""),
   );
 }
 

@@ -7,7 +7,7 @@ import { markReasoning } from "../reasoning.ts";
 import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import type { ApiError } from "../../lib/api-error.ts";
 import { corruptAnswer, holdsError, inBandError } from "../upstream-error.ts";
-import { writtenText, weightOf, weightOfArguments } from "../output-estimate.ts";
+import { type WeighText, writtenText, weightOf, weightOfArguments } from "../output-estimate.ts";
 import { readUrlCitations } from "../url-citations.ts";
 import { countedUsage, readResponsesUsage } from "../usage.ts";
 import { foreignEnd } from "../refusal.ts";
@@ -69,15 +69,15 @@ export const weighResponses = (body: JsonObject): number =>
   (arrayOf(body["output"]) ?? []).reduce<number>((sum, item) => sum + weighItem(objectOf(item) ?? {}), 0);
 
 /** Weighs an output item. In an answer that was cut it may lack its type, and so may its last part. */
-export function weighItem(item: JsonObject): number {
+export function weighItem(item: JsonObject, weighText: WeighText = weightOf): number {
   const type = item["type"] ?? (item["arguments"] === undefined ? "message" : "function_call");
-  if (type === "function_call") return weightOfArguments(item["arguments"]);
+  if (type === "function_call") return weightOfArguments(item["arguments"], weighText);
   const parts = type === "message" ? (arrayOf(item["content"]) ?? []) : [];
   const texts =
     type === "reasoning"
       ? reasoningTexts(item)
       : parts.map((part) => readPart({ type: "output_text", ...objectOf(part) }).text);
-  return texts.reduce((sum, text) => sum + weightOf(text), 0);
+  return texts.reduce((sum, text) => sum + weighText(text), 0);
 }
 
 /** Whether a body is a whole response, and no other dialect's answer. */

@@ -8,6 +8,7 @@ import { COLON } from "../../lib/json-bytes.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
 import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
 import { DeltaTemplate } from "./delta-template.ts";
+import { weigherOf } from "./lean-event.ts";
 import { PASS, passWith, SWALLOW, Tap, type FrameAction } from "./usage-tap.ts";
 
 const FINISH = Buffer.from('"finish_reason"');
@@ -60,6 +61,10 @@ export class ChatTap extends Tap {
     return this.#done ? "" : DONE_EVENT;
   }
 
+  override forgetShapes(): void {
+    this.#template = null;
+  }
+
   inspect(frame: SseFrame): FrameAction {
     if (frame.dataLines === 0) return PASS;
     const template = this.#template;
@@ -69,7 +74,8 @@ export class ChatTap extends Tap {
     return passWith(template.models);
   }
 
-  protected weigh(chunk: JsonObject): number {
+  protected weigh(chunk: JsonObject, frame: SseFrame): number {
+    const weighText = weigherOf(frame);
     return (arrayOf(chunk["choices"]) ?? []).reduce<number>((sum, value) => {
       const choice = objectOf(value);
       // A few servers call the delta `message`.
@@ -77,7 +83,7 @@ export class ChatTap extends Tap {
       this.#audioLength += audioLengthIn(delta);
       this.#images += imagesIn(delta);
       if ((arrayOf(delta["tool_calls"]) ?? []).length > 0) this.#calling.add(Number(choice?.["index"] ?? 0));
-      return sum + weighMessage(delta);
+      return sum + weighMessage(delta, weighText);
     }, 0);
   }
 
@@ -163,7 +169,8 @@ export class ChatTap extends Tap {
     const reported = usage !== null;
     const finishes = finished.size > 0;
     // Some providers put the last piece, or the whole text, in the chunk with the reason.
-    if (choices > 0) this.weight += this.weigh(objectOf(parseJson(frameData(frame).toString("utf8"))) ?? {});
+    if (choices > 0)
+      this.weight += this.weigh(objectOf(parseJson(frameData(frame).toString("utf8"))) ?? {}, frame);
     // Usage in a chunk with choices is a running total (continuous usage): the last one counts.
     if (reported && (choices === 0 || finishes)) this.final = true;
     if (reported && choices === 0) return this.options.usageInjected ? SWALLOW : null;

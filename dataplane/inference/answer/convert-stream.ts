@@ -17,7 +17,7 @@ import { streamTurns } from "./stream-turns.ts";
 export function convertStream(job: ConvertJob, answer: UpstreamAnswer): Promise<void> {
   const { upstream } = answer;
   const { carry, context } = job.conversion;
-  const lean = new LeanEvents(job.place, job.lease);
+  const lean = new LeanEvents(job.place, job.lease, { dialect: upstream.dialect, isRelayed: false });
   const writer = codecs[carry.dialect].writeStream(carry, context);
   const client = new ClientStream(job, upstream.name, (error) =>
     writer.fail(withToldPlaces(error, job.places)),

@@ -7,7 +7,7 @@ import { codecs } from "../../dialects/registry.ts";
 import { StopCutter } from "../../dialects/cut-at-stops.ts";
 import { corruptAnswer, cutAnswer } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
-import { frameData, frameName, SseReader } from "../../lib/sse.ts";
+import { SseReader } from "../../lib/sse.ts";
 import type { LeanEvents } from "../large/large-event.ts";
 import { EVENTS_AT_ONCE, type ResponseStream, type StreamTranslator } from "./response-stream.ts";
 
@@ -56,16 +56,14 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   }
 
   get heldBytes(): number {
-    return this.#sse.heldBytes;
-  }
-
-  #readLean(): void {
-    const lean = this.#lean.take();
-    if (lean !== null) this.#read([{ event: frameName(lean), data: frameData(lean).toString("utf8") }]);
+    return this.#sse.heldBytes + this.#lean.heldBytes;
   }
 
   read(): void {
-    this.#readLean();
+    const lean = this.#lean.nextEvent();
+    if (lean !== null) this.#read([lean]);
+    // One at a time: the next one may take as long.
+    if (this.#lean.hasUnread) return;
     let left = EVENTS_AT_ONCE;
     // The consumer waits for the first event: it is passed on before the chunks behind its own are read.
     while (this.#stream.isOpening && left > 0 && this.#sse.hasUnread) {

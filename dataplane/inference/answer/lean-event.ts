@@ -1,21 +1,48 @@
 /**
- * Events of a stream that hold more values than this thread reads in one step (rule 7.3): some eight megabytes of numbers or
- * brackets, or of the log probabilities of a text's tokens. Another thread makes them lean: it leaves out what nobody reads. So the
- * bytes that pass stay as they are, and what is looked at is small. Pure.
+ * Events of a stream that hold more than this thread reads in one step (rule 7.3): some eight megabytes of numbers or brackets, of
+ * the log probabilities of a text's tokens, or of one text. Another thread makes them lean: it leaves out what nobody reads, and of
+ * a relayed event the long texts, which it weighs; of a converted delta it makes several. So the bytes that pass stay as they are,
+ * and what is looked at in one step is small. Pure.
  */
+import { randomBytes } from "node:crypto";
+import type { Dialect } from "../../dialects/dialect.ts";
+import { type WeighText, weightOf, weightOfJson } from "../../dialects/output-estimate.ts";
 import { BACKSLASH, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from "../../lib/json-bytes.ts";
 import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
-import { splice } from "../../lib/json-splice.ts";
+import { type Edit, splice } from "../../lib/json-splice.ts";
 import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
+import { deltaInPieces, type Pieces } from "./long-delta.ts";
 
 /** Most values of an event that are read in this thread, each some hundred nanoseconds for each reader. */
 export const MOST_VALUES = 16_384;
+/** Most escaped characters, each some twenty nanoseconds for each reader. */
+const MOST_ESCAPES = 8 * MOST_VALUES;
+/** Largest event that is read in this thread: to convert a text of so much takes some fifteen milliseconds. */
+const MOST_BYTES = 2 * 1024 * 1024;
+/** A longer text of a lean event is cut. */
+const LONG_TEXT_BYTES = 64 * 1024;
 
-/** Whether an event holds more values than are read in this thread; looks no further than that. */
-export function holdsMany(frame: SseFrame): boolean {
+/** Whether an event holds more than is read in this thread; looks no further than that. */
+export function isHeavy(frame: SseFrame): boolean {
   // Joining very many lines would take as long. No upstream writes long events in several.
   if (frame.dataLines > 1) return true;
   const bytes = frame.bytes.subarray(frame.dataStart, frame.dataEnd);
+  return bytes.length > MOST_BYTES || holdsManyEscapes(bytes) || holdsManyValues(bytes);
+}
+
+function holdsManyEscapes(bytes: Buffer): boolean {
+  const first = bytes.indexOf(BACKSLASH);
+  if (first === -1) return false;
+  let escapes = 0;
+  for (let at = first; at < bytes.length; at += 1)
+    if (bytes[at] === BACKSLASH) {
+      escapes += 1;
+      at += 1;
+    }
+  return escapes > MOST_ESCAPES;
+}
+
+function holdsManyValues(bytes: Buffer): boolean {
   let values = 0;
   for (let at = 0; at < bytes.length && values <= MOST_VALUES; at += 1) {
     const byte = bytes[at];
@@ -48,32 +75,79 @@ export interface LeanData {
   readonly cuts: readonly number[];
   /** The whole event with its data in one line, where it came in several; else null. */
   readonly line: Buffer | null;
+  /** Whether all of it could be read. */
+  readonly isRead: boolean;
+  /** Stands, with an index and `MARK_END`, in place of each long text of a relayed event. */
+  readonly mark: string;
+  /** Weights of the texts that were cut. */
+  readonly weights: readonly number[];
+  /** A converted delta with a long text, as the data of several; null: its one form is `body`. */
+  readonly pieces: Pieces | null;
+}
+
+/** What an event is read for. */
+export interface LeanReading {
+  /** The upstream's. */
+  readonly dialect: Dialect;
+  /** Whether the event passes as it is; otherwise it is converted, and all of its texts are read. */
+  readonly isRelayed: boolean;
 }
 
 /** Stands in place of data of which nothing can be told. */
-export const nothingTold: LeanData = { body: Buffer.from("{"), cuts: [], line: null };
+export const nothingTold: LeanData = {
+  body: Buffer.from("{"),
+  cuts: [],
+  line: null,
+  isRead: false,
+  mark: "",
+  weights: [],
+  pieces: null,
+};
 /** Ends lean data that is no JSON, or would still hold too many values, where that showed. */
 const BROKEN = Buffer.from("!");
 
-export function leanData(bytes: Buffer, places: FramePlaces): LeanData {
+const MARK_BYTES = 16;
+const MARK_END = ";";
+
+export function leanData(bytes: Buffer, places: FramePlaces, reading: LeanReading): LeanData {
   const frame = { ...places, bytes };
   const line = frame.dataLines > 1 ? oneLine(frame) : null;
   const data =
     line === null ? frameData(frame) : line.subarray(lineStart(frame), line.length - END_OF_EVENT.length);
-  const unread = new Unread(data);
-  const isWhole = unread.lookThrough();
-  const read = isWhole ? data : data.subarray(0, unread.reader.position);
+  // Nobody can foresee it, so that no text holds it.
+  const mark = randomBytes(MARK_BYTES).toString("hex");
+  const unread = new Unread(data, mark, reading.isRelayed);
+  const isRead = unread.lookThrough();
+  const read = isRead ? data : data.subarray(0, unread.reader.position);
+  const { edits, texts } = unread;
+  const body = splice(read, edits);
+  const lean = { cuts: cutsOf(edits), line, isRead, mark };
+  if (!reading.isRelayed && isRead && texts.length === 1) {
+    const [text] = texts as [Span];
+    const marked = splice(data, inOrder([...edits, { ...text, text: mark }]));
+    const pieces = deltaInPieces(reading.dialect, marked, mark, data.subarray(text.start, text.end));
+    if (pieces !== null) return { ...lean, body: Buffer.alloc(0), weights: [], pieces };
+  }
+  return {
+    ...lean,
+    body: isRead ? body : Buffer.concat([body, BROKEN]),
+    weights: reading.isRelayed ? texts.map(({ start, end }) => weightOfJson(data, start, end)) : [],
+    pieces: null,
+  };
+}
+
+const inOrder = (edits: Edit[]): Edit[] => edits.sort((one, other) => one.start - other.start);
+
+/** Returns, in turn, where in the edited data something is shorter than it was, and by how many bytes. */
+function cutsOf(edits: readonly Edit[]): number[] {
   const cuts: number[] = [];
   let left = 0;
-  for (const { start, end } of unread.places) {
-    cuts.push(start - left, end - start);
-    left += end - start;
+  for (const { start, end, text } of edits) {
+    const less = end - start - text.length;
+    cuts.push(start - left + text.length, less);
+    left += less;
   }
-  const body = splice(
-    read,
-    unread.places.map((span) => ({ ...span, text: "" })),
-  );
-  return { body: isWhole ? body : Buffer.concat([body, BROKEN]), cuts, line };
+  return cuts;
 }
 
 const END_OF_EVENT = "\n\n";
@@ -116,26 +190,50 @@ const logprobMembers: ReadonlySet<string> = new Set(["logprobs", "top_logprobs"]
 /** Members of an event that hold its answer. */
 const answerMembers: ReadonlySet<string> = new Set(["message", "response"]);
 
+/** Members whose texts are never cut: blobs that are sealed, what names something, and what an error says. */
+const wholeTexts: ReadonlySet<string> = new Set([
+  "code",
+  "data",
+  "encrypted_content",
+  "id",
+  "message",
+  "model",
+  "param",
+  "service_tier",
+  "signature",
+  "type",
+]);
+/** Members whose inner texts are never cut: an error's are told, those of arguments are weighed as JSON. */
+const wholeMembers: ReadonlySet<string> = new Set(["arguments", "error", "input"]);
+
 class TooMany extends Error {}
 
 /** An event, the answer in it, or something in these. */
 type Level = "event" | "answer" | "inner";
 
-/** Finds the contents of the lists and objects of an event that nobody reads. */
+/** Finds the contents of the lists and objects of an event that nobody reads, and its long texts. */
 class Unread {
   readonly reader: JsonReader;
-  readonly places: Span[] = [];
+  /** Leave out what nobody reads, and the texts that are cut. */
+  readonly edits: Edit[] = [];
+  /** The insides of the long texts. */
+  readonly texts: Span[] = [];
+  readonly #mark: string;
+  /** Whether long texts are cut. */
+  readonly #isRelayed: boolean;
   /** Values that are read. */
   #values = 0;
 
-  constructor(data: Buffer) {
+  constructor(data: Buffer, mark: string, isRelayed: boolean) {
     this.reader = new JsonReader(data, "told");
+    this.#mark = mark;
+    this.#isRelayed = isRelayed;
   }
 
   /** @returns false where the data is no JSON, or holds too many values besides; the reader is then at the last value that it could read. */
   lookThrough(): boolean {
     try {
-      this.#look("event");
+      this.#look("event", true);
       this.reader.end();
       return true;
     } catch (error) {
@@ -145,26 +243,40 @@ class Unread {
   }
 
   /** Looks through the value ahead. @throws TooMany, JsonFault */
-  #look(level: Level): void {
+  #look(level: Level, mayCut: boolean): void {
     const { reader } = this;
     this.#count();
     const kind = reader.kind();
-    if (kind === "array") reader.array(() => this.#look("inner"));
-    else if (kind === "object") reader.object((key) => this.#member(key, level));
+    if (kind === "array") reader.array(() => this.#look("inner", mayCut));
+    else if (kind === "object") reader.object((key) => this.#member(key, level, mayCut));
+    else if (kind === "string" && mayCut) this.#text();
     else reader.skip();
   }
 
-  #member(key: string, level: Level): void {
+  #text(): void {
+    const { reader } = this;
+    const start = reader.position + 1;
+    reader.skip();
+    const end = reader.position - 1;
+    if (end - start <= LONG_TEXT_BYTES) return;
+    if (this.#isRelayed)
+      this.edits.push({ start, end, text: `${this.#mark}${this.texts.length}${MARK_END}` });
+    this.texts.push({ start, end });
+  }
+
+  #member(key: string, level: Level, mayCut: boolean): void {
     const { reader } = this;
     const kind = reader.kind();
+    const isText = kind === "string";
+    const cuts = mayCut && !(isText ? wholeTexts : wholeMembers).has(key);
     const isRead = level === "inner" ? !logprobMembers.has(key) : readMembers.has(key);
     if (isRead || (kind !== "array" && kind !== "object"))
-      return this.#look(level === "event" && answerMembers.has(key) ? "answer" : "inner");
+      return this.#look(level === "event" && answerMembers.has(key) ? "answer" : "inner", cuts);
     this.#count();
     const start = reader.position + 1;
     reader.skip();
     const end = reader.position - 1;
-    if (end > start) this.places.push({ start, end });
+    if (end > start) this.edits.push({ start, end, text: "" });
   }
 
   #count(): void {
@@ -188,10 +300,16 @@ export class LeanFrame implements SseFrame {
   readonly dataEnd: number;
   readonly dataLines = 1;
   readonly closed: boolean;
+  /** Whether all of it could be read. */
+  readonly isRead: boolean;
+  /** The data of the events that are read in its place, in order; null: it is read itself. */
+  readonly pieces: Pieces | null;
   readonly #cuts: readonly number[];
+  readonly #mark: string;
+  readonly #weights: readonly number[];
 
   /** @param frame the event as it came; its bytes stay, the object itself may be used again. */
-  constructor(frame: SseFrame, { body, cuts, line }: LeanData) {
+  constructor(frame: SseFrame, { body, cuts, line, isRead, mark, weights, pieces }: LeanData) {
     this.whole = line === null ? { ...frame } : lineFrame(frame, line);
     const before = Buffer.from(fieldsBefore(frame));
     this.bytes = Buffer.concat([before, body, Buffer.from(END_OF_EVENT)]);
@@ -200,7 +318,26 @@ export class LeanFrame implements SseFrame {
     this.dataEnd = before.length + body.length;
     ({ nameStart: this.nameStart, nameEnd: this.nameEnd } = namePlaces(before.length));
     this.closed = frame.closed;
+    this.isRead = isRead;
+    this.pieces = pieces;
     this.#cuts = cuts;
+    this.#mark = mark;
+    this.#weights = weights;
+  }
+
+  /** Whether texts were cut, so that their bytes here weigh nothing like they do (`weigh`). */
+  get hasCutTexts(): boolean {
+    return this.#weights.length > 0;
+  }
+
+  /** Weighs a text of this event: whole, where it was cut (output-estimate.ts). */
+  weigh(text: string): number {
+    if (!this.hasCutTexts) return weightOf(text);
+    const [first = "", ...marked] = text.split(this.#mark);
+    return marked.reduce((sum, part) => {
+      const end = part.indexOf(MARK_END);
+      return sum + (this.#weights[Number(part.slice(0, end))] ?? 0) + weightOf(part.slice(end + 1));
+    }, weightOf(first));
   }
 
   /** The place in `whole.bytes` of one in the lean frame's bytes. */
@@ -230,6 +367,10 @@ const namePlaces = (dataStart: number): Pick<SseFrame, "nameStart" | "nameEnd"> 
   dataStart === BEFORE_DATA.length
     ? { nameStart: 0, nameEnd: 0 }
     : { nameStart: BEFORE_NAME.length, nameEnd: dataStart - BEFORE_DATA.length - 1 };
+
+/** Returns the function that weighs the texts of an event. */
+export const weigherOf = (frame: SseFrame): WeighText =>
+  frame instanceof LeanFrame ? (text) => frame.weigh(text) : weightOf;
 
 /** The event as it came. */
 export const wholeFrame = (frame: SseFrame): SseFrame => (frame instanceof LeanFrame ? frame.whole : frame);

@@ -79,7 +79,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     this.#job = job;
     this.#stream = stream;
     this.#tap = tap;
-    this.#lean = new LeanEvents(job.place, job.lease);
+    this.#lean = new LeanEvents(job.place, job.lease, { dialect: job.dialect, isRelayed: true });
     this.#publicModel = Buffer.from(JSON.stringify(job.model));
   }
 
@@ -144,6 +144,7 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   #readLean(): void {
     const lean = this.#lean.take();
     if (lean === null || (!lean.closed && !isWhole(lean))) return;
+    if (lean.hasCutTexts) this.#tap.forgetShapes();
     this.#take(lean.whole, inWhole(lean, this.#see(lean)), lean);
   }
 

@@ -1,7 +1,7 @@
 import type { Dialect } from "../../dialects/dialect.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../../dialects/fields.ts";
 import type { JsonObject, MessagesUsage } from "../../dialects/messages/types.ts";
-import { weightOf, weightOfArguments } from "../../dialects/output-estimate.ts";
+import { weightOfArguments } from "../../dialects/output-estimate.ts";
 import { weighItem } from "../../dialects/responses/read-response.ts";
 import { isErrorAhead } from "../../dialects/upstream-error.ts";
 import { readMessagesUsage, readResponsesUsage } from "../../dialects/usage.ts";
@@ -11,6 +11,7 @@ import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
 import { ChatTap } from "./chat-tap.ts";
 import { keepItemAhead } from "../request/item-references.ts";
 import { BlobDeltas } from "./blob-deltas.ts";
+import { LeanFrame, weigherOf } from "./lean-event.ts";
 import { mayHoldEncrypted, sealBlockAhead, sealBlocksAhead, sealEventAhead } from "./seal-answer.ts";
 import { PASS, passWith, Tap, type FrameAction, type StreamTap, type TapOptions } from "./usage-tap.ts";
 
@@ -84,12 +85,13 @@ class MessagesTap extends Tap {
     return this.#blobs === null ? PASS : this.#blobs.delta(frame);
   }
 
-  protected weigh({ delta }: JsonObject): number {
+  protected weigh({ delta }: JsonObject, frame: SseFrame): number {
+    const weighText = weigherOf(frame);
     const { type, text, thinking, partial_json, content } = objectOf(delta) ?? {};
-    if (type === "text_delta") return weightOf(stringOf(text) ?? "");
-    if (type === "thinking_delta") return weightOf(stringOf(thinking) ?? "");
-    if (type === "compaction_delta") return weightOf(stringOf(content) ?? "");
-    return type === "input_json_delta" ? weightOf(stringOf(partial_json) ?? "") : 0;
+    if (type === "text_delta") return weighText(stringOf(text) ?? "");
+    if (type === "thinking_delta") return weighText(stringOf(thinking) ?? "");
+    if (type === "compaction_delta") return weighText(stringOf(content) ?? "");
+    return type === "input_json_delta" ? weighText(stringOf(partial_json) ?? "") : 0;
   }
 
   /** Weighs a start event: some servers put a block's content there. */
@@ -97,10 +99,11 @@ class MessagesTap extends Tap {
     const event = objectOf(parseJson(frameData(frame).toString("utf8")));
     const block = objectOf(event?.["content_block"]) ?? {};
     const { type, text, thinking, input, content } = block;
-    this.#startWeight = type === "tool_use" ? weightOfArguments(input ?? {}) : 0;
-    if (type === "text") this.weight += weightOf(stringOf(text) ?? "");
-    if (type === "thinking") this.weight += weightOf(stringOf(thinking) ?? "");
-    if (type === "compaction") this.weight += weightOf(stringOf(content) ?? "");
+    const weighText = weigherOf(frame);
+    this.#startWeight = type === "tool_use" ? weightOfArguments(input ?? {}, weighText) : 0;
+    if (type === "text") this.weight += weighText(stringOf(text) ?? "");
+    if (type === "thinking") this.weight += weighText(stringOf(thinking) ?? "");
+    if (type === "compaction") this.weight += weighText(stringOf(content) ?? "");
   }
 
   /** Seals a start event: a redacted block comes whole; a thinking block's signature usually comes at its end. */
@@ -265,25 +268,25 @@ class ResponsesTap extends Tap {
       if (this.#reasoningForm === "") this.#reasoningForm = name;
       if (this.#reasoningForm !== name) return 0;
     }
-    return weightOf(stringOf(event["delta"]) ?? "");
+    return weigherOf(frame)(stringOf(event["delta"]) ?? "");
   }
 
   #itemDone(frame: SseFrame): void {
     this.#reasoningForm = "";
     this.#hasItemEnds = true;
-    this.#weighItem(objectOf(parseJson(frameData(frame).toString("utf8")))?.["item"]);
+    this.#weighItem(objectOf(parseJson(frameData(frame).toString("utf8")))?.["item"], frame);
   }
 
-  #weighItem(value: unknown): void {
+  #weighItem(value: unknown, frame: SseFrame): void {
     const item = objectOf(value) ?? {};
-    if (!this.#streamed.has(stringOf(item["type"]) ?? "")) this.weight += weighItem(item);
+    if (!this.#streamed.has(stringOf(item["type"]) ?? "")) this.weight += weighItem(item, weigherOf(frame));
   }
 
   /** Weighs the output in the last event: some servers send it there alone, and report no usage. */
   #weighEnd(frame: SseFrame): void {
     if (this.usage !== null || this.#hasItemEnds) return;
     const event = objectOf(parseJson(frameData(frame).toString("utf8")));
-    for (const item of arrayOf(objectOf(event?.["response"])?.["output"]) ?? []) this.#weighItem(item);
+    for (const item of arrayOf(objectOf(event?.["response"])?.["output"]) ?? []) this.#weighItem(item, frame);
   }
 
   #end(frame: SseFrame): FrameAction {
@@ -339,7 +342,7 @@ class ResponsesTap extends Tap {
     if (keepItem === undefined) return;
     this.read(frame, (reader) =>
       reader.object((key) => {
-        if (key === "item") keepItemAhead(reader, keepItem, this.options.seal ?? null);
+        if (key === "item") keepItemAhead(reader, keepItem, this.options.seal ?? null, wholeOf(frame));
       }),
     );
   }
@@ -360,6 +363,15 @@ class ResponsesTap extends Tap {
     return Buffer.from(JSON.stringify({ error }));
   }
 }
+
+/** Returns the bytes of a value of an event as they came, by its place in the event's data. */
+const wholeOf =
+  (frame: SseFrame) =>
+  (place: Span): Buffer => {
+    if (!(frame instanceof LeanFrame)) return frameData(frame).subarray(place.start, place.end);
+    const { start, end } = frame.inWholeData(place);
+    return frameData(frame.whole).subarray(start, end);
+  };
 
 /** The `sequence_number` of an event; null: it has none. */
 function numberOf(data: Buffer): number | null {

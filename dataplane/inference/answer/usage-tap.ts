@@ -58,6 +58,8 @@ export interface TapOptions {
 
 export interface StreamTap {
   inspect(frame: SseFrame): FrameAction;
+  /** Forgets the shapes of deltas: the next one is read, as its texts were cut. */
+  forgetShapes(): void;
   /** The last usage report. */
   readonly usage: MessagesUsage | null;
   /** The last `service_tier` of the answer (Chat, Responses). */
@@ -95,6 +97,10 @@ export abstract class Tap implements StreamTap {
   }
 
   abstract inspect(frame: SseFrame): FrameAction;
+
+  forgetShapes(): void {
+    this.#place = null;
+  }
 
   get written(): CountedOutput {
     return writtenText(this.weight);

@@ -17,7 +17,7 @@ import type { NextCall } from "../../loop/next-request.ts";
 import { sampledTexts, type SampledTexts } from "../../tokens/sample.ts";
 import { packItems, type PackedItems } from "../answer/held-items.ts";
 import { convertedWhole, relayedWhole, type PassedOn, type RelayFacts } from "../answer/passed-on.ts";
-import { leanData, type FramePlaces, type LeanData } from "../answer/lean-event.ts";
+import { leanData, type FramePlaces, type LeanData, type LeanReading } from "../answer/lean-event.ts";
 import { AnswerSeal } from "../answer/seal-answer.ts";
 import { outcomeOf, usageOfBegun, type Outcome } from "../answer/whole-answer.ts";
 import {
@@ -88,7 +88,7 @@ export interface Jobs {
     answer: ToldOutcome;
   };
   loopAnswer: { told: { dialect: Dialect; context: RemoteContext }; answer: Told<Outcome<WholeEvents>> };
-  leanEvent: { told: FramePlaces; answer: LeanData };
+  leanEvent: { told: { places: FramePlaces; reading: LeanReading }; answer: LeanData };
   begunAnswer: { told: { dialect: Dialect; context: UsageContext; received: number }; answer: MessagesUsage };
 }
 
@@ -175,7 +175,7 @@ export const jobs: Run = {
     const context = contextFrom(toldContext, sealer);
     return told(outcomeOf(dialect, body, context, () => wholeEvents(dialect, body, context)));
   },
-  leanEvent: (places, { body }) => leanData(body, places),
+  leanEvent: ({ places, reading }, { body }) => leanData(body, places, reading),
   begunAnswer: ({ dialect, context, received }, { body }) => usageOfBegun(dialect, context, received, body),
 };
 
@@ -258,6 +258,7 @@ export function transferred(answer: Answer<JobName>): ArrayBuffer[] {
   return [
     ...("body" in answer ? own(answer.body) : []),
     ...("line" in answer ? own(answer.line) : []),
+    ...("pieces" in answer ? own(answer.pieces?.bytes) : []),
     ...("items" in answer ? own(answer.items?.json) : []),
     ...("sources" in answer ? packedBuffers(answer.sources) : []),
     ...("prior" in answer ? packedBuffers(answer.prior.urls) : []),

@@ -9,7 +9,7 @@ import type { KeepItem } from "../../dialects/codecs.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { BODY_LIMIT, bodyLimits } from "../../lib/body-limits.ts";
 import { HOUR_MS } from "../../lib/clock.ts";
-import type { JsonReader } from "../../lib/json-reader.ts";
+import type { JsonReader, Span } from "../../lib/json-reader.ts";
 import { withoutRepeats } from "../../lib/json-repeats.ts";
 import type { Edit } from "../../lib/json-splice.ts";
 import { asUtf8 } from "../../lib/utf8.ts";
@@ -157,8 +157,13 @@ export function keepItemOf(call: InferenceCall, facts: Facts): KeepItem | undefi
   return (id, json) => items.keep(id, json);
 }
 
-/** Keeps the output item ahead as the client gets it. */
-export function keepItemAhead(reader: JsonReader, keep: KeepItem, seal: AnswerSeal | null): void {
+/** Keeps the output item ahead as the client gets it. @param wholeAt returns the bytes of what is read, as they came. */
+export function keepItemAhead(
+  reader: JsonReader,
+  keep: KeepItem,
+  seal: AnswerSeal | null,
+  wholeAt = ({ start, end }: Span): Buffer => reader.bytes.subarray(start, end),
+): void {
   if (reader.kind() !== "object") return;
   const start = reader.position;
   let id: string | undefined;
@@ -166,7 +171,10 @@ export function keepItemAhead(reader: JsonReader, keep: KeepItem, seal: AnswerSe
     if (key === "id") id = reader.string();
   });
   if (id === undefined) return;
+  const whole = wholeAt({ start, end: reader.position });
+  // A longer one is not kept.
+  if (whole.length > MAX_ENTRY_BYTES) return;
   // A request that names a member twice is refused.
-  const item = withoutRepeats(Buffer.from(reader.bytes.subarray(start, reader.position)));
+  const item = withoutRepeats(Buffer.from(whole));
   keep(id, asUtf8(sealedItem(item, seal)));
 }

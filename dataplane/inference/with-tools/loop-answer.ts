@@ -84,7 +84,7 @@ function streamedEvents(
   { later, places, organizationId }: Asking,
 ): AnswerEvents {
   const { upstream, call } = answer;
-  const lean = new LeanEvents(place, lease);
+  const lean = new LeanEvents(place, lease, { dialect: upstream.dialect, isRelayed: false });
   const queue = new EventQueue(client, upstream.name, places, { call, lease });
   const stream = new IterationStream(
     answer,

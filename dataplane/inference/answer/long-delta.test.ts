@@ -1,0 +1,91 @@
+import { describe, expect, test } from "vitest";
+import type { Dialect } from "../../dialects/dialect.ts";
+import { deltaInPieces } from "./long-delta.ts";
+
+const MARK = "f00dcafe";
+/** Longer than what is read in one step, in characters that are not to be cut apart. */
+const texts = {
+  quotes: '"'.repeat(1_100_000),
+  plain: "a".repeat(1_100_000),
+  Chinese: "x" + "中".repeat(400_000),
+  emoji: "x" + "😀".repeat(300_000),
+};
+/** JSON with each character beyond ASCII escaped. */
+const ascii = (json: string): string =>
+  json.replaceAll(/[^\0-\x7f]/g, (unit) => `\\u${unit.charCodeAt(0).toString(16).padStart(4, "0")}`);
+
+function piecesOf(dialect: Dialect, event: object, inside: string): Record<string, unknown>[] | null {
+  const pieces = deltaInPieces(dialect, Buffer.from(JSON.stringify(event)), MARK, Buffer.from(inside));
+  return (
+    pieces?.ends.map((end, index) =>
+      JSON.parse(pieces.bytes.toString("utf8", pieces.ends[index - 1] ?? 0, end)),
+    ) ?? null
+  );
+}
+
+const delta = { type: "content_block_delta", index: 3, delta: { type: "text_delta", text: MARK } };
+
+describe.each(Object.entries(texts))("%s", (_, text) => {
+  const plain = JSON.stringify(text).slice(1, -1);
+
+  test.each([plain, ascii(plain).replaceAll("\\ud83d", "\\uD83D")])("the pieces are the text", (inside) => {
+    const pieces = piecesOf("messages", delta, inside) as (typeof delta)[];
+    expect(pieces.length).toBeGreaterThan(10);
+    const said = pieces.map((piece) => piece.delta.text);
+    expect(said.every((piece) => piece.isWellFormed() && piece.length <= 65_536)).toBe(true);
+    expect(said.join("") === text).toBe(true);
+    expect(pieces.at(-1)).toMatchObject({ index: 3, delta: { type: "text_delta" } });
+  });
+});
+
+const chunk = (said: object, more: object = {}, choice: object = {}) => ({
+  id: "c",
+  model: "m",
+  choices: [{ index: 0, delta: said, ...choice }],
+  ...more,
+});
+
+test("Chat: what begins stands in the first piece, what ends in the last", () => {
+  const call = { index: 1, id: "call_1", type: "function", function: { name: "f", arguments: MARK } };
+  const event = chunk(
+    { role: "assistant", content: null, tool_calls: [call] },
+    { usage: { prompt_tokens: 1 } },
+    { finish_reason: "tool_calls" },
+  );
+  const pieces = piecesOf("chat", event, texts.plain) ?? [];
+  expect(pieces[0]).toMatchObject({
+    id: "c",
+    choices: [{ delta: { role: "assistant", tool_calls: [{ index: 1, id: "call_1" }] } }],
+  });
+  expect(pieces[0]).not.toHaveProperty("usage");
+  expect(pieces[0]).not.toHaveProperty("choices.0.finish_reason");
+  for (const piece of pieces.slice(1, -1))
+    expect(piece).toEqual({
+      choices: [
+        {
+          index: 0,
+          delta: { tool_calls: [{ index: 1, function: { arguments: expect.stringMatching(/^a+$/) } }] },
+        },
+      ],
+    });
+  expect(pieces.at(-1)).toEqual({
+    ...event,
+    choices: [{ index: 0, delta: {}, finish_reason: "tool_calls" }],
+  });
+});
+
+test.each<[Dialect, object]>([
+  ["chat", chunk({ content: MARK, reasoning_content: "before" })],
+  ["chat", chunk({ content: [{ type: "text", text: MARK }] })],
+  ["chat", chunk({ content: MARK }, { error: { message: "no" } })],
+  ["chat", chunk({ tool_calls: [{ function: { arguments: MARK } }, { function: { arguments: "{}" } }] })],
+  ["messages", { type: "content_block_start", index: 0, content_block: { type: "text", text: MARK } }],
+  ["responses", { type: "response.output_text.done", text: MARK }],
+  ["responses", { type: "response.output_text.delta", delta: MARK, logprobs: [{ token: "a" }] }],
+])("%s: an event that brings something else stays whole: %j", (dialect, event) => {
+  expect(piecesOf(dialect, event, texts.plain)).toBeNull();
+});
+
+test("a text that can be read in one step stays whole", () => {
+  expect(piecesOf("messages", delta, "a".repeat(1_000_000))).toBeNull();
+});
