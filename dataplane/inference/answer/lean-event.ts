@@ -205,6 +205,8 @@ const wholeTexts: ReadonlySet<string> = new Set([
 ]);
 /** Members whose inner texts are never cut: an error's are told, those of arguments are weighed as JSON. */
 const wholeMembers: ReadonlySet<string> = new Set(["arguments", "error", "input"]);
+/** What an unread member may hold that has to be sealed (rule 7.12). */
+const ENCRYPTED = '"encrypted_content"';
 
 class TooMany extends Error {}
 
@@ -219,7 +221,7 @@ class Unread {
   /** The insides of the long texts. */
   readonly texts: Span[] = [];
   readonly #mark: string;
-  /** Whether long texts are cut. */
+  /** Whether long texts are cut, and unread blobs are sealed. */
   readonly #isRelayed: boolean;
   /** Values that are read. */
   #values = 0;
@@ -273,10 +275,17 @@ class Unread {
     if (isRead || (kind !== "array" && kind !== "object"))
       return this.#look(level === "event" && answerMembers.has(key) ? "answer" : "inner", cuts);
     this.#count();
-    const start = reader.position + 1;
+    const valueStart = reader.position;
+    const start = valueStart + 1;
     reader.skip();
     const end = reader.position - 1;
-    if (end > start) this.edits.push({ start, end, text: "" });
+    if (end <= start) return;
+    if (!this.#isRelayed || !reader.bytes.subarray(start, end).includes(ENCRYPTED, 0, "latin1")) {
+      this.edits.push({ start, end, text: "" });
+      return;
+    }
+    reader.position = valueStart;
+    this.#look("inner", cuts);
   }
 
   #count(): void {

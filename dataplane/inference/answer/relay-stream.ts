@@ -20,7 +20,7 @@ import { LeanEvents } from "../large/large-event.ts";
 import { ClientStream } from "./client-stream.ts";
 import type { LeanFrame } from "./lean-event.ts";
 import { EVENTS_AT_ONCE, ResponseStream, type StreamTranslator } from "./response-stream.ts";
-import { editedFrame } from "./seal-answer.ts";
+import { editedFrame, mayHoldBlobs } from "./seal-answer.ts";
 import { streamTap } from "./stream-taps.ts";
 import { streamTurns } from "./stream-turns.ts";
 import { PASS, publicNames, type FrameAction, type StreamTap } from "./usage-tap.ts";
@@ -144,6 +144,10 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
   #readLean(): void {
     const lean = this.#lean.take();
     if (lean === null || (!lean.closed && !isWhole(lean))) return;
+    const { dialect, seal } = this.#job;
+    // Nobody may see a provider's blob unsealed (rule 7.12).
+    if (!lean.isRead && seal !== null && mayHoldBlobs(dialect, frameData(lean.whole)))
+      return this.#stream.refuse(corruptAnswer("an event that cannot be read"));
     if (lean.hasCutTexts) this.#tap.forgetShapes();
     this.#take(lean.whole, inWhole(lean, this.#see(lean)), lean);
   }

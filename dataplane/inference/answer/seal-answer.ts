@@ -53,11 +53,16 @@ export class AnswerSeal {
   }
 }
 
+/** Whether a whole answer, or the data of an event, may hold something to seal. */
+export const mayHoldBlobs = (dialect: Dialect, body: Buffer): boolean =>
+  (dialect === "messages" ? MESSAGES_SIGNS : [RESPONSES_SIGN]).some((sign) =>
+    body.includes(sign, 0, "latin1"),
+  );
+
 /** Returns the edits that seal a whole answer, which must be JSON. */
 export function wholeSealEdits(dialect: Dialect, body: Buffer, seal: AnswerSeal): Edit[] {
   const edits: Edit[] = [];
-  const signs = dialect === "messages" ? MESSAGES_SIGNS : [RESPONSES_SIGN];
-  if (!signs.some((sign) => body.includes(sign, 0, "latin1"))) return edits;
+  if (!mayHoldBlobs(dialect, body)) return edits;
   const reader = new JsonReader(body, "told");
   reader.object((key) => {
     if (dialect === "messages" && key === "content") sealBlocksAhead(reader, seal, edits);

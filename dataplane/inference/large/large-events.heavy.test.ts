@@ -169,6 +169,32 @@ test("log probabilities, tools and seals pass as they are", async () => {
   expect(last.meter.settled).toMatchObject([{ tokens: { input: 3, output: 4 } }]);
 });
 
+const encrypted = '{"encrypted_content":"blob"}';
+
+test("blobs in what nobody reads are sealed", async () => {
+  const part = `{"type":"response.new","many":${many},"new":{"deep":[${encrypted}]},"sequence_number":1}`;
+  const logs = `,"logprobs":[${encrypted}]`;
+  const stream = framed(heavy(completed("")), "response.created") + framed(heavy(part), "response.new");
+  const end = framed(completed(logs).replace('"tools":', `"unread":${many},"tools":`), "response.completed");
+  const [seen, expected] = await both(stream + end, { from: "responses", to: "responses" });
+  expect(seen).toEqual(expected);
+  expect(seen.text).not.toContain(encrypted.slice(1, -1));
+});
+
+test("an event that cannot be read does not pass with blobs that are not sealed", async () => {
+  const items = `[${"{},".repeat(40_000)}${encrypted}]`;
+  const first = framed(
+    '{"type":"response.created","response":{"id":"r","model":"theirs"}}',
+    "response.created",
+  );
+  const stream =
+    first + framed(`{"type":"response.new","item":${items}}`, "response.new") + framed(completed(""));
+  const { text, meter } = await outcome(elsewhere, stream, { from: "responses", to: "responses" });
+  expect(text).not.toContain("blob");
+  expect(text).toContain("upstream_error");
+  expect(meter.settled).toMatchObject([{ status: "error" }]);
+});
+
 test.each<[Dialect, string]>([
   [
     "chat",
