@@ -77,6 +77,7 @@ export class BlockOrder {
   #events: MessagesEvent[] = [];
   #nextIndex = 0;
   #characters = 0;
+  #kept = 0;
   #weight = 0;
   #toolUsed = false;
   /** How the answer ended; null while more may come. `cut`: at its output limit. */
@@ -99,6 +100,11 @@ export class BlockOrder {
   /** Weight of all pieces (output-estimate.ts). */
   get weight(): number {
     return this.#weight;
+  }
+
+  /** Characters of arguments, and of what is not passed on yet. */
+  get keptCharacters(): number {
+    return this.#kept;
   }
 
   /** Returns the last piece, unless it has ended. */
@@ -153,12 +159,15 @@ export class BlockOrder {
       if (text.trim() === "") return;
       throw corruptAnswer("a content block goes on after its end");
     }
-    if (piece.kind === "tool_use") piece.json += text;
-    else piece.length += text.length;
+    if (piece.kind === "tool_use") {
+      piece.json += text;
+      this.#kept += text.length;
+    } else piece.length += text.length;
     piece.tokens += logprobs.length;
     if (piece.state === "open") this.#events.push(this.#delta(piece, text, logprobs));
     else {
       piece.held += text;
+      this.#kept += text.length;
       for (const one of logprobs) piece.heldLogprobs.push(one);
     }
     if (this.#left > 1) this.#advance();
@@ -256,6 +265,7 @@ export class BlockOrder {
     });
     if (piece.held !== "" || piece.heldLogprobs.length > 0)
       this.#events.push(this.#delta(piece, piece.held, piece.heldLogprobs));
+    this.#kept -= piece.held.length;
     piece.held = "";
     piece.heldLogprobs = [];
     if (piece.heldCitations.length > 0) this.#events.push(annotations(piece, piece.heldCitations));

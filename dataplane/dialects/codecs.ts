@@ -128,6 +128,8 @@ export interface StreamReader extends Stepper<SseEvent, MessagesEvent> {
   readonly usage: MessagesUsage;
   /** Responses: whether it reported its own failure, before it reported usage or wrote. */
   readonly isFree?: boolean;
+  /** Characters of the answer that are kept: arguments of calls, and what waits for its turn. */
+  readonly keptCharacters: number;
 }
 
 /** Every event of a stream but its last. */
@@ -144,6 +146,8 @@ export interface StreamWriter {
   terminal(): string;
   /** The dialect's in-band error, which ends the stream. */
   fail(error: ApiError): string;
+  /** Characters of the answer that are kept until its end, where it is told once more or its links are cited. */
+  readonly keptCharacters: number;
 }
 
 /** The request half of a dialect: in from a client, out to an upstream. */

@@ -1,5 +1,13 @@
 /** Rule 7.2: a whole answer's bytes are counted as they come, as those of a long event are, and one for which there is no room is refused and charged for what came. */
 import { expect, test } from "vitest";
+import {
+  callOf,
+  declaredSearch,
+  routeTo,
+  snapshotOf,
+  toolPolicy,
+  upstreamOf,
+} from "../../test/fakes/inference.ts";
 import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { answerOf } from "../../test/fakes/large/answers.ts";
 import { ItemLease } from "../batches/worker/item-lease.ts";
@@ -176,6 +184,46 @@ test.each<[Dialect, Dialect]>([
   await over;
   expect(call.meter.settled).toMatchObject([{ status: "ok" }]);
   expect(bodies.used).toBe(0);
+});
+
+/** What a client of each dialect has to be told once more at the end, and what a loop adds to the conversation. */
+test.each<[string, Dialect, object, object]>([
+  ["texts for Responses", "responses", {}, { content: "a".repeat(8_192) }],
+  ["calls", "messages", {}, { tool_calls: [{ index: 0, function: { arguments: "a".repeat(8_192) } }] }],
+  ["texts of a loop", "messages", declaredSearch.messages, { content: "a".repeat(8_192) }],
+  ["texts of a loop for Chat", "chat", declaredSearch.chat, { content: "a".repeat(8_192) }],
+])("what is kept of a stream until its end: %s", async (_, from, request, delta) => {
+  const chunk = (content: object, finish_reason: string | null = null) =>
+    `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", created: 1, model: "m", choices: [{ index: 0, delta: content, finish_reason }] })}\n\n`;
+  const call = { index: 0, id: "call_1", function: { name: "f", arguments: '{"a":"' } };
+  const [begin, end] = "tool_calls" in delta ? [{ tool_calls: [call] }, "tool_calls"] : [{}, "stop"];
+  const last = "tool_calls" in delta ? { tool_calls: [{ index: 0, function: { arguments: '"}' } }] } : {};
+  const body = `${chunk(begin)}${chunk(delta).repeat(LENGTH / 8_192)}${chunk(last, end)}data: [DONE]\n\n`;
+  let most = 0;
+  const bodies = new ByteBudget(16 * MIB, {
+    used: (bytes) => void (most = Math.max(most, bytes)),
+    refused: () => undefined,
+  });
+  const serveStream = async () => {
+    fake.next({ raw: { body, contentType: "text/event-stream" } });
+    const routes = [routeTo([upstreamOf(fake.url, "chat")], { toolPolicy: "p", timeouts: patient })];
+    const snapshot = snapshotOf(routes, ["*"], { "test/key": "upstream-secret" }, { p: toolPolicy });
+    const asked = callOf(from, snapshot, bodyOf(from, { stream: true, ...request }));
+    const kept = { ...asked, bodyLease: bodies.lease("org_a") };
+    await serve(kept).catch((thrown: unknown) => thrown);
+    return kept;
+  };
+  const alone = await serveStream();
+  expect(alone.meter.settled).toMatchObject([{ status: "ok" }]);
+  expect(most).toBeGreaterThan(LENGTH);
+  expect(bodies.used).toBe(0);
+  const others = bodies.lease("org_other");
+  others.take(13 * MIB);
+  const crowded = await serveStream();
+  expect(crowded.sink.text).toContain("The service holds as many bytes of requests and answers as it can");
+  expect(crowded.meter.settled).toMatchObject([{ status: "error" }]);
+  expect(crowded.meter.settled[0]?.tokens.output).toBeGreaterThan(10_000);
+  expect(bodies.used).toBe(13 * MIB);
 });
 
 test("a batch item's is never refused, and counts as far as its organization's share of the budget goes", async () => {

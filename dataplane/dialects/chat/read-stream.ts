@@ -112,6 +112,10 @@ export class ChatStreamReader implements StreamReader {
     );
   }
 
+  get keptCharacters(): number {
+    return this.#blocks.keptCharacters;
+  }
+
   step(event: SseEvent): MessagesEvent[] {
     if (this.#over || event.data === "") return [];
     if (event.data.startsWith("[DONE]")) {

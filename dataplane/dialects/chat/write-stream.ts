@@ -68,6 +68,10 @@ export class ChatStreamWriter implements StreamWriter {
     this.#tail = this.#includeUsage ? '],"usage":null}\n\n' : "]}\n\n";
   }
 
+  get keptCharacters(): number {
+    return this.#text.length;
+  }
+
   write(event: EarlyEvent): string {
     switch (event.type) {
       case "content_block_delta":

@@ -66,6 +66,10 @@ export class MessagesStreamReader implements StreamReader {
     return countedUsage(this.#reported, this.#context, () => writtenText(this.#weight), this.#final);
   }
 
+  get keptCharacters(): number {
+    return this.#open === null ? 0 : this.#open.json.length + this.#open.signature.length;
+  }
+
   step(event: SseEvent): MessagesEvent[] {
     if (this.#over || event.data === "" || event.data.startsWith("[DONE]")) return [];
     const data = objectOf(parseJson(event.data));

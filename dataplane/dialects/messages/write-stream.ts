@@ -16,6 +16,7 @@ export class MessagesStreamWriter implements StreamWriter {
   readonly #carry: Carry;
   readonly #context: CodecContext;
   readonly #hidesThinking: boolean;
+  readonly keptCharacters = 0;
 
   constructor(carry: Carry, context: CodecContext) {
     this.#carry = carry;

@@ -79,6 +79,7 @@ export class CompactionWriter implements StreamWriter {
   readonly #events = new NumberedEvents();
   readonly #texts: string[] = [];
   #end: MessageDelta | null = null;
+  keptCharacters = 0;
 
   constructor(carry: Carry, context: CodecContext) {
     this.#context = context;
@@ -94,7 +95,10 @@ export class CompactionWriter implements StreamWriter {
         if (event.content_block.type === "text") this.#texts.push(event.content_block.text);
         return "";
       case "content_block_delta":
-        if (event.delta.type === "text_delta") this.#texts.push((this.#texts.pop() ?? "") + event.delta.text);
+        if (event.delta.type === "text_delta") {
+          this.keptCharacters += event.delta.text.length;
+          this.#texts.push((this.#texts.pop() ?? "") + event.delta.text);
+        }
         // An SSE comment, so that no connection on the way counts as idle.
         return ": ping\n\n";
       case "message_delta":

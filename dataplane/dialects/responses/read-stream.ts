@@ -66,6 +66,10 @@ export class ResponsesStreamReader implements StreamReader {
     return Math.max(this.#blocks.weight, this.#failedWeight);
   }
 
+  get keptCharacters(): number {
+    return this.#blocks.keptCharacters;
+  }
+
   step(event: SseEvent): MessagesEvent[] {
     if (this.#over || event.data === "" || event.data.startsWith("[DONE]")) return [];
     const data = objectOf(parseJson(event.data));

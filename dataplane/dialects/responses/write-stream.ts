@@ -89,6 +89,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   #message: OpenMessage | null = null;
   readonly #serverCalls = new Map<string, { call: ServerCall; output: number }>();
   #saidText = false;
+  keptCharacters = 0;
   #end: MessageDelta | null = null;
 
   constructor(carry: Carry, context: CodecContext, annotate?: Annotate) {
@@ -155,6 +156,7 @@ export class ResponsesStreamWriter implements StreamWriter {
         if (open?.kind === "server") open.json += delta.partial_json;
         if (open?.kind !== "call") return "";
         open.json += delta.partial_json;
+        this.keptCharacters += delta.partial_json.length;
         return this.#events.delta("response.function_call_arguments.delta", open.wire, delta.partial_json);
       default:
         return "";
@@ -186,6 +188,7 @@ export class ResponsesStreamWriter implements StreamWriter {
     if (text === "" && (logprobs.length === 0 || open.text === "")) return "";
     const before = open.text === "" ? this.#textStart(open) : "";
     open.text += text;
+    this.keptCharacters += text.length;
     const tail = logprobs.length === 0 ? "[]" : JSON.stringify(logprobs);
     return before + this.#events.delta("response.output_text.delta", open.wire, text, `,"logprobs":${tail}}`);
   }
@@ -272,6 +275,7 @@ export class ResponsesStreamWriter implements StreamWriter {
       });
     }
     open.text += text;
+    this.keptCharacters += text.length;
     return before + this.#events.delta("response.reasoning_summary_text.delta", open.wire, text);
   }
 

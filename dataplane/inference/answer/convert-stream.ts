@@ -28,10 +28,17 @@ export function convertStream(job: ConvertJob, answer: UpstreamAnswer): Promise<
     streamTurns.owner(job.organizationId),
     job.lease,
     (stream) =>
-      new EventTranslator(stream, upstream.dialect, job.conversion.reading(upstream), lean, (events) => {
-        const { bytes, terminal } = writeEvents(writer, events);
-        if (bytes !== "") stream.pass(bytes);
-        if (terminal !== "") stream.finish(terminal);
-      }),
+      new EventTranslator(
+        stream,
+        upstream.dialect,
+        job.conversion.reading(upstream),
+        lean,
+        writer,
+        (events) => {
+          const { bytes, terminal } = writeEvents(writer, events);
+          if (bytes !== "") stream.pass(bytes);
+          if (terminal !== "") stream.finish(terminal);
+        },
+      ),
   ).run();
 }

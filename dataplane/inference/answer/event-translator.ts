@@ -1,4 +1,4 @@
-import type { CodecContext, EndCause, SseEvent, StreamReader } from "../../dialects/codecs.ts";
+import type { CodecContext, EndCause, SseEvent, StreamReader, StreamWriter } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
 import { isForeignEvent } from "../../dialects/foreign-event.ts";
@@ -9,6 +9,7 @@ import { corruptAnswer, cutAnswer } from "../../dialects/upstream-error.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { SseReader } from "../../lib/sse.ts";
 import type { LeanEvents } from "../large/large-event.ts";
+import { CHARACTER_BYTES } from "./held-bytes.ts";
 import { EVENTS_AT_ONCE, type ResponseStream, type StreamTranslator } from "./response-stream.ts";
 
 /** Reads an upstream's stream as Messages events, for conversion and for the tool loop. */
@@ -20,6 +21,8 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   readonly #sse = new SseReader((frame) => !this.#stream.isOver && this.#lean.setsAside(frame, this.#stream));
   /** null: there are no stop sequences. */
   readonly #cutter: StopCutter | null;
+  /** What writes them to a client; null: nothing does. */
+  readonly #writer: Pick<StreamWriter, "keptCharacters"> | null;
   /** Called with the events that came, at least one. */
   readonly #say: (events: readonly MessagesEvent[]) => void;
 
@@ -28,6 +31,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     upstream: Dialect,
     context: CodecContext,
     lean: LeanEvents,
+    writer: Pick<StreamWriter, "keptCharacters"> | null,
     say: (events: readonly MessagesEvent[]) => void,
   ) {
     this.#stream = stream;
@@ -36,6 +40,7 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     const { stops = [] } = context;
     this.#cutter = stops.length === 0 ? null : new StopCutter(stops);
     this.#lean = lean;
+    this.#writer = writer;
     this.#say = say;
   }
 
@@ -56,7 +61,8 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   }
 
   get heldBytes(): number {
-    return this.#sse.heldBytes + this.#lean.heldBytes;
+    const kept = this.#reader.keptCharacters + (this.#writer?.keptCharacters ?? 0);
+    return this.#sse.heldBytes + this.#lean.heldBytes + kept * CHARACTER_BYTES;
   }
 
   read(): void {

@@ -1,9 +1,14 @@
 import type { BodyLease } from "../call.ts";
 
+/** A character of a text takes one byte or two, and in small pieces more. */
+export const CHARACTER_BYTES = 2;
 /** What a stream holds beyond this is counted. */
 const UNCOUNTED_BYTES = 256 * 1024;
 
-/** Counts among the bytes of bodies (rule 7.2) what one stream holds: unfinished events, and events that cannot be passed on yet. */
+/**
+ * Counts among the bytes of bodies (rule 7.2) what one stream holds: unfinished events, events that cannot be passed on yet, and
+ * text that is kept until its end.
+ */
 export class HeldBytes {
   readonly #lease: Pick<BodyLease, "receive" | "giveBack">;
   #counted = 0;

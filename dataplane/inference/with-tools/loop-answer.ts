@@ -92,7 +92,7 @@ function streamedEvents(
     streamTurns.owner(organizationId),
     lease,
     (around) =>
-      new EventTranslator(around, upstream.dialect, context, lean, (events) => {
+      new EventTranslator(around, upstream.dialect, context, lean, null, (events) => {
         if (events.some(({ type }) => type === "message_stop")) around.finish(events);
         else around.pass(events);
       }),

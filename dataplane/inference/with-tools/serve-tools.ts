@@ -8,7 +8,7 @@ import { noTokens, noTools } from "../../billing/token-usage.ts";
 import type { Policy, Prices } from "../../config/schema.ts";
 import type { Sealer, StreamWriter } from "../../dialects/codecs.ts";
 import { MessageAccumulator } from "../../dialects/messages/accumulate.ts";
-import type { MessagesEvent, ToolChoice } from "../../dialects/messages/types.ts";
+import type { BlockDelta, MessagesEvent, ToolChoice } from "../../dialects/messages/types.ts";
 import type { ServerToolName } from "../../dialects/server-tools.ts";
 import { codecs } from "../../dialects/registry.ts";
 import { writeEvents } from "../../dialects/write-events.ts";
@@ -29,6 +29,7 @@ import { answerJob, type AnswerJob } from "../answer/answer-job.ts";
 import { askModelOf } from "./ask-model.ts";
 import { sendWhole, type InferenceCall } from "../call.ts";
 import { ClientStream } from "../answer/client-stream.ts";
+import { CHARACTER_BYTES, HeldBytes } from "../answer/held-bytes.ts";
 import { Iterations, type IterationServices } from "./iterations.ts";
 import { declaredToolNames, inputSizeOf } from "./open-loop.ts";
 
@@ -62,6 +63,9 @@ class ToolServing {
   readonly #prices: Prices;
   /** null as long as nothing was sent, and for a whole answer. */
   #stream: ClientStream | null = null;
+  /** Counts the model's texts, which are kept until the end. */
+  readonly #texts: HeldBytes;
+  #characters = 0;
   /** Leases for the pages that the conversation holds; null once the request is over. */
   #pages: ByteLease[] | null = [];
 
@@ -71,6 +75,7 @@ class ToolServing {
     this.#prices = pricesAt(route.prices, call.acceptedAt);
     this.#sources = work.sources;
     this.#iterations = new Iterations(services);
+    this.#texts = new HeldBytes(call.bodyLease);
     this.#scope = {
       organization: organizationOf(call),
       route,
@@ -132,6 +137,7 @@ class ToolServing {
     } finally {
       for (const lease of this.#pages ?? []) lease.release();
       this.#pages = null;
+      this.#texts.release();
     }
   }
 
@@ -267,6 +273,9 @@ class ToolServing {
   }
 
   async #emit(events: readonly MessagesEvent[], bill: Bill): Promise<void> {
+    for (const event of events)
+      if (event.type === "content_block_delta") this.#characters += lengthOf(event.delta);
+    this.#texts.hold(this.#characters * CHARACTER_BYTES);
     if (this.#writer === null) {
       for (const event of events) this.#accumulator.push(event);
       return;
@@ -298,6 +307,13 @@ class ToolServing {
     const { call, place, route } = this.#services;
     return answerJob(call, place, route.model, bill, this.#iterations.dropped);
   }
+}
+
+/** Returns how many characters the model wrote in a delta. */
+function lengthOf(delta: BlockDelta): number {
+  if (delta.type === "text_delta") return delta.text.length;
+  if (delta.type === "thinking_delta") return delta.thinking.length;
+  return delta.type === "input_json_delta" ? delta.partial_json.length : 0;
 }
 
 /** The usage of each tool's most expensive call. */
