@@ -5,6 +5,7 @@
 import { messagesErrorBody, openaiErrorBody, errorStatus } from "../dialects/errors.ts";
 import type { ApiError, ErrorCode } from "../lib/api-error.ts";
 import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
+import { joinedInSlices } from "../lib/small-pieces.ts";
 import type { BatchForm } from "./batch.ts";
 
 /** The fields of an item that its line needs. */
@@ -80,7 +81,7 @@ export async function succeededLine(form: BatchForm, item: LineItem, answer: Buf
           '},"error":null}\n',
         ];
   const pieces = await new Slices(ANSWER_SLICE_MS).map(piecesOf(answer), onOneLine);
-  return Buffer.concat([onOneLine(Buffer.from(before)), ...pieces, Buffer.from(after)]);
+  return joinedInSlices([onOneLine(Buffer.from(before)), ...pieces, Buffer.from(after)]);
 }
 
 /** Makes the line of a failure, with the error as a live client of this form would have got it, and a code in every one. */

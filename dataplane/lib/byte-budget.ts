@@ -1,8 +1,8 @@
 /**
  * Counts the bytes that this process holds for request bodies, opened pages, whole answers, long events and kept texts of streams
- * as they come, and answers waiting to be taken or stored, in total and by organization (rule 7.2). While more than half of the budget is in use, an organization
- * that has a quarter of it gets no more, so that one organization cannot crowd out the others. Without room, live requests are refused
- * at once, their answers end, and pages are not opened; batch items wait.
+ * as they come, and answers waiting to be taken or stored, in total and by organization (rule 7.2). While more than half of the
+ * budget is in use, an organization that has a quarter of it gets no more, so that one organization cannot crowd out the others.
+ * Without room, live requests are refused at once, their answers end, and pages are not opened; batch items wait.
  */
 import { ApiError } from "./api-error.ts";
 

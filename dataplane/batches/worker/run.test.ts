@@ -8,12 +8,14 @@ import {
   upstreamOf,
 } from "../../../test/fakes/inference.ts";
 import { serveOneUpstream } from "../../../test/fakes/one-upstream.ts";
+import { longestHoldMs } from "../../../test/fakes/large/watch-loop.ts";
 import { sampleRouting, sampleSnapshot } from "../../../test/fakes/sample-snapshot.ts";
 import { toolCall } from "../../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../../test/fakes/upstream/server.ts";
 import type { UsageRow } from "../../billing/ledger/usage-row.ts";
 import { modelNotFound } from "../../config/find-route.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
+import { sendWhole, type Serve } from "../../inference/call.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { runItem, type RunServices } from "./run.ts";
 import { ToolRoom } from "./tool-room.ts";
@@ -52,14 +54,20 @@ const { fake, serve } = await serveOneUpstream(() => runTool());
 const asked = { model: "public-model", max_tokens: 100, messages: [{ role: "user", content: "Hi" }] };
 
 /** What becomes of a run before an upstream that speaks this. */
-function run(upstream: Dialect, dialect: "messages" | "chat", request: object, expiresAt: number) {
+function run(
+  upstream: Dialect,
+  dialect: "messages" | "chat",
+  request: object,
+  expiresAt: number,
+  serving: Serve = serve,
+) {
   const body = Buffer.from(JSON.stringify(request));
   const route = routeTo([upstreamOf(fake.url, upstream)], {
     toolPolicy: "test/default",
     timeouts: { connectMs: 1_000, firstByteMs: null, streamIdleMs: 2_000, requestMs: 3_000 },
   });
   const services: RunServices = {
-    serve,
+    serve: serving,
     meterFor: (_claim, onRow) => {
       const meter = new RecordingMeter();
       meter.onSettle = async () => onRow({} as UsageRow, async () => {});
@@ -83,6 +91,20 @@ function lineOf(end: Awaited<ReturnType<typeof run>>): unknown {
   if (end.kind !== "over") throw new Error(`it ended ${end.kind}`);
   return JSON.parse(end.line.toString());
 }
+
+test("rule 7.3: a long answer holds nobody until its line is made", async () => {
+  const answer = Buffer.from(JSON.stringify({ text: "a".repeat(32 * 1024 * 1024) }));
+  const held: number[] = [];
+  for (let tries = 0; tries < 5; tries += 1)
+    held.push(
+      await longestHoldMs(() =>
+        run("messages", "messages", asked, Date.now() + 60_000, async ({ sink }) =>
+          sendWhole(sink, answer, {}),
+        ),
+      ),
+    );
+  expect(Math.min(...held)).toBeLessThan(20);
+});
 
 describe("rule 4.5: a tool loop ends within the route's request time-out from the end of its batch", () => {
   const search = toolCall("web_search", { query: "gates" });

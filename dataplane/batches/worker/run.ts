@@ -253,7 +253,7 @@ class KeptAnswer implements AnswerSink {
   }
 
   write(bytes: AnswerBytes): boolean {
-    this.#pieces.push(joinedBytes(bytes));
+    this.#pieces.push(Buffer.isBuffer(bytes) ? bytes : joinedBytes(bytes));
     return true;
   }
 
@@ -267,6 +267,7 @@ class KeptAnswer implements AnswerSink {
   }
 
   get body(): Buffer {
-    return Buffer.concat(this.#pieces);
+    // A whole answer is one piece, of many MiB perhaps.
+    return this.#pieces.length === 1 ? (this.#pieces[0] as Buffer) : Buffer.concat(this.#pieces);
   }
 }

@@ -5,6 +5,7 @@
  */
 import { sql, type CommonQueryMethods, type DatabaseTransactionConnection } from "slonik";
 import { z } from "zod";
+import { joinedInSlices } from "../../lib/small-pieces.ts";
 import type { Account } from "../../billing/ledger/accounts.ts";
 import { chargeRows } from "../../billing/ledger/charge.ts";
 import type { ClaimedItem } from "./claim.ts";
@@ -81,7 +82,7 @@ async function storeLines(
   if (over.length === 0) return new Set();
   let offset = 1;
   const starts = over.map(({ end }) => (offset += end.line.length) - end.line.length);
-  const blob = sql.binary(Buffer.concat(over.map(({ end }) => end.line)));
+  const blob = sql.binary(await joinedInSlices(over.map(({ end }) => end.line)));
   const stored = await db.anyFirst(sql.type(claimedSchema)`
     update batch_items item
     set state = ended.state, line = substring(${blob}::bytea from ended.start for ended.length), body = null, worker = null
