@@ -66,6 +66,11 @@ export interface BodyLease {
    * those that its organization's share has room for. @throws ApiError 429 or 503 without room, but not for a batch item
    */
   receive(bytes: number): number;
+  /**
+   * Waits until more of a batch item's answer may be read, for a bounded time; null or absent: at once. What comes meanwhile is
+   * counted as well as it can.
+   */
+  mayReadOn?(): Promise<void> | null;
   /** Gives bytes back. */
   giveBack(bytes: number): void;
 }

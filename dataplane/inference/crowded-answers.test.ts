@@ -1,5 +1,5 @@
 /** Rule 7.2: a whole answer's bytes are counted as they come, as those of a long event are, and one for which there is no room is refused and charged for what came. */
-import { expect, test } from "vitest";
+import { expect, test, vi } from "vitest";
 import {
   callOf,
   declaredSearch,
@@ -15,6 +15,7 @@ import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
 import { UNCOUNTED_BYTES } from "../upstream/limits.ts";
+import { UpstreamCall } from "../upstream/send.ts";
 import type { BodyLease } from "./call.ts";
 
 const { callTo, fake, serve } = await serveOneUpstream();
@@ -249,4 +250,77 @@ test("a batch item's is never refused, and counts as far as its organization's s
   live.take(MIB);
   for (const held of [first, second, live]) held.release();
   expect(bodies.used).toBe(5 * MIB);
+});
+
+test("answers of batch items beyond their organization's share come one after the other, while others wait for a bounded time", async () => {
+  const bodies = new ByteBudget(8 * MIB);
+  const lease = () => new ItemLease(bodies, "org_a", () => Promise.resolve(true));
+  const [first, second, third] = [lease(), lease(), lease()];
+  expect(first.receive(MIB)).toBe(MIB);
+  expect(first.mayReadOn()).toBeNull();
+  expect(second.receive(3 * MIB)).toBe(MIB);
+  // The share is used up: one goes on.
+  expect(second.mayReadOn()).toBeNull();
+  expect(second.receive(MIB)).toBe(0);
+  expect(second.mayReadOn()).toBeNull();
+  const turns: string[] = [];
+  expect(third.receive(MIB)).toBe(0);
+  const waiting = third.mayReadOn();
+  expect(third.mayReadOn()).toBe(waiting);
+  const thirdWaits = waiting?.then(() => turns.push("third"));
+  first.receive(MIB);
+  const firstWaits = first.mayReadOn()?.then(() => turns.push("first"));
+  await new Promise((resolve) => setTimeout(resolve, 20));
+  expect(turns).toEqual([]);
+  // Another organization's are not concerned.
+  const other = new ItemLease(bodies, "org_b", () => Promise.resolve(true));
+  expect(other.receive(MIB)).toBe(MIB);
+  expect(other.mayReadOn()).toBeNull();
+  second.release();
+  await thirdWaits;
+  third.release();
+  await firstWaits;
+  expect(turns).toEqual(["third", "first"]);
+  for (const held of [first, other]) held.release();
+  expect(bodies.used).toBe(0);
+});
+
+test("an upstream is paused while the answer of a batch item waits", async () => {
+  const bodies = new ByteBudget(8 * MIB);
+  const lease = () => new ItemLease(bodies, "org_a", () => Promise.resolve(true));
+  const others = lease();
+  others.receive(3 * MIB);
+  expect(others.mayReadOn()).toBeNull();
+  const paused = vi.spyOn(UpstreamCall.prototype, "pause");
+  const item = lease();
+  const over = served(item);
+  await expect.poll(() => paused.mock.calls.length).toBeGreaterThan(0);
+  const settled = vi.fn();
+  over.then(settled, settled);
+  await new Promise((resolve) => setTimeout(resolve, 200));
+  expect(settled).not.toHaveBeenCalled();
+  others.release();
+  const { call, error } = await over;
+  expect(error).toBeUndefined();
+  expect(call.meter.settled).toMatchObject([{ status: "ok" }]);
+  item.release();
+  expect(bodies.used).toBe(0);
+  paused.mockRestore();
+});
+
+test("it waits no longer than ten seconds", async () => {
+  vi.useFakeTimers({ toFake: ["setTimeout", "clearTimeout", "performance"] });
+  const bodies = new ByteBudget(8 * MIB);
+  const lease = () => new ItemLease(bodies, "org_a", () => Promise.resolve(true));
+  const [first, second] = [lease(), lease()];
+  first.receive(3 * MIB);
+  expect(first.mayReadOn()).toBeNull();
+  second.receive(MIB);
+  const waits = second.mayReadOn();
+  expect(waits).not.toBeNull();
+  await vi.advanceTimersByTimeAsync(10_000);
+  await waits;
+  second.receive(MIB);
+  expect(second.mayReadOn()).toBeNull();
+  vi.useRealTimers();
 });

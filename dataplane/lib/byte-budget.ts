@@ -21,6 +21,10 @@ export interface BudgetWatcher {
 /** What one organization holds. */
 interface Share {
   bytes: number;
+  /** The lease whose answer is read on though the share is used up; null: none is. */
+  beyond: ByteLease | null;
+  /** Wake those that wait until there is room in the share, or until they may read on beyond it; the first comes first. */
+  readonly line: Set<() => void>;
 }
 
 /** Bytes of one body or page. Ends with `release`, which may be called more than once. */
@@ -34,6 +38,11 @@ export interface ByteLease {
   receive(bytes: number): number;
   /** Adds bytes that are in memory already, until the organization has a quarter of the budget. @returns how many were added */
   countOfShare(bytes: number): number;
+  /**
+   * Waits, `mostMs` at the most, until the organization has less than a quarter of the budget, or no other lease of it is read on
+   * beyond that. @returns null: there is nothing to wait for.
+   */
+  whenShare(mostMs: number): Promise<void> | null;
   /** Sets the lease to exactly `bytes`. @throws ApiError as `take` when it grows. */
   hold(bytes: number): void;
   /** Checks that there is room for announced bytes (content-length) without taking them. @throws ApiError as `take` */
@@ -102,8 +111,9 @@ export class ByteBudget {
     const known = this.#shares.get(organizationId);
     if (known !== undefined) return known;
     if (this.#shares.size >= MOST_KNOWN)
-      for (const [id, { bytes }] of this.#shares) if (bytes === 0) this.#shares.delete(id);
-    const share = { bytes: 0 };
+      for (const [id, { bytes, line }] of this.#shares)
+        if (bytes === 0 && line.size === 0) this.#shares.delete(id);
+    const share: Share = { bytes: 0, beyond: null, line: new Set() };
     this.#shares.set(organizationId, share);
     return share;
   }
@@ -131,7 +141,9 @@ export class ByteBudget {
     share.bytes += difference;
     this.#used += difference;
     this.#watcher?.used(this.#used);
-    if (difference < 0) this.#admit();
+    if (difference >= 0) return;
+    this.#admit();
+    wakeFirst(share);
   }
 
   /** Changes the number of leases of patient work that hold bytes. */
@@ -148,6 +160,10 @@ export class ByteBudget {
       first.admitted(lease);
     }
   }
+}
+
+function wakeFirst({ line }: Share): void {
+  for (const wake of line) return wake();
 }
 
 const noRoom = (): ApiError =>
@@ -202,6 +218,22 @@ class Lease implements ByteLease {
     return counted;
   }
 
+  whenShare(mostMs: number): Promise<void> | null {
+    const share = this.#share;
+    if (share.bytes < this.#budget.total / 4) return null;
+    share.beyond ??= this;
+    if (share.beyond === this) return null;
+    return new Promise((resolve) => {
+      const wake = () => {
+        clearTimeout(timer);
+        share.line.delete(wake);
+        resolve();
+      };
+      const timer = setTimeout(wake, mostMs);
+      share.line.add(wake);
+    });
+  }
+
   hold(bytes: number): void {
     if (bytes > this.#bytes) this.take(bytes - this.#bytes);
     else this.giveBack(this.#bytes - bytes);
@@ -212,6 +244,11 @@ class Lease implements ByteLease {
   }
 
   release(): void {
+    const share = this.#share;
+    if (share.beyond === this) {
+      share.beyond = null;
+      wakeFirst(share);
+    }
     this.giveBack(this.#bytes);
   }
 

@@ -218,10 +218,11 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
 
   /**
    * Reads the whole body, without a byte order mark.
-   * @param takeRoom counts bytes that came, beyond the first `UNCOUNTED_BYTES`; it throws when there is no room for them.
+   * @param takeRoom counts bytes that came, beyond the first `UNCOUNTED_BYTES`; it throws when there is no room for them, and
+   *   returns what the upstream is paused for, if it is.
    * @throws CallError; `received` says how much of it came, and `cause` what `takeRoom` threw.
    */
-  whole(maxBytes: number, takeRoom?: (bytes: number) => void): Promise<Buffer> {
+  whole(maxBytes: number, takeRoom?: (bytes: number) => Promise<void> | null | void): Promise<Buffer> {
     const { promise, resolve, reject } = Promise.withResolvers<Buffer>();
     const pieces = new GatheredPieces();
     let counted = UNCOUNTED_BYTES;
@@ -231,8 +232,9 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
         if (this.#received > maxBytes) return this.abort("too_large");
         if (takeRoom === undefined || this.#received <= counted) return;
         try {
-          takeRoom(this.#received - counted);
+          const room = takeRoom(this.#received - counted);
           counted = this.#received;
+          if (room instanceof Promise) this.#pauseUntil(room);
         } catch (error) {
           this.#settle("exhausted", error);
         }
@@ -263,6 +265,14 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#disarm();
     this.#controller?.pause();
     this.#decoder?.pause();
+  }
+
+  #pauseUntil(room: Promise<void>): void {
+    this.pause();
+    room.then(
+      () => this.resume(),
+      (error: unknown) => this.#settle("exhausted", error),
+    );
   }
 
   resume(): void {

@@ -2,6 +2,9 @@ import type { BodyLease } from "../../inference/call.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import type { ByteBudget, ByteLease } from "../../lib/byte-budget.ts";
 
+/** Longest time that the answer of one item waits: its request's time-out goes on, and it is charged when that is over. */
+const MOST_WAIT_MS = 10_000;
+
 /** Cause of the error of an item that waited for room until it might not begin any more. */
 export const NOT_BEGUN = { reserved: "room" } as const;
 
@@ -16,6 +19,11 @@ export class ItemLease implements BodyLease {
   #lease: ByteLease | null = null;
   /** Counts what is there whatever room there is. */
   readonly #counted: ByteLease;
+  /** Whether its organization's share had no room for all that came last. */
+  #isShort = false;
+  /** The wait for room that has begun; null: none has. */
+  #waiting: Promise<void> | null = null;
+  #waitLeftMs = MOST_WAIT_MS;
 
   /** @param mayBegin called when the item has its room, for which it may have waited long. */
   constructor(
@@ -52,7 +60,22 @@ export class ItemLease implements BodyLease {
    * take more of the budget than its share: live requests of others would be refused for them.
    */
   receive(bytes: number): number {
-    return this.#counted.countOfShare(bytes);
+    const counted = this.#counted.countOfShare(bytes);
+    this.#isShort = counted < bytes;
+    return counted;
+  }
+
+  /** One answer of an organization at a time is read on beyond its share; the others wait, and so do their upstreams. */
+  mayReadOn(): Promise<void> | null {
+    if (this.#waiting !== null || !this.#isShort || this.#waitLeftMs <= 0) return this.#waiting;
+    const waiting = this.#counted.whenShare(this.#waitLeftMs);
+    if (waiting === null) return null;
+    const began = performance.now();
+    this.#waiting = waiting.then(() => {
+      this.#waitLeftMs -= performance.now() - began;
+      this.#waiting = null;
+    });
+    return this.#waiting;
   }
 
   giveBack(bytes: number): void {

@@ -53,6 +53,7 @@ export async function readWhole<Read>(
   let counted = 0;
   const takeRoom = (bytes: number) => {
     counted += lease.receive(bytes);
+    return lease.mayReadOn?.() ?? null;
   };
   // One function, as each further one that waits costs every request a microsecond.
   try {
