@@ -2,9 +2,10 @@ import { createServer, type Server } from "node:http";
 import { once } from "node:events";
 import type { AddressInfo } from "node:net";
 import { json } from "node:stream/consumers";
-import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, describe, expect, test, vi } from "vitest";
 import { routeTo, snapshotOf, upstreamOf } from "../../../test/fakes/inference.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
+import { ByteBudget } from "../../lib/byte-budget.ts";
 import { Upstreams } from "../../upstream/upstreams.ts";
 import { newUpstreamDispatcher } from "../../upstream/dispatcher.ts";
 import { askModelOf } from "./ask-model.ts";
@@ -14,6 +15,7 @@ let status = 200;
 let answerText = "";
 let server: Server;
 let baseUrl = "";
+const budget = new ByteBudget(4 * 1024 * 1024);
 const dispatcher = newUpstreamDispatcher();
 
 beforeAll(async () => {
@@ -33,10 +35,14 @@ afterAll(async () => {
   server.close();
 });
 
-function ask(dialect: Dialect, model = "public-model"): Promise<{ dialect: Dialect; body: unknown }> {
+function ask(
+  dialect: Dialect,
+  model = "public-model",
+  lease = budget.lease("org_a"),
+): Promise<{ dialect: Dialect; body: unknown }> {
   const upstream = upstreamOf(baseUrl, dialect, { credential: { id: "k", header: "x-api-key" } });
   const snapshot = snapshotOf([routeTo([upstream])], ["*"], { k: "s3cret" });
-  const askModel = askModelOf(snapshot, new Upstreams(dispatcher), "org_a");
+  const askModel = askModelOf(snapshot, new Upstreams(dispatcher), lease, "org_a");
   return askModel(model, (to) => ({ model: "never sent", spoken: to }), AbortSignal.timeout(5_000));
 }
 
@@ -58,6 +64,23 @@ describe("the Model engine's question", () => {
       });
     },
   );
+
+  test("its answer is counted as it comes, and fails without room, or with too many values", async () => {
+    answerText = JSON.stringify({ content: [], filler: "a".repeat(1_000_000) });
+    const lease = budget.lease("org_a");
+    const receive = vi.spyOn(lease, "receive");
+    await expect(ask("chat", "public-model", lease)).resolves.toMatchObject({ body: { content: [] } });
+    const counted = receive.mock.calls.reduce((sum, [bytes]) => sum + bytes, 0);
+    expect(counted).toBeGreaterThan(900_000);
+    expect(budget.used).toBe(0);
+    const others = budget.lease("org_other");
+    others.take(3_500_000);
+    await expect(ask("chat")).rejects.toThrow();
+    expect(budget.used).toBe(3_500_000);
+    others.release();
+    answerText = `{"content":[${"0,".repeat(20_000)}0]}`;
+    await expect(ask("chat")).rejects.toThrow();
+  });
 
   test("a model that is not served, an upstream that fails and one that does not speak JSON are errors", async () => {
     await expect(ask("chat", "unknown")).rejects.toThrow("not served");

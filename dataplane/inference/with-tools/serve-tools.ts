@@ -87,6 +87,7 @@ class ToolServing {
       askModel: askModelOf(
         call.snapshot,
         services.upstreams,
+        call.bodyLease,
         call.principal.organizationId,
         route.servesNamespace,
       ),
