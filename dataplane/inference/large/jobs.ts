@@ -19,7 +19,7 @@ import { packItems, type PackedItems } from "../answer/held-items.ts";
 import { convertedWhole, relayedWhole, type PassedOn, type RelayFacts } from "../answer/passed-on.ts";
 import { leanData, type FramePlaces, type LeanData, type LeanReading } from "../answer/lean-event.ts";
 import { AnswerSeal } from "../answer/seal-answer.ts";
-import { outcomeOf, usageOfBegun, type Outcome } from "../answer/whole-answer.ts";
+import { outcomeOf, usageOfBegun, usageOfNoStream, type Outcome } from "../answer/whole-answer.ts";
 import {
   type Conversion,
   contextOf,
@@ -89,6 +89,10 @@ export interface Jobs {
   };
   loopAnswer: { told: { dialect: Dialect; context: RemoteContext }; answer: Told<Outcome<WholeEvents>> };
   leanEvent: { told: { places: FramePlaces; reading: LeanReading }; answer: LeanData };
+  noStream: {
+    told: { dialect: Dialect; context: UsageContext; received: number };
+    answer: { usage: MessagesUsage | null };
+  };
   begunAnswer: { told: { dialect: Dialect; context: UsageContext; received: number }; answer: MessagesUsage };
 }
 
@@ -176,6 +180,9 @@ export const jobs: Run = {
     return told(outcomeOf(dialect, body, context, () => wholeEvents(dialect, body, context)));
   },
   leanEvent: ({ places, reading }, { body }) => leanData(body, places, reading),
+  noStream: ({ dialect, context, received }, { body }) => ({
+    usage: usageOfNoStream(dialect, context, received, body),
+  }),
   begunAnswer: ({ dialect, context, received }, { body }) => usageOfBegun(dialect, context, received, body),
 };
 

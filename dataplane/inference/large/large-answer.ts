@@ -3,6 +3,7 @@
  * turn however many jobs wait, and its usage is read even if its client has left before.
  */
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
+import type { UsageContext } from "../../dialects/usage.ts";
 import { WorkNotDone, type WorkerPool } from "../../lib/worker-pool.ts";
 import { unpackItems } from "../answer/held-items.ts";
 import type { PassedOn } from "../answer/passed-on.ts";
@@ -60,7 +61,12 @@ export class LargeAnswer {
 
   /** Returns the usage of an answer that broke off; null: the answer took its thread down. */
   async usageOfBegun(told: JobInput<"begunAnswer">): Promise<MessagesUsage | null> {
-    return (await this.#do("begunAnswer", () => told))?.answer ?? null;
+    return (await this.#do("begunAnswer", () => plainly(told)))?.answer ?? null;
+  }
+
+  /** Returns what a body costs that came in place of a stream, or that it is free; null: it took its thread down. */
+  async noStream(told: JobInput<"noStream">): Promise<Answer<"noStream"> | null> {
+    return (await this.#do("noStream", () => plainly(told)))?.answer ?? null;
   }
 
   async #do<Name extends JobName>(
@@ -84,6 +90,17 @@ export class LargeAnswer {
     return { answer: result.answer as Answer<Name>, bytes: Buffer.from(result.body) };
   }
 }
+
+/** Leaves out what a context has besides, functions above all: they do not pass between threads. */
+const plainly = <Input extends { readonly context: UsageContext }>(told: Input): Input => {
+  const { estimatedInputTokens, media, possible } = told.context;
+  const context: UsageContext = {
+    ...(estimatedInputTokens !== undefined && { estimatedInputTokens }),
+    ...(media !== undefined && { media }),
+    ...(possible !== undefined && { possible }),
+  };
+  return { ...told, context };
+};
 
 const outcomeTold = <Read>(told: Told<Outcome<Read>>): Outcome<Read> =>
   ("error" in told ? { ...told, error: errorOf(told.error) } : told) as Outcome<Read>;

@@ -276,6 +276,44 @@ describe.each(ways)("$from to $to", (way) => {
   });
 });
 
+test.each<Way>([...ways, { from: "messages", to: "chat", tools: true }])(
+  "one whose connection is cut costs what came: $from to $to, server tools: $tools",
+  async (way) => {
+    const text = JSON.stringify({ choices: [{ message: { content: "a".repeat(300_000) } }] });
+    const served = async (serve: Serve) => {
+      fake.reset();
+      fake.next({ raw: { body: text }, faults: { cutAtByte: 200_000 } });
+      const { call } = callFor(way);
+      await expect(serve(call)).rejects.toMatchObject({ code: "upstream_error" });
+      return call.meter.settled;
+    };
+    const settled = await served(elsewhere);
+    expect(settled).toMatchObject([{ status: "error", estimated: true }]);
+    expect(settled).toEqual(await served(here));
+  },
+);
+
+test.each([
+  ["a whole answer", `{"choices":[{"message":{"content":"${"a".repeat(200_000)}"}}]}`],
+  ["no JSON", "a".repeat(200_000)],
+  ["an error", `{"error":{"message":"${"a".repeat(200_000)}"}}`],
+])("%s in place of a later iteration's stream costs the same", async (_, body) => {
+  const search = `data: ${JSON.stringify({ choices: [{ index: 0, delta: { tool_calls: [{ index: 0, id: "c", function: { name: "web_search", arguments: '{"query":"a"}' } }] }, finish_reason: "tool_calls" }] })}\n\ndata: [DONE]\n\n`;
+  const served = async (serve: Serve) => {
+    fake.reset();
+    fake.next({ raw: { body: search, contentType: "text/event-stream" } }, { raw: { body } });
+    const { call } = callFor({ from: "messages", to: "chat", request: { stream: true }, tools: true });
+    await serve(call).catch(() => undefined);
+    return { settled: call.meter.settled, text: told(call.sink.text).replaceAll(/srvtoolu_\w+/g, "ID") };
+  };
+  const jobs = vi.spyOn(pool, "run");
+  const seen = await served(elsewhere);
+  expect(jobs).toHaveBeenCalledOnce();
+  jobs.mockRestore();
+  expect(seen).toEqual(await served(here));
+  expect(seen.settled).toHaveLength(1);
+});
+
 test("its bytes are counted while it is worked on", async () => {
   fake.next({ raw: { body: large } });
   const { call } = callFor({ from: "chat", to: "chat" });

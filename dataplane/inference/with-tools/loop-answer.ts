@@ -18,8 +18,10 @@ import { ResponseStream, type StreamConsumer } from "../answer/response-stream.t
 import { readWhole, type WholeReader } from "../answer/read-whole.ts";
 import { streamTurns } from "../answer/stream-turns.ts";
 import { countUntil } from "../answer/waiting-bytes.ts";
-import { usageOfNoStream } from "../answer/whole-answer.ts";
+import { usageOfBytes, usageOfNoStream } from "../answer/whole-answer.ts";
 import type { BodyLease } from "../call.ts";
+import { LargeAnswer } from "../large/large-answer.ts";
+import type { BodyPlace } from "../request/request-body.ts";
 import { CONVERT_HERE_BYTES } from "../large/large-body.ts";
 import { LeanEvents } from "../large/large-event.ts";
 import { remoteContext } from "../large/remote-reading.ts";
@@ -98,13 +100,14 @@ function streamedEvents(
       }),
   );
   stream.keeps = later;
+  const charged = (error: unknown) =>
+    later && isCorruptTry(error)
+      ? chargedGarbage(answer, context, error, place, stream.takeBeginning())
+      : error;
   stream
     .run()
-    .catch((error: unknown) =>
-      queue.fail(
-        later && isCorruptTry(error) ? chargedGarbage(answer, context, error, stream.takeBeginning()) : error,
-      ),
-    );
+    .catch(async (error: unknown) => queue.fail(await charged(error)))
+    .catch((error: unknown) => queue.fail(error));
   async function* events() {
     try {
       for (let next = await queue.next(); next !== null; next = await queue.next()) yield next;
@@ -129,17 +132,33 @@ const isCorruptTry = (error: unknown): error is AttemptFailure =>
  * Charges a corrupt answer of which no event came (rule 1.6, service.md "Prices and billing rules"). Such an answer is free only
  * as long as the loop has added nothing to what the client sent. @returns `failure` itself when the body is an error.
  */
-function chargedGarbage(
+async function chargedGarbage(
   answer: UpstreamAnswer,
   context: CodecContext,
   failure: AttemptFailure,
+  place: BodyPlace,
   body: Buffer,
-): AttemptFailure | BrokenAnswer {
+): Promise<AttemptFailure | BrokenAnswer> {
   const { upstream, call } = answer;
-  const usage = usageOfNoStream(upstream.dialect, context, call.received, body);
+  const usage = await costOfNoStream(upstream.dialect, context, place, call.received, body);
   if (usage === null) return failure;
   answer.broke("garbage");
   return new BrokenAnswer(failure.error, { upstream: upstream.name, usage, corrupt: true });
+}
+
+/** What a body costs that came in place of a stream, read like a whole answer; null: it is an error, and free. */
+async function costOfNoStream(
+  dialect: Dialect,
+  context: CodecContext,
+  place: BodyPlace,
+  received: number,
+  body: Buffer,
+): Promise<MessagesUsage | null> {
+  const { pool } = place;
+  if (pool === null || body.length <= CONVERT_HERE_BYTES)
+    return usageOfNoStream(dialect, context, received, body);
+  const cost = await new LargeAnswer(pool, place, body).noStream({ dialect, context, received });
+  return cost === null ? usageOfBytes(context, received) : cost.usage;
 }
 
 /** A stream that may keep the bytes before the first event: if no event comes, its usage is read from them. */
