@@ -34,6 +34,8 @@ export const ERROR_BODY_MS = 2_000;
 /** How long, and how far, an answer whose client has left is read on for its usage report (rule 1.11). */
 export const UNSEEN_MS = 2_000;
 export const MAX_UNSEEN_BYTES = 256 * 1024;
+/** Chunks of it: each takes some six microseconds, however short it is. */
+export const MAX_UNSEEN_CHUNKS = 16_384;
 /** How long a finished upstream may take to close its answer, so that its connection can be used again. */
 export const LINGER_MS = 1_000;
 /** Bodies above this size are sent in pieces of that, so that it is known when the last of them has gone out. */

@@ -472,6 +472,35 @@ test("an answer in chunks of a byte takes no memory for each of them", async () 
   expect((await whole).toString()).toBe("abcdefghij");
 });
 
+test("a stream in chunks of a byte whose client has left is not read on as far as others", () => {
+  const call = new UpstreamCall({
+    origin: "http://127.0.0.1:1",
+    path: "/",
+    headers: [],
+    body: Buffer.from("{}"),
+    connectMs: 10_000,
+    firstByteMs: null,
+    idleMs: null,
+  });
+  const at = {
+    abort: () => {},
+    pause: () => {},
+    resume: () => {},
+  } as unknown as Dispatcher.DispatchController;
+  call.onRequestStart(at);
+  call.onResponseStart(at, 200, {});
+  const faults: string[] = [];
+  call.read({ data: () => {}, end: () => {}, fail: (fault) => faults.push(fault) });
+  const byte = Buffer.from("a");
+  for (let chunks = 0; chunks < 20_000; chunks += 1) call.onResponseData(at, byte);
+  expect(faults).toEqual([]);
+  call.drain();
+  for (let chunks = 0; chunks < 16_384; chunks += 1) call.onResponseData(at, byte);
+  expect(faults).toEqual([]);
+  call.onResponseData(at, byte);
+  expect(faults).toEqual(["cancelled"]);
+});
+
 describe("behind a complete answer", () => {
   const timers = () => process.getActiveResourcesInfo().filter((kind) => kind === "Timeout").length;
 

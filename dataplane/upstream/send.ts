@@ -12,6 +12,7 @@ import { isStaleConnectionError } from "./dispatcher.ts";
 import {
   LINGER_MS,
   MAX_UNSEEN_BYTES,
+  MAX_UNSEEN_CHUNKS,
   MOST_BEGUN_BYTES,
   MOST_INTERIM_ANSWERS,
   PIECE_BYTES,
@@ -142,6 +143,8 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #sent = false;
   /** Bytes that had come when the client left, or when the answer was complete; null: somebody still waits for more. */
   #unseenFrom: number | null = null;
+  /** Chunks that came since then. */
+  #unseenChunks = 0;
   #cause: unknown;
 
   constructor(options: CallOptions) {
@@ -345,8 +348,11 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #deliver(chunk: Buffer): void {
     if (this.#over !== null) return;
     this.#received += chunk.length;
-    if (this.#unseenFrom !== null && this.#received - this.#unseenFrom > MAX_UNSEEN_BYTES)
-      return this.abort("cancelled");
+    if (this.#unseenFrom !== null) {
+      this.#unseenChunks += 1;
+      const unseen = this.#received - this.#unseenFrom;
+      if (unseen > MAX_UNSEEN_BYTES || this.#unseenChunks > MAX_UNSEEN_CHUNKS) return this.abort("cancelled");
+    }
     this.#settleHead();
     if (!this.#isGathering) this.#gather();
     this.#unread.push(chunk);
