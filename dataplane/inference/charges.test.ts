@@ -76,6 +76,35 @@ describe("rule 10.6: a response that failed before it wrote or reported anything
   });
 });
 
+describe("rule 10.6: what a Responses stream reports before its end is a running total", () => {
+  const running = { object: "response", model: "m", status: "in_progress", output: [], error: null };
+  const early = { input_tokens: 9, output_tokens: 1, total_tokens: 10 };
+  const begun =
+    typedFrame("response.created", { response: { ...running, usage: null } }) +
+    typedFrame("response.in_progress", { response: { ...running, usage: early } }) +
+    typedFrame("response.output_text.delta", {
+      output_index: 0,
+      content_index: 0,
+      delta: "Half an answer",
+    });
+  const ends = [
+    ["cut", ""],
+    [
+      "ended without a report",
+      typedFrame("response.completed", { response: { ...running, status: "completed", usage: null } }),
+    ],
+  ] as const;
+  const streams = ways.filter(({ upstream, stream }) => upstream === "responses" && stream);
+  const cells = streams.flatMap((way) => ends.map(([what, end]) => [nameOf(way), what, way, end] as const));
+
+  test.each(cells)("%s, %s", async (_name, _what, way, end) => {
+    fake.next({ raw: { body: begun + end, contentType: "text/event-stream" } });
+    const call = callOn(fake.url, way);
+    await serve(call);
+    expect(call.meter.settled).toMatchObject([{ estimated: true, tokens: { input: 9, output: 4 } }]);
+  });
+});
+
 describe("a whole answer whose upstream counted no output is charged for what it wrote", () => {
   const written = "x".repeat(400);
   const bodies = {

@@ -32,6 +32,14 @@ import { itemKinds, itemKind, StreamItems, type Item, type ItemKind } from "./st
 import { messageEnd, messageStart } from "../messages/events.ts";
 import type { JsonObject, JsonValue, Logprob, MessagesEvent, MessagesUsage } from "../messages/types.ts";
 
+/** Events that end a response. */
+const lastEvents: ReadonlySet<string> = new Set([
+  "response.completed",
+  "response.incomplete",
+  "response.failed",
+  "response.cancelled",
+]);
+
 export class ResponsesStreamReader implements StreamReader {
   readonly #context: CodecContext;
   readonly #blocks: BlockOrder;
@@ -39,6 +47,8 @@ export class ResponsesStreamReader implements StreamReader {
   #started = false;
   #refused = false;
   #reported: MessagesUsage | null = null;
+  /** Whether the last event reported usage; what is reported before it is a running total. */
+  #final = false;
   /** The last service tier that an event named. */
   #tier: string | null = null;
   #failed = false;
@@ -55,7 +65,7 @@ export class ResponsesStreamReader implements StreamReader {
 
   get usage(): MessagesUsage {
     const written = () => writtenText(this.#weight);
-    return countedUsage(this.#reported, this.#context, written, true, this.#tier);
+    return countedUsage(this.#reported, this.#context, written, this.#final, this.#tier);
   }
 
   get isFree(): boolean {
@@ -94,7 +104,9 @@ export class ResponsesStreamReader implements StreamReader {
   /** Takes one event; returns the last events of the message at its end. */
   #event(data: JsonObject, type: string): MessagesEvent[] | null {
     const response = objectOf(data["response"]);
-    this.#reported = readResponsesUsage(response?.["usage"]) ?? this.#reported;
+    const reported = readResponsesUsage(response?.["usage"]);
+    this.#reported = reported ?? this.#reported;
+    this.#final = reported !== null && lastEvents.has(type);
     this.#tier = stringOf(response?.["service_tier"]) ?? this.#tier;
     const output = this.#items.placeOf(data, type);
     this.#citations.before(type);

@@ -173,6 +173,8 @@ class ResponsesTap extends Tap {
   #failed = false;
   /** Whether the last `response` that was read has an error, whatever else it holds. */
   #holdsError = false;
+  /** Whether it reports usage. */
+  #hasReport = false;
   /** Name of the reasoning events that count in the current item, the first that came: a summary repeats the raw reasoning. */
   #reasoningForm = "";
   /** The last `sequence_number` that was read, plus one. */
@@ -247,8 +249,7 @@ class ResponsesTap extends Tap {
         return PASS;
       case "response.failed":
         this.#failed = true;
-        this.#response(frame);
-        this.#weighEnd(frame);
+        this.#lastResponse(frame);
         return { kind: "error", data: this.#failure(frame) };
       case "error":
         return { kind: "error", data: frameData(frame) };
@@ -284,14 +285,13 @@ class ResponsesTap extends Tap {
 
   /** Weighs the output in the last event: some servers send it there alone, and report no usage. */
   #weighEnd(frame: SseFrame): void {
-    if (this.usage !== null || this.#hasItemEnds) return;
+    if (this.final || this.#hasItemEnds) return;
     const event = objectOf(parseJson(frameData(frame).toString("utf8")));
     for (const item of arrayOf(objectOf(event?.["response"])?.["output"]) ?? []) this.#weighItem(item, frame);
   }
 
   #end(frame: SseFrame): FrameAction {
-    const models = this.#response(frame);
-    this.#weighEnd(frame);
+    const models = this.#lastResponse(frame);
     if (!this.#holdsError) return { kind: "terminal", models, last: true };
     this.#failed = true;
     return { kind: "error", data: this.#failure(frame) };
@@ -332,8 +332,16 @@ class ResponsesTap extends Tap {
     );
     this.#holdsError = told.error === true;
     this.tier = told.tier ?? this.tier;
-    this.final ||= (told.usage ?? null) !== null;
+    this.#hasReport = (told.usage ?? null) !== null;
     this.usage = told.usage ?? this.usage;
+    return models;
+  }
+
+  /** As `#response`, of the last event: what was reported before it is a running total. */
+  #lastResponse(frame: SseFrame): Span[] {
+    const models = this.#response(frame);
+    this.final = this.#hasReport;
+    this.#weighEnd(frame);
     return models;
   }
 
