@@ -37,6 +37,13 @@ export function estimateWork(look: Facts, route: Route): EstimatedWork {
 export const mayCompact = ({ compacts }: Facts, { upstreams }: Pick<Route, "upstreams">): boolean =>
   compacts && upstreams.some(({ dialect }) => dialect === "messages");
 
+/** The least output limit that an upstream of this dialect takes: smaller ones are raised to it (rule 2.6). */
+const leastOutput = (dialect: Dialect): number => (dialect === "responses" ? OUTPUT_TOKENS_MIN : 0);
+
+/** Returns an output limit as it may be raised for one of the route's upstreams. */
+export const raisedOutput = (limit: number, { upstreams }: Pick<Route, "upstreams">): number =>
+  Math.max(limit, ...upstreams.map(({ dialect }) => leastOutput(dialect)));
+
 /**
  * Returns the most that one upstream call can use (rule 7.9).
  * @param limit the call's output limit; undefined: it names none.
@@ -48,9 +55,8 @@ export function possibleUsage(
   choices: number,
   tiers: ExpectedTiers | undefined,
 ): PossibleUsage {
-  const least = dialect === "responses" ? OUTPUT_TOKENS_MIN : 0;
   const most = limits.maxOutputTokens;
-  const output = Math.max(least, Math.min(limit ?? most, most)) * choices;
+  const output = Math.max(leastOutput(dialect), Math.min(limit ?? most, most)) * choices;
   return { input: limits.contextTokens, output, ...(tiers !== undefined && { tiers }) };
 }
 

@@ -1,7 +1,7 @@
 /** Rule 2.6: what becomes of output limits. */
 import { expect, test } from "vitest";
 import { hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
-import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
+import { callOn, limitField, nameOf, ways } from "../../test/fakes/ways.ts";
 import { errorStatus } from "../dialects/errors.ts";
 
 const { fake, refusal, serve } = await serveOneUpstream();
@@ -41,3 +41,18 @@ test.each([
   });
   expect(limits).toEqual([sent]);
 });
+
+const raised = ways.filter(({ client, upstream }) => client !== "responses" && upstream === "responses");
+test.each(raised.map((way) => [nameOf(way), way] as const))(
+  "raised, and held as raised: %s",
+  async (_, way) => {
+    const held: bigint[] = [];
+    for (const limit of [10, 16]) {
+      const call = callOn(fake.url, way, { body: { [limitField[way.client]]: limit } });
+      await serve(call);
+      held.push(...call.meter.opened.map(({ estimate }) => estimate));
+      expect(fake.requests.at(-1)?.json()).toMatchObject({ max_output_tokens: 16 });
+    }
+    expect(held[0]).toBe(held[1]);
+  },
+);

@@ -39,6 +39,7 @@ import {
   expectedMedia,
   mayCompact,
   possibleUsage,
+  raisedOutput,
   usualInputTokens,
 } from "./estimate.ts";
 import { knownItems, refersToItems } from "./request/item-references.ts";
@@ -303,7 +304,8 @@ class Serving {
   /** Returns the tokens held for an output limit (rule 9.7). */
   heldOutput(limit: number): number {
     const { snapshot, principal } = this.#call;
-    return this.#outputs.held(snapshot.organization(principal.organizationId), this.route, limit);
+    const organization = snapshot.organization(principal.organizationId);
+    return this.#outputs.held(organization, this.route, raisedOutput(limit, this.route));
   }
 
   /** Learns from an answer that is over. */

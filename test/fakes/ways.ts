@@ -35,7 +35,12 @@ export const ways: readonly Way[] = paths.flatMap((way) =>
 export const nameOf = ({ path, client, upstream, stream }: Way): string =>
   `${path}, ${client} to ${upstream}, ${stream ? "streamed" : "whole"}`;
 
-const limitField = { messages: "max_tokens", chat: "max_completion_tokens", responses: "max_output_tokens" };
+/** The field of an output limit in a request of each dialect. */
+export const limitField = {
+  messages: "max_tokens",
+  chat: "max_completion_tokens",
+  responses: "max_output_tokens",
+};
 
 /** A request that says "hi" to the upstream at `url`, with an output limit of 100 tokens. */
 export function callOn(
