@@ -197,3 +197,131 @@ describe("a whole answer that cannot be read is charged as it reports", () => {
     expect(absurd.meter.settled[0]?.tokens.output).toBeLessThan(200);
   });
 });
+
+describe("rule 10.7: a summary that the upstream made of a conversation is charged beside the answer, which does not count it", () => {
+  const summary = {
+    type: "compaction",
+    input_tokens: 30,
+    output_tokens: 40,
+    cache_read_input_tokens: 200,
+    cache_creation_input_tokens: 5,
+    cache_creation: { ephemeral_5m_input_tokens: 0, ephemeral_1h_input_tokens: 5 },
+  };
+  const message = { type: "message", input_tokens: 10, output_tokens: 2 };
+  const answer = (usage: object) => ({
+    type: "message",
+    role: "assistant",
+    content: [{ type: "text", text: "Hi" }],
+    stop_reason: "end_turn",
+    usage,
+  });
+  const streamed = (usage: object) =>
+    [
+      { type: "message_start", message: { ...answer({ input_tokens: 10, output_tokens: 1 }), content: [] } },
+      { type: "content_block_start", index: 0, content_block: { type: "text", text: "Hi" } },
+      { type: "content_block_stop", index: 0 },
+      { type: "message_delta", delta: { stop_reason: "end_turn" }, usage },
+      { type: "message_delta", delta: {}, usage: { output_tokens: 2 } },
+      { type: "message_stop" },
+    ]
+      .map((event) => typedFrame(event.type, event))
+      .join("");
+  const serveOn = async (way: Way, iterations: readonly object[]) => {
+    const usage = { input_tokens: 10, output_tokens: 2, iterations };
+    fake.next({
+      raw: way.stream
+        ? { body: streamed(usage), contentType: "text/event-stream" }
+        : { body: JSON.stringify(answer(usage)), contentType: "application/json" },
+    });
+    const call = callOn(fake.url, way);
+    await serve(call);
+    return call;
+  };
+  const summing = ways.filter(({ upstream }) => upstream === "messages");
+
+  test.each(summing.map((way) => [nameOf(way), way] as const))("%s", async (_name, way) => {
+    const [charge] = (await serveOn(way, [summary, message])).meter.settled;
+    const own = { input: 10, cacheRead: 0, cacheWrite5m: 0, cacheWrite1h: 0, output: 2 };
+    expect(charge).toMatchObject({
+      status: "ok",
+      estimated: false,
+      implausible: false,
+      tokens: { input: 40, cacheRead: 200, cacheWrite5m: 0, cacheWrite1h: 5, output: 42 },
+    });
+    // Each has a prompt of its own, by whose length its prices are chosen (rule 10.3).
+    expect(charge?.calls).toMatchObject([
+      own,
+      { input: 30, cacheRead: 200, cacheWrite5m: 0, cacheWrite1h: 5, output: 40 },
+    ]);
+  });
+
+  test.each(summing.map((way) => [nameOf(way), way] as const))(
+    "as far as it is possible: %s",
+    async (_name, way) => {
+      const absurd = { type: "compaction", input_tokens: 1e30, output_tokens: 1e30 };
+      const [charge] = (await serveOn(way, [absurd, message])).meter.settled;
+      expect(charge).toMatchObject({ implausible: true, tokens: { input: 200_010, output: 103 } });
+      const many = await serveOn(
+        way,
+        Array.from({ length: 1_000 }, () => summary),
+      );
+      expect(many.meter.settled).toMatchObject([{ implausible: true, tokens: { output: 103 } }]);
+    },
+  );
+
+  const summed = { type: "compaction", content: "s".repeat(400) };
+  const whole = (more: object) => ({ ...answer({}), content: [summed], stop_reason: "compaction", ...more });
+  const events = (usage: object | undefined) => [
+    { type: "message_start", message: { ...answer({}), content: [], usage: undefined } },
+    { type: "content_block_start", index: 0, content_block: { type: "compaction", content: null } },
+    {
+      type: "content_block_delta",
+      index: 0,
+      delta: { type: "compaction_delta", content: summed.content },
+    },
+    { type: "content_block_stop", index: 0 },
+    { type: "message_delta", delta: { stop_reason: "compaction" }, usage },
+    { type: "message_stop" },
+  ];
+  const serveAlone = async (way: Way, usage: object | undefined) => {
+    fake.next({
+      raw: way.stream
+        ? {
+            body: events(usage)
+              .map((event) => typedFrame(event.type, event))
+              .join(""),
+            contentType: "text/event-stream",
+          }
+        : { body: JSON.stringify(whole({ usage })), contentType: "application/json" },
+    });
+    const call = callOn(fake.url, way);
+    await serve(call);
+    return call.meter.settled[0];
+  };
+
+  test.each(summing.map((way) => [nameOf(way), way] as const))("alone: %s", async (_name, way) => {
+    const usage = { input_tokens: 0, output_tokens: 0, iterations: [summary] };
+    expect(await serveAlone(way, usage)).toMatchObject({
+      estimated: false,
+      tokens: { input: 30, cacheRead: 200, cacheWrite1h: 5, output: 40 },
+    });
+  });
+
+  test.each(summing.map((way) => [nameOf(way), way] as const))(
+    "by what was written where nothing is reported: %s",
+    async (_name, way) => {
+      expect(await serveAlone(way, undefined)).toMatchObject({ estimated: true, tokens: { output: 100 } });
+    },
+  );
+
+  test("a client of a tool loop is told the sum", async () => {
+    const call = await serveOn({ path: "tools", client: "messages", upstream: "messages", stream: false }, [
+      summary,
+      message,
+    ]);
+    expect(JSON.parse(call.sink.text)).toMatchObject({
+      usage: { input_tokens: 40, cache_read_input_tokens: 200, output_tokens: 42 },
+    });
+    expect(call.sink.text).not.toContain("compactions");
+  });
+});

@@ -9,7 +9,7 @@ export class LoopUsage {
   #finished = noTokens;
   /** Tokens of each upstream call of the iterations that are over. */
   readonly #calls: TokenUsage[] = [];
-  /** The calls of the iteration under way. */
+  /** Tokens of each call of the iteration under way; empty: there is none. */
   #current: readonly TokenUsage[] = [];
   /** The tier that the last iteration reports, for the answer; absent for the standard one. */
   #served: Pick<MessagesUsage, "service_tier" | "inference_geo" | "speed"> = {};

@@ -195,7 +195,7 @@ export class MessagesStreamReader implements StreamReader {
     if (delta.type === "text_delta") this.#write(delta.text);
     else if (delta.type === "input_json_delta") this.#write(delta.partial_json);
     else if (delta.type === "thinking_delta") this.#write(delta.thinking);
-    else if (delta.type === "compaction_delta") this.#write(delta.content ?? "");
+    else if (delta.type === "compaction_delta") this.#write(stringOf(delta.content) ?? "");
     out.push({ type: "content_block_delta", index: this.#nextIndex, delta });
   }
 
