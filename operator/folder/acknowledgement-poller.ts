@@ -2,12 +2,10 @@
 import { request } from "undici";
 import type { ConfigStatus } from "../../dataplane/config/schema.ts";
 import type { PodReport } from "../plan/conditions.ts";
-import { parseStatus, readAtMost } from "../read-answer.ts";
+import { MAX_STATUS_BYTES, parseStatus, readAtMost } from "../read-answer.ts";
 import { WakeSignal } from "../wake-signal.ts";
 
 const TIMEOUT_MS = 2000;
-/** 10,000 objects need about 2 MiB. */
-const MAX_ANSWER_BYTES = 64 * 1024 * 1024;
 
 /** While a snapshot is on its way the data plane is asked often, later only to see that it still holds it. */
 const ASK_PENDING_MS = 150;
@@ -20,7 +18,7 @@ async function readStatus(url: string, signal: AbortSignal): Promise<ConfigStatu
     const answer = await request(url, {
       signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
     });
-    const body = await readAtMost(answer.body, MAX_ANSWER_BYTES);
+    const body = await readAtMost(answer.body, MAX_STATUS_BYTES);
     return body === null || answer.statusCode !== 200 ? null : parseStatus(body);
   } catch {
     return null;

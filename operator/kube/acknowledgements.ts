@@ -8,12 +8,10 @@ import { isDeepStrictEqual } from "node:util";
 import { Agent, request } from "undici";
 import type { ConfigStatus } from "../../dataplane/config/schema.ts";
 import type { PodReport } from "../plan/conditions.ts";
-import { parseStatus, readAtMost } from "../read-answer.ts";
+import { MAX_STATUS_BYTES, parseStatus, readAtMost } from "../read-answer.ts";
 import type { Pod } from "./pods.ts";
 
 const TIMEOUT_MS = 3000;
-/** 10,000 objects need about 2 MiB. */
-const MAX_ANSWER_BYTES = 16 * 1024 * 1024;
 /** While a snapshot is on its way the pods are asked often, later only to see that they still hold it. */
 const ASK_PENDING_MS = 300;
 const ASK_SETTLED_MS = 5000;
@@ -244,7 +242,7 @@ export class Acknowledgements {
         dispatcher: this.#agent,
         signal: AbortSignal.any([signal, AbortSignal.timeout(TIMEOUT_MS)]),
       });
-      const body = await readAtMost(answer.body, MAX_ANSWER_BYTES);
+      const body = await readAtMost(answer.body, MAX_STATUS_BYTES);
       if (body === null) return { silence: "its answer is too large" };
       if (answer.statusCode !== 200) return { silence: `it answers with status ${answer.statusCode}` };
       return { body };
