@@ -8,7 +8,13 @@ import { markReasoning } from "../reasoning.ts";
 import { callsTools, parsedInput, toolInput } from "../tool-input.ts";
 import { foreignEnd } from "../refusal.ts";
 import { corruptAnswer, holdsError, inBandError } from "../upstream-error.ts";
-import { type WeighText, weightOf, weightOfArguments, type CountedOutput, writtenWith } from "../output-estimate.ts";
+import {
+  type WeighText,
+  weightOf,
+  weightOfArguments,
+  type CountedOutput,
+  writtenWith,
+} from "../output-estimate.ts";
 import { movedBy, readUrlCitations, StreamedCitations, textAt } from "../url-citations.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import type {
@@ -140,7 +146,11 @@ export function writtenInChat(body: JsonObject): CountedOutput {
   );
   const sumOf = (of: (message: JsonObject) => number) =>
     messages.reduce((sum, message) => sum + of(message), 0);
-  return writtenWith(sumOf((message) => weighMessage(message)), sumOf(audioLengthIn), sumOf(imagesIn));
+  return writtenWith(
+    sumOf((message) => weighMessage(message)),
+    sumOf(audioLengthIn),
+    sumOf(imagesIn),
+  );
 }
 
 /** Returns the length of the base64 audio in a message or a delta. */

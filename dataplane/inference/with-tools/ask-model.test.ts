@@ -75,11 +75,11 @@ describe("the Model engine's question", () => {
     expect(budget.used).toBe(0);
     const others = budget.lease("org_other");
     others.take(3_500_000);
-    await expect(ask("chat")).rejects.toThrow();
+    await expect(ask("chat")).rejects.toThrow("exhausted");
     expect(budget.used).toBe(3_500_000);
     others.release();
     answerText = `{"content":[${"0,".repeat(20_000)}0]}`;
-    await expect(ask("chat")).rejects.toThrow();
+    await expect(ask("chat")).rejects.toThrow("JSON of more than 10000 values");
   });
 
   test("a model that is not served, an upstream that fails and one that does not speak JSON are errors", async () => {
