@@ -80,3 +80,18 @@ test("what is there and cannot be read, and a folder that is away, leave the cop
   fs.rmSync(join(from, "models.yaml"));
   await vi.waitFor(() => expect(filesIn(to)).toEqual(["prices.yaml"]), 5_000);
 });
+
+test("manifests that lie where their copy would are refused, and stay", () => {
+  fs.mkdirSync(join(from, "deeper"));
+  write("deeper/models.yaml", "port: 9400");
+  fs.symlinkSync(from, join(folder, "link"));
+  for (const [source, to] of [
+    [from, from],
+    [join(from, "deeper"), from],
+    [from, join(folder, "link")],
+  ] as const)
+    expect(() => {
+      copy = followManifests({ from: source, to, data: folder, edit: String });
+    }).toThrow(`the manifests lie in ${to}, where their copy would`);
+  expect(filesIn(from)).toEqual(["deeper/models.yaml"]);
+});

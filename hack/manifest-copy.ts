@@ -1,5 +1,5 @@
 /** A copy of a folder of manifests that follows it, with other texts in it. */
-import { readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { readFileSync, realpathSync, renameSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join, relative, sep } from "node:path";
 import { DRAFT_PREFIX, findManifests, makeFolder } from "../operator/folder/files.ts";
 import { FolderWatch } from "../operator/folder/watch.ts";
@@ -20,9 +20,10 @@ export interface Copying {
 /**
  * Copies what the operator would read of a folder, edited, and again after each change. Only we can read the copies:
  * manifests may hold Secrets.
- * @throws when the folder cannot be listed at first.
+ * @throws Error when the folder cannot be listed at first, or lies where its copy would.
  */
 export function followManifests(copying: Copying): ManifestCopy {
+  refuseOwnCopy(copying);
   copy(copying);
   const again = () => {
     try {
@@ -34,6 +35,13 @@ export function followManifests(copying: Copying): ManifestCopy {
   const watch = new FolderWatch(copying.from, again, true, copying.data);
   watch.start();
   return { close: () => watch.stop() };
+}
+
+/** What is in `to` and not in `from` is removed there: manifests that are in `to` themselves would be. */
+function refuseOwnCopy({ from, to }: Copying): void {
+  makeFolder(to);
+  if (`${realpathSync(from)}${sep}`.startsWith(`${realpathSync(to)}${sep}`))
+    throw new Error(`the manifests lie in ${to}, where their copy would: choose another folder with --data`);
 }
 
 function copy({ from, to, data, edit }: Copying): void {
