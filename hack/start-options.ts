@@ -83,11 +83,17 @@ export function readOptions(args: readonly string[], say: (line: string) => void
     );
     process.exit(2);
   }
+  const data = resolve(from, values.data);
+  // What the stores write there would be looked at as manifests, all the time.
+  if (fs.existsSync(data) && fs.realpathSync(data) === fs.realpathSync(manifests)) {
+    say(`--data ${values.data} is the folder of the manifests: choose another one, which may lie in it`);
+    process.exit(2);
+  }
   return {
     manifests,
     ...ports,
     host: values.host,
-    data: resolve(from, values.data),
+    data,
     console: !values["no-console"],
     tenancy: tenancyOf(values, say),
   };

@@ -39,6 +39,12 @@ test.each([
   ["--manifests", "nowhere", 2, "--manifests nowhere: there is no such folder"],
   ["--manifests", "", 2, "--manifests is empty"],
   ["--data", "", 2, "--data is empty"],
+  [
+    "--data",
+    "hack/demo",
+    2,
+    "--data hack/demo is the folder of the manifests: choose another one, which may lie in it",
+  ],
   ["--host", " ", 2, "--host is empty"],
   // Digits alone, as a data plane reads its port.
   ["--port", "0x1F90", 2, "--port must be a port, 0 for any free one; it is 0x1F90"],
