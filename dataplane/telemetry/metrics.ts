@@ -247,12 +247,7 @@ export const metrics = {
     help: "Bytes of request bodies, opened pages and long answers that this process holds, decoded.",
     registers,
   }),
-  /**
-   * `reason`: credit; limit (the organization's rate or concurrency); free (the rate of free endpoints); text (the rate of
-   * counted text); reports (too many reports and lists are waiting); address (too many unknown keys from one address);
-   * keys (too many unknown keys are waiting); tokens (too many wait to be verified); connections (the organization has too many open);
-   * organization_bytes; process_bytes (these two also when an answer finds no room).
-   */
+  /** `reason`: the table of operations.md, "What is refused before it is served". */
   refused: new Counter({
     name: "gapura_refused_requests_total",
     help: "Requests refused by a limit before they were served, or ended as their answer found no room.",

@@ -22,14 +22,14 @@ export interface FoundFile {
 export interface FindOptions {
   /** Called with each folder before it is listed. */
   readonly enter?: (folder: string) => void;
-  /** A folder that is left out where it lies below: that of our own data, which changes all the time. */
+  /** A folder that is left out where it lies below the root: that of our own data, which changes all the time. */
   readonly except?: string;
 }
 
 /**
  * Finds every .yaml, .yml and .json below a folder, sorted. Hidden names (editors' swap files, `..data`) are left out.
- * Synchronous: 10,000 files take 50 ms this way and a second
- * of CPU with a promise for each, and nobody else waits in this process.
+ * Synchronous: 10,000 files take 50 ms this way and a second of CPU with a promise for each, and nobody else waits in this
+ * process.
  * @throws when the folder itself cannot be listed.
  */
 export function findManifests(root: string, { enter = () => {}, except }: FindOptions = {}): FoundFile[] {

@@ -197,7 +197,7 @@ export function mayKeepOrganization(
   );
 }
 
-/** Whether a policy's last entry may be served on: a tenant's only while it opens no address and names no proxy. */
+/** Whether a policy's last entry may be served on: a tenant's only while it opens no address or port and names no proxy. */
 export function mayKeepPolicy({ webFetch, source }: Policy, tenancy: Tenancy): boolean {
   if (!isTenant(tenancy, source.namespace) || webFetch === null) return true;
   return webFetch.allowCidrs.length === 0 && webFetch.allowPorts.length === 0 && webFetch.proxy === null;
