@@ -140,7 +140,7 @@ function holderOf(turn) {
   try {
     pid = Number(readFileSync(turn, "utf8"));
     // A disk that was full leaves the file without an id.
-    if (!(pid > 0)) return Date.now() - statSync(turn).mtimeMs < WRITTEN_WITHIN_MS ? 0 : null;
+    if (!(pid > 0)) return Math.abs(Date.now() - statSync(turn).mtimeMs) < WRITTEN_WITHIN_MS ? 0 : null;
     process.kill(pid, 0);
   } catch (error) {
     if (error.code === "ENOENT") return 0;

@@ -62,6 +62,14 @@ test("a turn without a process id, as a full disk leaves it, is taken after a mo
   expect(runs()).toBe(1);
 });
 
+test("so is one from before the clock was set back", async () => {
+  fs.writeFileSync(turn(), "");
+  const later = Date.now() / 1000 + 3_600;
+  fs.utimesSync(turn(), later, later);
+  expect(await ensure()).toMatchObject({ code: 0 });
+  expect(runs()).toBe(1);
+});
+
 test("of two installations into one folder the second waits, says so, and finds all installed", async () => {
   fs.writeFileSync(join(folder, "slow"), "");
   const first = ensure();
