@@ -81,6 +81,18 @@ test("what is there and cannot be read, and a folder that is away, leave the cop
   await vi.waitFor(() => expect(filesIn(to)).toEqual(["prices.yaml"]), 5_000);
 });
 
+test("a linked folder that is away leaves its copies as they are", async () => {
+  const to = join(folder, "copy");
+  fs.mkdirSync(join(folder, "elsewhere"));
+  fs.writeFileSync(join(folder, "elsewhere", "prices.yaml"), "price: 1");
+  fs.symlinkSync(join(folder, "elsewhere"), join(from, "more"));
+  write("more.yaml", "port: 9400");
+  follow(to);
+  fs.renameSync(join(folder, "elsewhere"), join(folder, "away"));
+  fs.rmSync(join(from, "more.yaml"));
+  await vi.waitFor(() => expect(filesIn(to)).toEqual(["more/prices.yaml"]), 5_000);
+});
+
 test("manifests that lie where their copy would are refused, and stay", () => {
   fs.mkdirSync(join(from, "deeper"));
   write("deeper/models.yaml", "port: 9400");

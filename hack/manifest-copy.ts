@@ -59,9 +59,13 @@ function copy({ from, to, data, edit }: Copying): void {
     writeFileSync(draft, written, { mode: 0o600 });
     renameSync(draft, target);
   }
-  // What is there and cannot be read is not gone.
+  // What is there and cannot be read is not gone, nor is what was in a folder that cannot be looked at.
   const names = new Set(found.map(({ path }) => relative(from, path)));
-  for (const { path } of findManifests(to)) if (!names.has(relative(to, path))) rmSync(path);
+  const unseen = found.flatMap(({ path, fault }) => (fault === null ? [] : [relative(from, path) + sep]));
+  for (const { path } of findManifests(to)) {
+    const name = relative(to, path);
+    if (!names.has(name) && !unseen.some((folder) => name.startsWith(folder))) rmSync(path);
+  }
 }
 
 /** Returns a file's text; null: it cannot be read. */
