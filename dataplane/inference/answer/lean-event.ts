@@ -34,7 +34,7 @@ function holdsManyEscapes(bytes: Buffer): boolean {
   const first = bytes.indexOf(BACKSLASH);
   if (first === -1) return false;
   let escapes = 0;
-  for (let at = first; at < bytes.length; at += 1)
+  for (let at = first; at < bytes.length && escapes <= MOST_ESCAPES; at += 1)
     if (bytes[at] === BACKSLASH) {
       escapes += 1;
       at += 1;
@@ -210,8 +210,8 @@ const ENCRYPTED = '"encrypted_content"';
 
 class TooMany extends Error {}
 
-/** An event, the answer in it, or something in these. */
-type Level = "event" | "answer" | "inner";
+/** An event, the answer in it, something in these, or something in a member that is read for its blobs alone: all of that is. */
+type Level = "event" | "answer" | "inner" | "blobs";
 
 /** Finds the contents of the lists and objects of an event that nobody reads, and its long texts. */
 class Unread {
@@ -249,7 +249,7 @@ class Unread {
     const { reader } = this;
     this.#count();
     const kind = reader.kind();
-    if (kind === "array") reader.array(() => this.#look("inner", mayCut));
+    if (kind === "array") reader.array(() => this.#look(level === "blobs" ? level : "inner", mayCut));
     else if (kind === "object") reader.object((key) => this.#member(key, level, mayCut));
     else if (kind === "string" && mayCut) this.#text();
     else reader.skip();
@@ -271,6 +271,7 @@ class Unread {
     const kind = reader.kind();
     const isText = kind === "string";
     const cuts = mayCut && !(isText ? wholeTexts : wholeMembers).has(key);
+    if (level === "blobs") return this.#look(level, cuts);
     const isRead = level === "inner" ? !logprobMembers.has(key) : readMembers.has(key);
     if (isRead || (kind !== "array" && kind !== "object"))
       return this.#look(level === "event" && answerMembers.has(key) ? "answer" : "inner", cuts);
@@ -285,7 +286,7 @@ class Unread {
       return;
     }
     reader.position = valueStart;
-    this.#look("inner", cuts);
+    this.#look("blobs", cuts);
   }
 
   #count(): void {
