@@ -38,6 +38,28 @@ describe.each(Object.entries(texts))("%s", (_, text) => {
   });
 });
 
+test.each([
+  ["half of a pair before other escapes", "\\ud83d\\nabc\\n\\n"],
+  ["JSON within JSON", String.raw`\\ud83d\n\n中`],
+  ["an escape behind half a pair", String.raw`\ud83d\u4e2d`],
+])("%s is not cut apart, wherever a piece ends", (_, unit) => {
+  for (let before = 0; before < 16; before += 1) {
+    const inside = "x".repeat(before) + unit.repeat(100_000);
+    const pieces = piecesOf("messages", delta, inside) as (typeof delta)[];
+    expect(pieces.map((piece) => piece.delta.text).join("") === JSON.parse(`"${inside}"`)).toBe(true);
+  }
+});
+
+test.each<[Dialect, object]>([
+  ["messages", { ...delta, more: "b".repeat(60_000), delta: { ...delta.delta, more: "b".repeat(60_000) } }],
+  ["responses", { type: "response.output_text.delta", item_id: "i", delta: MARK, more: "b".repeat(60_000) }],
+])("%s: only the first piece holds what stands besides the text", (dialect, event) => {
+  const [first, ...others] = piecesOf(dialect, event, texts.plain) ?? [];
+  expect(first).toMatchObject({ more: "b".repeat(60_000) });
+  const texted = others.map((piece) => JSON.stringify(piece).length);
+  expect(Math.max(...texted)).toBeLessThan(66_000);
+});
+
 const chunk = (said: object, more: object = {}, choice: object = {}) => ({
   id: "c",
   model: "m",

@@ -54,43 +54,73 @@ function halves(event: JsonObject, mark: string): readonly [Buffer, Buffer] {
   return [Buffer.from(before), Buffer.from(after)];
 }
 
-/** Half of a surrogate pair that is escaped; the other half follows as another escape. */
-const HIGH_HALF = /\\ud[89ab][0-9a-f]{2}$/i;
 const ESCAPE_BYTES = 6;
+/** Halves of a surrogate pair, escaped. */
+const HIGH_HALF = /^\\ud[89ab]/i;
+const LOW_HALF = /^\\ud[c-f]/i;
+
+/** Returns the length of the escape or byte ahead. */
+function stepAt(text: Buffer, at: number): number {
+  if (text[at] !== BACKSLASH) return 1;
+  return text[at + 1] === LOWER_U ? ESCAPE_BYTES : 2;
+}
 
 /** Returns where the piece that begins at `from` ends: within no character and no escape. */
 function pieceEnd(text: Buffer, from: number): number {
   let at = from;
+  let last = from;
   const least = Math.min(text.length, from + PIECE_BYTES);
   // From the beginning, because only there it is known which backslash begins an escape.
-  while (at < least) at += text[at] === BACKSLASH ? (text[at + 1] === LOWER_U ? ESCAPE_BYTES : 2) : 1;
+  while (at < least) {
+    last = at;
+    at += stepAt(text, at);
+  }
   while (at < text.length && ((text[at] as number) & 0xc0) === 0x80) at += 1;
-  const isHalf = HIGH_HALF.test(text.toString("latin1", Math.max(from, at - ESCAPE_BYTES), at));
-  return isHalf && text[at] === BACKSLASH ? at + ESCAPE_BYTES : at;
+  const isPair = HIGH_HALF.test(escapeAt(text, last)) && LOW_HALF.test(escapeAt(text, at));
+  return isPair ? at + ESCAPE_BYTES : at;
 }
+
+const escapeAt = (text: Buffer, at: number): string => text.toString("latin1", at, at + ESCAPE_BYTES);
 
 const LOWER_U = 0x75;
 
 const formOf: Record<Dialect, (event: JsonObject, mark: string) => Form | null> = {
-  messages: (event, mark) =>
-    event["type"] === "content_block_delta" && holds(objectOf(event["delta"]), mark) ? each(event) : null,
+  messages: messagesForm,
   responses: (event, mark) => {
     const isPlain = (arrayOf(event["logprobs"]) ?? []).length === 0;
     return stringOf(event["type"])?.endsWith(".delta") === true && event["delta"] === mark && isPlain
-      ? each(event)
+      ? { first: event, next: picked(event, responsesMembers), last: null }
       : null;
   },
   chat: chatForm,
 };
 
-const each = (event: JsonObject): Form => ({ first: event, next: event, last: null });
-
 /** Members of a Messages delta, and of a Chat delta, that are the model's text. */
 const messagesTexts = ["text", "thinking", "partial_json"];
 const chatTexts = ["content", "reasoning_content", "reasoning", "refusal"];
 
-const holds = (delta: JsonObject | null, mark: string): boolean =>
-  delta !== null && messagesTexts.some((name) => delta[name] === mark);
+/** Members that tell which text a delta of Responses goes on with. */
+const responsesMembers = ["type", "item_id", "output_index", "content_index", "summary_index", "delta"];
+
+/** Returns the members of these names: each piece repeats them, and an event may hold megabytes besides its text. */
+const picked = (object: JsonObject, names: readonly string[]): JsonObject =>
+  Object.fromEntries(
+    Object.entries(object).filter(
+      ([name, value]) => names.includes(name) && (typeof value === "string" || typeof value === "number"),
+    ),
+  );
+
+function messagesForm(event: JsonObject, mark: string): Form | null {
+  const delta = objectOf(event["delta"]);
+  if (event["type"] !== "content_block_delta" || delta === null) return null;
+  const name = messagesTexts.find((text) => delta[text] === mark);
+  if (name === undefined) return null;
+  return {
+    first: event,
+    next: { ...picked(event, ["type", "index"]), delta: picked(delta, ["type", name]) },
+    last: null,
+  };
+}
 
 /** A chunk may begin an answer, and end it: its reason and its usage come last. */
 function chatForm(event: JsonObject, mark: string): Form | null {
@@ -99,10 +129,10 @@ function chatForm(event: JsonObject, mark: string): Form | null {
   const delta = objectOf(choice?.["delta"]);
   if (choices.length !== 1 || choice === null || delta === null) return null;
   const next = nextDelta(delta, mark);
-  if (next === null || event["error"] !== undefined) return null;
+  const index = choice["index"] ?? 0;
+  if (next === null || typeof index !== "number" || event["error"] !== undefined) return null;
   const { usage, ...beginning } = event;
   const { finish_reason: finish, ...begun } = choice;
-  const { index = 0 } = choice;
   return {
     first: { ...beginning, choices: [begun] },
     next: { choices: [{ index, delta: next }] },
@@ -125,8 +155,7 @@ function nextDelta(delta: JsonObject, mark: string): JsonObject | null {
   const calls = arrayOf(value) ?? [];
   const call = objectOf(calls[0]);
   if (calls.length !== 1 || objectOf(call?.["function"])?.["arguments"] !== mark) return null;
-  const { index } = call as JsonObject;
-  return { tool_calls: [{ ...(index !== undefined && { index }), function: { arguments: mark } }] };
+  return { tool_calls: [{ ...picked(call as JsonObject, ["index"]), function: { arguments: mark } }] };
 }
 
 const isNothing = (value: JsonValue | undefined): boolean =>
