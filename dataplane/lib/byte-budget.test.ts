@@ -174,3 +174,60 @@ test("what was refused and what is in use is told", () => {
   a.release();
   expect(told).toEqual(["used 30", "used 60", "refused organization", "refused process", "used 30"]);
 });
+
+/** What waits for a share of 250 that others hold; the first is read on beyond it. */
+function waitingForShare() {
+  const budget = new ByteBudget(1000);
+  const lease = () => budget.lease("a");
+  const others = lease();
+  others.count(300);
+  const beyond = lease();
+  expect(beyond.whenShare(60_000)).toBeNull();
+  const waiting = [lease(), lease(), lease()];
+  const woken: number[] = [];
+  for (const [index, each] of waiting.entries()) void each.whenShare(60_000)?.then(() => woken.push(index));
+  const [first, second, third] = waiting as [ByteLease, ByteLease, ByteLease];
+  return { others, beyond, first, second, third, woken };
+}
+
+test("whoever is let on beyond the share lets the next on at its end, and one that is over is passed by", async () => {
+  const { others, beyond, first, second, third, woken } = waitingForShare();
+  // Its answer ended while it waited.
+  first.release();
+  await settled();
+  expect(woken).toEqual([0]);
+  beyond.release();
+  await settled();
+  expect(woken).toEqual([0, 1]);
+  // It counted nothing more.
+  second.release();
+  await settled();
+  expect(woken).toEqual([0, 1, 2]);
+  third.release();
+  others.release();
+});
+
+test("bytes that are given back let nobody on as long as the share is used up", async () => {
+  const { others, beyond, first, second, third, woken } = waitingForShare();
+  others.giveBack(50);
+  await settled();
+  expect(woken).toEqual([]);
+  others.giveBack(1);
+  await settled();
+  expect(woken).toEqual([0]);
+  for (const lease of [first, second, third, beyond, others]) lease.release();
+});
+
+test("room in the share lets on one after the other, as long as there is some", async () => {
+  const { others, beyond, first, second, third, woken } = waitingForShare();
+  others.giveBack(150);
+  await settled();
+  expect(woken).toEqual([0]);
+  expect(first.countOfShare(60)).toBe(60);
+  await settled();
+  expect(woken).toEqual([0, 1]);
+  expect(second.countOfShare(60)).toBe(40);
+  await settled();
+  expect(woken).toEqual([0, 1]);
+  for (const lease of [first, second, third, beyond, others]) lease.release();
+});

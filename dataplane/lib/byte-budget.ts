@@ -23,8 +23,8 @@ interface Share {
   bytes: number;
   /** The lease whose answer is read on though the share is used up; null: none is. */
   beyond: ByteLease | null;
-  /** Wake those that wait until there is room in the share, or until they may read on beyond it; the first comes first. */
-  readonly line: Set<() => void>;
+  /** Leases that wait until there is room in the share, or until they may be read on beyond it, each with what ends its wait. */
+  readonly line: Map<ByteLease, () => void>;
 }
 
 /** Bytes of one body or page. Ends with `release`, which may be called more than once. */
@@ -40,7 +40,7 @@ export interface ByteLease {
   countOfShare(bytes: number): number;
   /**
    * Waits, `mostMs` at the most, until the organization has less than a quarter of the budget, or no other lease of it is read on
-   * beyond that. @returns null: there is nothing to wait for.
+   * beyond that; a lease waits once at a time. @returns null: there is nothing to wait for.
    */
   whenShare(mostMs: number): Promise<void> | null;
   /** Sets the lease to exactly `bytes`. @throws ApiError as `take` when it grows. */
@@ -113,7 +113,7 @@ export class ByteBudget {
     if (this.#shares.size >= MOST_KNOWN)
       for (const [id, { bytes, line }] of this.#shares)
         if (bytes === 0 && line.size === 0) this.#shares.delete(id);
-    const share: Share = { bytes: 0, beyond: null, line: new Set() };
+    const share: Share = { bytes: 0, beyond: null, line: new Map() };
     this.#shares.set(organizationId, share);
     return share;
   }
@@ -123,7 +123,7 @@ export class ByteBudget {
     // A lease that is alone in the process always fits.
     if (this.#used === held) return null;
     if (this.#used + more > this.total) return "process";
-    return this.#used > this.total / 2 && share.bytes >= this.total / 4 ? "organization" : null;
+    return this.#used > this.total / 2 && !this.hasRoomIn(share) ? "organization" : null;
   }
 
   /** Reports to the watcher that a request is refused. */
@@ -143,7 +143,22 @@ export class ByteBudget {
     this.#watcher?.used(this.#used);
     if (difference >= 0) return;
     this.#admit();
-    wakeFirst(share);
+    this.letOn(share);
+  }
+
+  /** Lets the first in a share's line go on, if there is room or nobody is read on beyond it. The next follows when that one comes again. */
+  letOn(share: Share): void {
+    if (share.line.size === 0) return;
+    const hasRoom = this.hasRoomIn(share);
+    if (!hasRoom && share.beyond !== null) return;
+    for (const [lease, wake] of share.line) {
+      if (!hasRoom) share.beyond = lease;
+      return wake();
+    }
+  }
+
+  hasRoomIn({ bytes }: Share): boolean {
+    return bytes < this.total / 4;
   }
 
   /** Changes the number of leases of patient work that hold bytes. */
@@ -160,10 +175,6 @@ export class ByteBudget {
       first.admitted(lease);
     }
   }
-}
-
-function wakeFirst({ line }: Share): void {
-  for (const wake of line) return wake();
 }
 
 const noRoom = (): ApiError =>
@@ -215,22 +226,23 @@ class Lease implements ByteLease {
     const share = this.#share;
     const counted = Math.max(0, Math.min(bytes, this.#budget.total / 4 - share.bytes));
     this.#add(share, counted);
+    this.#budget.letOn(share);
     return counted;
   }
 
   whenShare(mostMs: number): Promise<void> | null {
     const share = this.#share;
-    if (share.bytes < this.#budget.total / 4) return null;
+    if (this.#budget.hasRoomIn(share)) return null;
     share.beyond ??= this;
     if (share.beyond === this) return null;
     return new Promise((resolve) => {
       const wake = () => {
         clearTimeout(timer);
-        share.line.delete(wake);
+        share.line.delete(this);
         resolve();
       };
       const timer = setTimeout(wake, mostMs);
-      share.line.add(wake);
+      share.line.set(this, wake);
     });
   }
 
@@ -245,11 +257,10 @@ class Lease implements ByteLease {
 
   release(): void {
     const share = this.#share;
-    if (share.beyond === this) {
-      share.beyond = null;
-      wakeFirst(share);
-    }
-    this.giveBack(this.#bytes);
+    share.line.get(this)?.();
+    if (share.beyond === this) share.beyond = null;
+    if (this.#bytes > 0) this.giveBack(this.#bytes);
+    else this.#budget.letOn(share);
   }
 
   /** Looked up each time, because the budget drops the shares of organizations that hold nothing. */
