@@ -227,6 +227,50 @@ test.each<[string, Dialect, object, object]>([
   expect(bodies.used).toBe(13 * MIB);
 });
 
+test.each([
+  [
+    "signatures",
+    { type: "thinking", thinking: "", signature: "" },
+    { type: "signature_delta", signature: "" },
+  ],
+  ["compactions", { type: "compaction", content: "" }, { type: "compaction_delta", content: "" }],
+])("%s that a loop keeps", async (_, content_block, delta) => {
+  const framed = (event: { type: string }) => `event: ${event.type}\ndata: ${JSON.stringify(event)}\n\n`;
+  const kept = "a".repeat(64 * 1024);
+  const filled = "signature" in delta ? { ...delta, signature: kept } : { ...delta, content: kept };
+  const blocks = Array.from({ length: 64 }, (_each, index) =>
+    [
+      { type: "content_block_start", index, content_block },
+      { type: "content_block_delta", index, delta: filled },
+      { type: "content_block_stop", index },
+    ].map(framed),
+  );
+  const message = { id: "m", type: "message", role: "assistant", model: "m", content: [], usage: {} };
+  const body = [
+    framed({ type: "message_start", message } as { type: string }),
+    ...blocks.flat(),
+    framed({ type: "message_delta", delta: { stop_reason: "end_turn" } } as { type: string }),
+    framed({ type: "message_stop" }),
+  ];
+  fake.next({ raw: { body: body.join(""), contentType: "text/event-stream" } });
+  let most = 0;
+  const bodies = new ByteBudget(64 * MIB, {
+    used: (bytes) => void (most = Math.max(most, bytes)),
+    refused: () => undefined,
+  });
+  const routes = [routeTo([upstreamOf(fake.url, "messages")], { toolPolicy: "p", timeouts: patient })];
+  const snapshot = snapshotOf(routes, ["*"], { "test/key": "upstream-secret" }, { p: toolPolicy });
+  const asked = callOf(
+    "messages",
+    snapshot,
+    bodyOf("messages", { stream: true, ...declaredSearch.messages }),
+  );
+  await serve({ ...asked, bodyLease: bodies.lease("org_a") });
+  expect(asked.meter.settled).toMatchObject([{ status: "ok" }]);
+  expect(most).toBeGreaterThan(LENGTH);
+  expect(bodies.used).toBe(0);
+});
+
 test("a batch item's is never refused, and counts as far as its organization's share of the budget goes", async () => {
   let most = 0;
   const bodies = new ByteBudget(8 * MIB, {

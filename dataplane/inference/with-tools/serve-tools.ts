@@ -7,6 +7,7 @@ import { costMicros, estimateMicros, pricesAt } from "../../billing/prices/price
 import { noTokens, noTools } from "../../billing/token-usage.ts";
 import type { Policy, Prices } from "../../config/schema.ts";
 import type { Sealer, StreamWriter } from "../../dialects/codecs.ts";
+import { stringOf } from "../../dialects/fields.ts";
 import { MessageAccumulator } from "../../dialects/messages/accumulate.ts";
 import type { BlockDelta, MessagesEvent, ToolChoice } from "../../dialects/messages/types.ts";
 import type { ServerToolName } from "../../dialects/server-tools.ts";
@@ -63,7 +64,7 @@ class ToolServing {
   readonly #prices: Prices;
   /** null as long as nothing was sent, and for a whole answer. */
   #stream: ClientStream | null = null;
-  /** Counts the model's texts, which are kept until the end. */
+  /** Counts the model's texts, blobs among them, which are kept until the end. */
   readonly #texts: HeldBytes;
   #characters = 0;
   /** Leases for the pages that the conversation holds; null once the request is over. */
@@ -310,11 +311,23 @@ class ToolServing {
   }
 }
 
-/** Returns how many characters the model wrote in a delta. */
+/** Returns how many characters of a delta are kept. */
 function lengthOf(delta: BlockDelta): number {
-  if (delta.type === "text_delta") return delta.text.length;
-  if (delta.type === "thinking_delta") return delta.thinking.length;
-  return delta.type === "input_json_delta" ? delta.partial_json.length : 0;
+  switch (delta.type) {
+    case "text_delta":
+      return delta.text.length;
+    case "thinking_delta":
+      return delta.thinking.length;
+    case "signature_delta":
+      return delta.signature.length;
+    case "input_json_delta":
+      return delta.partial_json.length;
+    case "compaction_delta":
+      // Whatever form an upstream gives them.
+      return (stringOf(delta.content)?.length ?? 0) + (stringOf(delta.encrypted_content)?.length ?? 0);
+    default:
+      return 0;
+  }
 }
 
 /** The usage of each tool's most expensive call. */
