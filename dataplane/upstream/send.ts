@@ -176,9 +176,9 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   }
 
   /**
-   * Reads on for the upstream's usage report after the client has left: the reader goes on as before, for two seconds and
-   * 256 KiB at the most; then the call is aborted as cancelled (rule 1.11). A call whose request the upstream does not have
-   * as a whole ends at once.
+   * Reads on for the upstream's usage report after the client has left: the reader goes on as before, for two seconds,
+   * 256 KiB and 16,384 chunks at the most; then the call is aborted as cancelled (rule 1.11). A call whose request the
+   * upstream does not have as a whole ends at once.
    */
   drain(): void {
     if (this.#over !== null || this.#unseenFrom !== null) return;
