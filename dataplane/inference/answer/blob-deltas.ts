@@ -1,6 +1,7 @@
 import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
 import { replaceValue } from "../../lib/json-splice.ts";
 import { frameData, frameName, MAX_EVENT_BYTES, type SseFrame } from "../../lib/sse.ts";
+import { ENCRYPTED_KEY } from "../inspect/reasoning.ts";
 import { blobAhead } from "../inspect/walk.ts";
 import { LeanFrame, wholeFrame } from "./lean-event.ts";
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
@@ -9,7 +10,6 @@ import { PASS, SWALLOW, type FrameAction } from "./usage-tap.ts";
 /** Characters beyond which pieces of a signature are not joined: a whole one has to fit one event. */
 const MAX_SIGNATURE_LENGTH = MAX_EVENT_BYTES;
 const SIGNATURE = '"signature_delta"';
-const ENCRYPTED = '"encrypted_content"';
 
 /** A delta with a blob that clients send back later. */
 interface BlobDelta {
@@ -50,7 +50,7 @@ export class BlobDeltas {
   /** Decides what passes for a `content_block_delta`. */
   delta(frame: SseFrame): FrameAction {
     const data = frame.bytes.subarray(frame.dataStart, frame.end);
-    if (!data.includes(SIGNATURE, 0, "latin1") && !data.includes(ENCRYPTED, 0, "latin1"))
+    if (!data.includes(SIGNATURE, 0, "latin1") && !data.includes(ENCRYPTED_KEY, 0, "latin1"))
       return this.behind(frame, PASS);
     const found = blobDelta(frame);
     if (found === null) return this.behind(frame, PASS);

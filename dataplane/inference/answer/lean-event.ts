@@ -11,6 +11,7 @@ import { BACKSLASH, COMMA, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from "../../lib/json
 import { JsonFault, JsonReader, type Span } from "../../lib/json-reader.ts";
 import { type Edit, splice } from "../../lib/json-splice.ts";
 import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
+import { ENCRYPTED_KEY } from "../inspect/reasoning.ts";
 import { deltaInPieces, type Pieces } from "./long-delta.ts";
 
 /** Most values of an event that are read in this thread, each some hundred nanoseconds for each reader. */
@@ -205,8 +206,6 @@ const wholeTexts: ReadonlySet<string> = new Set([
 ]);
 /** Members whose inner texts are never cut: an error's are told, those of arguments are weighed as JSON. */
 const wholeMembers: ReadonlySet<string> = new Set(["arguments", "error", "input"]);
-/** What an unread member may hold that has to be sealed (rule 7.12). */
-const ENCRYPTED = '"encrypted_content"';
 
 class TooMany extends Error {}
 
@@ -281,7 +280,8 @@ class Unread {
     reader.skip();
     const end = reader.position - 1;
     if (end <= start) return;
-    if (!this.#isRelayed || !reader.bytes.subarray(start, end).includes(ENCRYPTED, 0, "latin1")) {
+    // What has to be sealed (rule 7.12) is read.
+    if (!this.#isRelayed || !reader.bytes.subarray(start, end).includes(ENCRYPTED_KEY, 0, "latin1")) {
       this.edits.push({ start, end, text: "" });
       return;
     }

@@ -8,7 +8,7 @@ import { type BlobPlace, sealBlob } from "../../dialects/reasoning.ts";
 import { JsonReader, type Span } from "../../lib/json-reader.ts";
 import { type Edit, replaceValue, splice } from "../../lib/json-splice.ts";
 import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
-import { isBlobKey, keepBlockBlobs, type BlockBlob } from "../inspect/reasoning.ts";
+import { ENCRYPTED_KEY, isBlobKey, keepBlockBlobs, type BlockBlob } from "../inspect/reasoning.ts";
 import { blobAhead } from "../inspect/walk.ts";
 import { LeanFrame } from "./lean-event.ts";
 import type { ReasoningBlob } from "../inspect/content.ts";
@@ -19,8 +19,11 @@ const MAX_REMEMBERED = 4 * 1024 * 1024;
 /** Stands in place of what is not sealed any more: an empty blob, which is left out when it comes back. */
 const NO_BLOB = '""';
 /** An answer without one of these has nothing to seal. Inside a text the quotes would be escaped. */
-const MESSAGES_SIGNS = ['"signature"', '"redacted_thinking"', '"encrypted_content"'];
-const RESPONSES_SIGN = '"encrypted_content"';
+const signsOf: Readonly<Record<Dialect, readonly string[]>> = {
+  messages: ['"signature"', '"redacted_thinking"', ENCRYPTED_KEY],
+  responses: [ENCRYPTED_KEY],
+  chat: [],
+};
 
 /**
  * Seals for one answer: the same blob stands in several events of a stream, and gets the same seal. Blobs beyond MOST_SEALED are left
@@ -55,9 +58,7 @@ export class AnswerSeal {
 
 /** Whether a whole answer, or the data of an event, may hold something to seal. */
 export const mayHoldBlobs = (dialect: Dialect, body: Buffer): boolean =>
-  (dialect === "messages" ? MESSAGES_SIGNS : [RESPONSES_SIGN]).some((sign) =>
-    body.includes(sign, 0, "latin1"),
-  );
+  signsOf[dialect].some((sign) => body.includes(sign, 0, "latin1"));
 
 /** Returns the edits that seal a whole answer, which must be JSON. */
 export function wholeSealEdits(dialect: Dialect, body: Buffer, seal: AnswerSeal): Edit[] {
@@ -73,7 +74,7 @@ export function wholeSealEdits(dialect: Dialect, body: Buffer, seal: AnswerSeal)
 
 /** Returns a Responses output item as it is kept: sealed like the one that the client got. */
 export function sealedItem(item: Buffer, seal: AnswerSeal | null): Buffer {
-  if (seal === null || !item.includes(RESPONSES_SIGN, 0, "latin1")) return item;
+  if (seal === null || !item.includes(ENCRYPTED_KEY, 0, "latin1")) return item;
   const edits: Edit[] = [];
   sealItemsAhead(new JsonReader(item, "told"), seal, edits);
   return splice(item, edits);
@@ -138,7 +139,7 @@ export function sealEventAhead(reader: JsonReader, seal: AnswerSeal, edits: Edit
 
 /** Whether an event of a Responses stream may hold something to seal. */
 export const mayHoldEncrypted = ({ bytes, dataStart, end }: SseFrame): boolean =>
-  bytes.subarray(dataStart, end).includes(RESPONSES_SIGN, 0, "latin1");
+  bytes.subarray(dataStart, end).includes(ENCRYPTED_KEY, 0, "latin1");
 
 const textOf = (bytes: Buffer, { start, end }: Span): string =>
   JSON.parse(bytes.toString("utf8", start, end)) as string;

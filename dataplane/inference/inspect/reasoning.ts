@@ -14,6 +14,9 @@ const blobFields: Readonly<Record<string, Readonly<Record<string, BlobPlace["fie
   compaction: { signature: "signature", encrypted_content: "encrypted" },
 };
 
+/** The key of encrypted content, as it stands in JSON. Inside a text the quotes would be escaped. */
+export const ENCRYPTED_KEY = '"encrypted_content"';
+
 /** Whether a key may hold a blob, whatever the type of its block. */
 export const isBlobKey = (key: string): boolean =>
   key === "signature" || key === "data" || key === "encrypted_content";
