@@ -5,6 +5,7 @@
  * others.
  */
 import { ApiError } from "../lib/api-error.ts";
+import { BySize } from "../lib/by-size.ts";
 import type { Principal } from "./principal.ts";
 
 /** Time between the beginnings of two queries. */
@@ -21,14 +22,24 @@ export type FoundKeys = ReadonlyMap<string, Principal>;
 
 interface Waiting {
   readonly name: string;
-  readonly asker: string;
+  readonly asker: Asker;
   readonly answer: PromiseWithResolvers<Principal | null>;
+}
+
+interface Asker {
+  readonly name: string;
+  /** How many of its keys wait. */
+  size: number;
+  /** Those keys in the order of asking, and by their names. */
+  readonly line: Waiting[];
+  readonly byName: Map<string, Waiting>;
 }
 
 export class KeyLookupQueue {
   readonly #lookUp: (names: readonly string[]) => Promise<FoundKeys>;
-  /** By who asks, whoever is next first: keys in the order of asking. Requests for the same waiting key share its answer. */
-  readonly #askers = new Map<string, Map<string, Waiting>>();
+  /** By their names, whoever is next first. Requests of one asker for the same waiting key share its answer. */
+  readonly #askers = new Map<string, Asker>();
+  readonly #bySize = new BySize<Asker>();
   #length = 0;
   #working = false;
 
@@ -37,35 +48,40 @@ export class KeyLookupQueue {
   }
 
   /** @throws ApiError 429 when too many wait; whatever the look-up throws. */
-  find(name: string, asker: string): Promise<Principal | null> {
-    const own = this.#askers.get(asker) ?? new Map<string, Waiting>();
-    const same = own.get(name);
+  find(name: string, askerName: string): Promise<Principal | null> {
+    const known = this.#askers.get(askerName);
+    const same = known?.byName.get(name);
     if (same !== undefined) return same.answer.promise;
-    if (this.#length >= LONGEST_LINE && !this.#makeRoom(own.size)) return Promise.reject(tooManyWait());
+    if (this.#length >= LONGEST_LINE && !this.#makeRoom(known?.size ?? 0))
+      return Promise.reject(tooManyWait());
+    const asker = known ?? { name: askerName, size: 0, line: [], byName: new Map<string, Waiting>() };
     const waiting: Waiting = { name, asker, answer: Promise.withResolvers() };
-    own.set(name, waiting);
-    this.#askers.set(asker, own);
-    this.#length += 1;
+    asker.line.push(waiting);
+    asker.byName.set(name, waiting);
+    this.#resized(asker);
     if (!this.#working) this.#work().catch((error: unknown) => this.#giveUp(error));
     return waiting.answer.promise;
   }
 
   /** Turns away the last key of whoever asks for the most, unless a newcomer who has `own` would have as many: false. */
   #makeRoom(own: number): boolean {
-    let most: ReadonlyMap<string, Waiting> = new Map();
-    for (const keys of this.#askers.values()) if (keys.size > most.size) most = keys;
-    const last = [...most.values()].at(-1);
-    if (last === undefined || most.size <= own + 1) return false;
-    this.#remove(last);
+    const { largest } = this.#bySize;
+    if (largest === undefined || largest.size <= own + 1) return false;
+    const last = largest.line.pop();
+    if (last === undefined) return false;
+    largest.byName.delete(last.name);
+    this.#resized(largest);
     last.answer.reject(tooManyWait());
     return true;
   }
 
-  #remove({ name, asker }: Waiting): void {
-    const own = this.#askers.get(asker);
-    if (own?.delete(name) !== true) return;
-    this.#length -= 1;
-    if (own.size === 0) this.#askers.delete(asker);
+  /** Takes note that keys of an asker have come or gone. */
+  #resized(asker: Asker): void {
+    const { name, size, line } = asker;
+    this.#length += line.length - size;
+    this.#bySize.resize(asker, line.length);
+    if (line.length === 0) this.#askers.delete(name);
+    else if (size === 0) this.#askers.set(name, asker);
   }
 
   async #work(): Promise<void> {
@@ -88,7 +104,7 @@ export class KeyLookupQueue {
   /** Takes the keys of one query: one of each asker in turn, then their second ones, and so on. */
   #nextGroup(): readonly Waiting[] {
     const group: Waiting[] = [];
-    let turns = Array.from(this.#askers.values(), (keys) => keys.values());
+    let turns = Array.from(this.#askers.values(), ({ line }) => line.values());
     while (turns.length > 0) {
       turns = turns.filter((turn) => {
         const waiting = group.length < KEYS_AT_ONCE ? turn.next().value : undefined;
@@ -96,13 +112,12 @@ export class KeyLookupQueue {
         return waiting !== undefined;
       });
     }
-    for (const waiting of group) this.#remove(waiting);
-    // Whoever had a turn is behind those who had none.
+    for (const { name, asker } of group) asker.byName.delete(name);
     for (const asker of new Set(group.map((waiting) => waiting.asker))) {
-      const rest = this.#askers.get(asker);
-      if (rest === undefined) continue;
-      this.#askers.delete(asker);
-      this.#askers.set(asker, rest);
+      asker.line.splice(0, asker.line.length - asker.byName.size);
+      this.#resized(asker);
+      // Whoever had a turn is behind those who had none.
+      if (this.#askers.delete(asker.name)) this.#askers.set(asker.name, asker);
     }
     return group;
   }
@@ -110,9 +125,11 @@ export class KeyLookupQueue {
   /** Fails all waiting callers, as no answer will come. */
   #giveUp(error: unknown): void {
     this.#working = false;
-    for (const keys of this.#askers.values()) for (const { answer } of keys.values()) answer.reject(error);
-    this.#askers.clear();
-    this.#length = 0;
+    for (const asker of this.#askers.values()) {
+      for (const { answer } of asker.line.splice(0)) answer.reject(error);
+      asker.byName.clear();
+      this.#resized(asker);
+    }
   }
 }
 

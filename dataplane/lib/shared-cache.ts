@@ -3,6 +3,8 @@
  * entry: an owner of many entries cannot evict those of others, and a single owner may fill the cache, or the part of it that
  * one may have. Large entries may have a greater weight.
  */
+import { BySize } from "./by-size.ts";
+
 interface Entry<Value> {
   readonly key: string;
   value: Value;
@@ -35,9 +37,8 @@ export class SharedCache<Value> {
   #weight = 0;
   readonly #entries = new Map<string, Entry<Value>>();
   readonly #owners = new Map<string, Owner<Value>>();
-  /** Owners by total weight, and the greatest such weight. */
-  readonly #bySize = new Map<number, Set<Owner<Value>>>();
-  #most = 0;
+  /** Owners by total weight. */
+  readonly #bySize = new BySize<Owner<Value>>();
 
   /** @param max total weight of all entries. */
   constructor(max: number, { maxOfOne = max, evicted = () => {} }: SharedCacheOptions<Value> = {}) {
@@ -111,7 +112,7 @@ export class SharedCache<Value> {
   }
 
   #makeRoom(): void {
-    const [largest] = this.#bySize.get(this.#most) ?? [];
+    const { largest } = this.#bySize;
     if (largest !== undefined) this.#evictOldest(largest);
   }
 
@@ -123,24 +124,9 @@ export class SharedCache<Value> {
 
   #weigh(owner: Owner<Value>, more: number): void {
     this.#weight += more;
-    // In steps of one, as `#resize` looks for the greatest weight no further than one below the last.
-    for (let left = Math.abs(more); left > 0; left -= 1) this.#resize(owner, owner.size + Math.sign(more));
-  }
-
-  #resize(owner: Owner<Value>, size: number): void {
-    const peers = this.#bySize.get(owner.size);
-    peers?.delete(owner);
-    if (peers?.size === 0) this.#bySize.delete(owner.size);
-    owner.size = size;
-    if (size === 0) this.#owners.delete(owner.name);
-    else {
-      this.#owners.set(owner.name, owner);
-      const others = this.#bySize.get(size);
-      if (others === undefined) this.#bySize.set(size, new Set([owner]));
-      else others.add(owner);
-    }
-    if (size > this.#most) this.#most = size;
-    else if (!this.#bySize.has(this.#most)) this.#most = size;
+    this.#bySize.resize(owner, owner.size + more);
+    if (owner.size === 0) this.#owners.delete(owner.name);
+    else this.#owners.set(owner.name, owner);
   }
 }
 
