@@ -60,7 +60,7 @@ export function tooManyConnections(most: number): ApiError {
   metrics.refused.inc({ reason: "connections" });
   return new ApiError(
     "rate_limited",
-    `Your organization has ${most} connections here, as many as it may have while others need the rest.`,
+    `Your organization has ${most} or more connections here, as many as it may have while others need the rest.`,
     { retryAfterSeconds: 1 },
   );
 }
