@@ -218,6 +218,17 @@ test("a Secret that the watch has not shown yet keeps its values", async () => {
   expect(stored.get("s")?.data).toMatchObject({ k: "bWluZQ==", other: expect.any(String) });
 });
 
+test("further keys of a Secret that was just made are added to it, as the watch may show it only later", async () => {
+  const { seen, keys } = slowServer();
+  const made: string[] = [];
+  const told = { made: ({ key }: WantedKey) => made.push(key), failed: () => {}, late: () => {} };
+  const three = ["a", "b", "c"].map((key) => wanted("s", key));
+  expect(await inTime(keys.make(three, () => {}, told))).toBe(true);
+  expect(made).toEqual(["a", "b", "c"]);
+  // One is created; a quota would refuse to create it again where nothing is left of it. The others are read and written.
+  expect(seen.calls).toBe(5);
+});
+
 test("many namespaces whose Secrets take for ever to be made keep nobody's keys from being made", async () => {
   const { seen, keys, hold } = slowServer();
   const all = Array.from({ length: 48 }, (_, index) =>

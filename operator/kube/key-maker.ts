@@ -146,9 +146,10 @@ export class KeyMaker {
     this.#turns.begin(namespace);
     this.#making.set(namespace, (this.#making.get(namespace) ?? 0) + 1);
     try {
+      let isThere = false;
       for (const key of keys) {
         if (performance.now() > deadline) return false;
-        await this.#tryKey(key, permit, listener);
+        if (await this.#tryKey(key, isThere, permit, listener)) isThere = true;
       }
       return true;
     } finally {
@@ -158,19 +159,26 @@ export class KeyMaker {
     }
   }
 
-  /** @throws NotLeading */
+  /**
+   * @param isThere whether its Secret is known to be there, though the watch may not have shown it yet.
+   * @returns whether the key is in its Secret now.
+   * @throws NotLeading
+   */
   async #tryKey(
     key: WantedKey,
+    isThere: boolean,
     permit: () => void,
     { made, failed }: Pick<MakingListener, "made" | "failed">,
-  ): Promise<void> {
+  ): Promise<boolean> {
     try {
-      if (await this.#createKey(key, permit)) made(key);
+      if (await this.#createKey(key, isThere, permit)) made(key);
       this.#refused.delete(idOf(key));
+      return true;
     } catch (error) {
       if (error instanceof NotLeading) throw error;
       this.#noteFailure(key, error);
       failed(error);
+      return false;
     }
   }
 
@@ -205,9 +213,10 @@ export class KeyMaker {
    * Organization, which has to get its keys back when it is declared again with the same id (rule 1.16).
    * @returns false when there is a value already.
    */
-  async #createKey(wanted: WantedKey, permit: () => void): Promise<boolean> {
+  async #createKey(wanted: WantedKey, isThere: boolean, permit: () => void): Promise<boolean> {
     const value = Buffer.from(newKey(wanted.form)).toString("base64");
-    return (await this.#createSecret(wanted, value, permit)) || (await this.#addTo(wanted, value, permit));
+    if (!isThere && (await this.#createSecret(wanted, value, permit))) return true;
+    return await this.#addTo(wanted, value, permit);
   }
 
   /** @returns false when the Secret is there already. */
