@@ -11,7 +11,7 @@ export interface LimitWait {
   readonly organizationId: string;
   /** Of the limits that refused them (`bumpKeyEpoch`). */
   readonly keyEpoch: number;
-  /** When they look again by themselves, Unix milliseconds. */
+  /** When the last of them looks again by itself, Unix milliseconds. */
   readonly until: number;
 }
 
@@ -23,8 +23,10 @@ export class LimitWaits {
   add(wait: LimitWait): void {
     const before = this.#batches.get(wait.batchId);
     this.#batches.delete(wait.batchId);
-    const keyEpoch = Math.min(wait.keyEpoch, before?.keyEpoch ?? Number.POSITIVE_INFINITY);
-    this.#batches.set(wait.batchId, { ...wait, keyEpoch });
+    const keyEpoch = Math.min(wait.keyEpoch, before?.keyEpoch ?? wait.keyEpoch);
+    // Items of a batch wait for different times: what is spent for longer than what running requests hold.
+    const until = Math.max(wait.until, before?.until ?? wait.until);
+    this.#batches.set(wait.batchId, { ...wait, keyEpoch, until });
     const [oldest] = this.#batches.keys();
     if (this.#batches.size > MOST_BATCHES && oldest !== undefined) this.#batches.delete(oldest);
   }
