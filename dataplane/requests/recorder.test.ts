@@ -40,8 +40,8 @@ test.each<[string, () => Promise<never>]>([
   ]);
 });
 
-test("an organization with as many records as may wait leaves room for those of others", async () => {
-  const query = vi.fn(async () => undefined);
+/** A recorder for 80 records, and how many of those it is given it keeps. */
+function fullRecorder(query: () => Promise<void>) {
   const pool = { query } as unknown as DatabasePool;
   const log = pino({ enabled: false });
   const recorder = new RequestRecorder({ pool, clock: systemClock, log, retentionMs: 1, maxWaiting: 80 });
@@ -49,11 +49,20 @@ test("an organization with as many records as may wait leaves room for those of 
     const { values } = await metrics.recordsDropped.get();
     return values.find(({ labels }) => labels.reason === "full")?.value ?? 0;
   };
+  const add = (organizationId: string | null, count: number) => {
+    for (let n = 0; n < count; n += 1) recorder.add({ ...record, organizationId });
+  };
   const kept = async (organizationId: string | null, count: number) => {
     const before = await full();
-    for (let n = 0; n < count; n += 1) recorder.add({ ...record, organizationId });
+    add(organizationId, count);
     return count - ((await full()) - before);
   };
+  return { recorder, add, kept };
+}
+
+test("an organization with as many records as may wait leaves room for those of others", async () => {
+  const query = vi.fn(async () => undefined);
+  const { recorder, kept } = fullRecorder(query);
   expect(await kept("org_loud", 200)).toBe(80);
   expect(await kept("org_quiet", 9)).toBe(9);
   expect(await kept("org_next", 20)).toBe(10);
@@ -62,6 +71,20 @@ test("an organization with as many records as may wait leaves room for those of 
   await recorder.store();
   expect(query).toHaveBeenCalledOnce();
   expect(await kept("org_late", 90)).toBe(80);
+});
+
+test("an organization has few once its records are stored, though others never cease to wait", async () => {
+  const { recorder, add, kept } = fullRecorder(
+    vi
+      .fn<() => Promise<void>>()
+      .mockImplementationOnce(async () => add("org_loud", 5))
+      .mockRejectedValue(new Error("away")),
+  );
+  add("org_quiet", 10);
+  await expect(recorder.store()).rejects.toThrow("away");
+  expect(await kept("org_loud", 80)).toBe(75);
+  expect(await kept("org_quiet", 10)).toBe(10);
+  expect(await kept("org_quiet", 10)).toBe(0);
 });
 
 test("an organization that goes on being refused by upstreams has a sample of that stored, and the rest is counted", async () => {

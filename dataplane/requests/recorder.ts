@@ -57,7 +57,8 @@ export class RequestRecorder implements RequestRecords {
   readonly #unserved = new KeptOf(UNSERVED);
   readonly #debug: boolean;
   readonly #waiting = new WaitingRows();
-  /** How many of each organization began to wait since none did. */
+  /** Whose the waiting ones are, in their order, and how many are of each organization. */
+  readonly #owners: string[] = [];
   readonly #counts = new Map<string, number>();
 
   constructor(options: RecorderOptions) {
@@ -97,16 +98,27 @@ export class RequestRecorder implements RequestRecords {
     if (this.#waiting.rows >= room) return dropped("full", 1);
     if (!this.#mayKeep(record)) return dropped("rate", 1);
     this.#waiting.add(JSON.stringify(storedForm(record)));
+    this.#owners.push(owner);
     this.#counts.set(owner, count + 1);
   }
 
   /** Stores all waiting records. @throws Error when the store is away; records that could not be stored go on waiting. */
   async store(): Promise<void> {
     for (let pack = this.#waiting.first(); pack !== null; pack = this.#waiting.first()) {
-      await this.#insert(pack, 0, pack.rows);
+      const { rows } = pack;
+      await this.#insert(pack, 0, rows);
       this.#waiting.stored();
+      this.#uncount(rows);
     }
-    this.#counts.clear();
+  }
+
+  /** Takes note that so many of the oldest records wait no more. */
+  #uncount(rows: number): void {
+    for (const owner of this.#owners.splice(0, rows)) {
+      const left = (this.#counts.get(owner) ?? 1) - 1;
+      if (left > 0) this.#counts.set(owner, left);
+      else this.#counts.delete(owner);
+    }
   }
 
   /** Makes the partitions of these days, and drops those that are too old. */
