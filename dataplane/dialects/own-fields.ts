@@ -9,15 +9,14 @@ import { objectOf } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
 import type { ReportedError } from "./reported-error.ts";
 
-const names = [
-  "service_tier",
-  "stream_options",
-  "max_completion_tokens",
-  "user",
-  "metadata",
-  "reasoning_effort",
-] as const;
-export type OwnField = (typeof names)[number];
+const names = ["service_tier", "stream_options", "max_completion_tokens", "user", "metadata"] as const;
+
+/** Efforts that some models do not know, each with the nearest that all models with reasoning do. */
+const nearestEfforts = { none: "low", minimal: "low", xhigh: "high", max: "high" } as const;
+
+/** An effort is known or unknown by itself: a model that refuses `max` may know `none`. */
+type OwnEffort = `reasoning_effort:${keyof typeof nearestEfforts}`;
+export type OwnField = (typeof names)[number] | OwnEffort;
 
 /**
  * Fields whose values are ours as well: whatever is refused about them, they can go. A fault in the others the client
@@ -38,30 +37,27 @@ const unknownValue = new Set(["unsupported_value", "invalid_value", "literal_err
 
 /** Whether an upstream that refused a field for this reason may be asked again without it; of the effort with another. */
 const isDispensable = (name: OwnField, reason: string): boolean =>
-  name === "reasoning_effort"
-    ? unknownValue.has(reason)
-    : ownValues.includes(name) || unknownField.has(reason);
+  isEffort(name) ? unknownValue.has(reason) : ownValues.includes(name) || unknownField.has(reason);
 
-/** Efforts that some models do not know, each with the nearest that all models with reasoning do. */
-const nearestEffort: ReadonlyMap<unknown, string> = new Map([
-  ["none", "low"],
-  ["minimal", "low"],
-  ["xhigh", "high"],
-  ["max", "high"],
-]);
+const isEffort = (name: OwnField): name is OwnEffort => name.startsWith("reasoning_effort:");
+
+const mayBeUnknown = (effort: unknown): effort is keyof typeof nearestEfforts =>
+  typeof effort === "string" && Object.hasOwn(nearestEfforts, effort);
 
 /**
  * Replaces an effort in the request of a Chat or Responses upstream that does not know it.
- * @returns whether the effort that is left may be refused and replaced.
+ * @returns the effort that is left, if it may be refused and replaced.
  */
-export function withKnownEffort(body: JsonObject, unknown: readonly OwnField[]): boolean {
+export function withKnownEffort(body: JsonObject, unknown: readonly OwnField[]): OwnEffort | null {
   const reasoning = objectOf(body["reasoning"]);
-  const nearest = nearestEffort.get(reasoning?.["effort"] ?? body["reasoning_effort"]);
-  if (nearest === undefined) return false;
-  if (!unknown.includes("reasoning_effort")) return true;
+  const effort = reasoning?.["effort"] ?? body["reasoning_effort"];
+  if (!mayBeUnknown(effort)) return null;
+  const own: OwnEffort = `reasoning_effort:${effort}`;
+  if (!unknown.includes(own)) return own;
+  const nearest = nearestEfforts[effort];
   if (body["reasoning_effort"] !== undefined) body["reasoning_effort"] = nearest;
   else if (reasoning !== null) body["reasoning"] = { ...reasoning, effort: nearest };
-  return false;
+  return null;
 }
 
 const field = String.raw`["'\`]?[a-z_]+(?:\.[a-z_]+)*["'\`]?`;
@@ -99,15 +95,11 @@ export function refusedFields(
   const named = [...details];
   if (param === "reasoning.effort") named.push({ type: code, field: "reasoning_effort" });
   else if (param !== null) named.push(...fieldsIn(param).map((name) => ({ type: code, field: name })));
-  return held.filter(
-    (name) =>
-      (name !== "reasoning_effort" && unknown.includes(name)) ||
-      named.some((it) => it.field === name && isDispensable(name, it.type)),
-  );
+  return held.filter((name) => {
+    const field = isEffort(name) ? "reasoning_effort" : name;
+    return unknown.includes(name) || named.some((it) => it.field === field && isDispensable(name, it.type));
+  });
 }
-
-/** Those that upstreams of more than one dialect may refuse. */
-const apart: ReadonlySet<string> = new Set<OwnField>(["service_tier", "reasoning_effort"]);
 
 /**
  * Removes the fields that a Chat upstream does not know; `max_completion_tokens` goes by its older name.
@@ -128,5 +120,5 @@ export function withoutUnknown(
     delete body["max_completion_tokens"];
     body["max_tokens"] = limit;
   }
-  return names.filter((name) => !apart.has(name) && body[name] !== undefined);
+  return names.filter((name) => name !== "service_tier" && body[name] !== undefined);
 }

@@ -48,6 +48,16 @@ test.each(own.map((way) => [nameOf(way), way] as const))(
   },
 );
 
+test("an effort that is refused says nothing of others: thinking stays off", async () => {
+  const way = { path: "convert", client: "messages", upstream: "chat", stream: false } as const;
+  fake.reset();
+  fake.next(refusalOf(way), hello, hello);
+  const first = callOn(fake.url, way, { body: asking(way, "max") });
+  await serve(first);
+  await serve({ ...callOn(fake.url, way, { body: asking(way, "none") }), snapshot: first.snapshot });
+  expect(efforts()).toEqual(["max", "high", "none"]);
+});
+
 test("a model without any effort is not asked again", async () => {
   const way = { path: "convert", client: "messages", upstream: "chat", stream: false } as const;
   const message = "Unsupported parameter: 'reasoning_effort' is not supported with this model.";

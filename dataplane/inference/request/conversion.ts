@@ -191,8 +191,9 @@ export class Conversion implements Converting {
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
     const own = upstream.dialect === "chat" ? withoutUnknown(body, unknown, notes) : [];
     // Under strict the client gets the refusal.
-    if (upstream.dialect !== "messages" && !this.#facts.strict && withKnownEffort(body, unknown))
-      own.push("reasoning_effort");
+    const replaces = upstream.dialect !== "messages" && !this.#facts.strict;
+    const effort = replaces ? withKnownEffort(body, unknown) : null;
+    if (effort !== null) own.push(effort);
     notes.judge();
     if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"])) {
       body["service_tier"] = standardTier(upstream.dialect);
