@@ -117,6 +117,13 @@ describe("rule 3.13: prior context is the whole URL, a fragment aside", () => {
       expect(prior.find(url)).toBe(url);
   });
 
+  test("so is one of a large conversation when another spelling is shown later", () => {
+    const prior = new PriorContext(shown("https://example.com/x_(y)").pack());
+    prior.addUrl("https://example.com/x_%28y%29");
+    for (const url of ["https://example.com/x_(y)", "https://example.com/x_%28y%29"])
+      expect(prior.find(url)).toBe(url);
+  });
+
   test.each(["https://example.com/a%2Fb", "https://example.com/a%3Fb", "https://example.com/a%26b"])(
     "%s is another address than the one with the mark itself",
     (url) => expect(shown(decodeURIComponent(url)).find(url)).toBeNull(),

@@ -52,7 +52,7 @@ export class PriorContext {
     if (url === null || this.#urls.size >= MAX_URLS) return;
     this.#urls.set(url.href, url.href);
     const spelling = plainUrl(url);
-    if (!this.#urls.has(spelling)) this.#urls.set(spelling, url.href);
+    if (spelling !== url.href && this.#shownAs(spelling) === null) this.#urls.set(spelling, url.href);
   }
 
   /** Adds a URL as a model asked for it, which an earlier request opened: in the one spelling that tells a server no more. */
