@@ -166,11 +166,12 @@ export class ChatStreamReader implements StreamReader {
     const { said, refusal } = saidIn(delta);
     const calls = callsIn(delta);
     const lastText = said.findLast(({ kind }) => kind === "text");
-    const waiting = new WaitingLogprobs();
-    waiting.push(logprobs);
+    // Most streams have none.
+    const waiting = logprobs.length === 0 ? null : new WaitingLogprobs();
+    waiting?.push(logprobs);
     for (const piece of said) {
       const { kind, text } = piece;
-      const own = piece === lastText ? waiting.rest() : kind === "text" ? waiting.take(text) : undefined;
+      const own = piece === lastText ? waiting?.rest() : kind === "text" ? waiting?.take(text) : undefined;
       this.#say(kind, text, own);
     }
     // Without a text in the delta they may be a call's, as some servers send those too.
