@@ -42,7 +42,9 @@ const leastOutput = (dialect: Dialect): number => (dialect === "responses" ? OUT
 
 /** Returns an output limit as it may be raised for one of the route's upstreams. */
 export const raisedOutput = (limit: number, { upstreams }: Pick<Route, "upstreams">): number =>
-  Math.max(limit, ...upstreams.map(({ dialect }) => leastOutput(dialect)));
+  limit >= OUTPUT_TOKENS_MIN
+    ? limit
+    : Math.max(limit, ...upstreams.map(({ dialect }) => leastOutput(dialect)));
 
 /**
  * Returns the most that one upstream call can use (rule 7.9).
