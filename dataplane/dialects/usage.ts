@@ -139,8 +139,9 @@ export function countedUsage(
     possible === undefined ? reported : plausibleUsage(reported, possible, () => written().tokens);
   const { input_tokens, output_tokens, compaction } = believed;
   // An answer may be a compaction and nothing else.
-  const isInputKnown = promptTokens(believed) > 0 || compaction !== undefined;
-  const isOutputKnown = final && (output_tokens > 0 || compaction !== undefined);
+  const isInputKnown =
+    promptTokens(believed) > 0 || (compaction !== undefined && promptTokens(compaction) > 0);
+  const isOutputKnown = final && output_tokens + (compaction?.output_tokens ?? 0) > 0;
   const output = isOutputKnown ? output_tokens : Math.max(output_tokens, written().tokens);
   const media = expected && countedMedia(believed.media, expected, written, isInputKnown, isOutputKnown);
   if (final && isInputKnown && output === output_tokens && media === undefined)

@@ -49,6 +49,13 @@ describe.each(own.map((way) => [nameOf(way), way] as const))("%s", (_name, way) 
     expect(settled).toMatchObject({ estimated: false, tokens: { input: 900, output: 35 } });
   });
 
+  test("one without tokens is no report of an answer (rule 10.6)", async () => {
+    const zeros = { input: 0, output: 0 };
+    const { settled } = await charged(way, { ...zeros, compactions: [zeros] }, "word ".repeat(40));
+    expect(settled).toMatchObject({ estimated: true, tokens: { output: 50 } });
+    expect(settled.tokens.input).toBeGreaterThan(0);
+  });
+
   test("it is believed as far as one is possible (rule 7.9)", async () => {
     const absurd = { input: 1e30, output: 1e30 };
     const { settled } = await charged(way, { input: 10, output: 1, compactions: [absurd, absurd] });
