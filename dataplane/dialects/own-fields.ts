@@ -14,8 +14,9 @@ const names = ["service_tier", "stream_options", "max_completion_tokens", "user"
 /** Efforts that some models do not know, each with the nearest that all models with reasoning do. */
 const nearestEfforts = { none: "low", minimal: "low", xhigh: "high", max: "high" } as const;
 
+const EFFORT = "reasoning_effort:";
 /** An effort is known or unknown by itself: a model that refuses `max` may know `none`. */
-type OwnEffort = `reasoning_effort:${keyof typeof nearestEfforts}`;
+type OwnEffort = `${typeof EFFORT}${keyof typeof nearestEfforts}`;
 export type OwnField = (typeof names)[number] | OwnEffort;
 
 /**
@@ -39,23 +40,25 @@ const unknownValue = new Set(["unsupported_value", "invalid_value", "literal_err
 const isDispensable = (name: OwnField, reason: string): boolean =>
   isEffort(name) ? unknownValue.has(reason) : ownValues.includes(name) || unknownField.has(reason);
 
-const isEffort = (name: OwnField): name is OwnEffort => name.startsWith("reasoning_effort:");
+const isEffort = (name: OwnField): name is OwnEffort => name.startsWith(EFFORT);
 
 const mayBeUnknown = (effort: unknown): effort is keyof typeof nearestEfforts =>
   typeof effort === "string" && Object.hasOwn(nearestEfforts, effort);
 
 /**
- * Replaces an effort in the request of a Chat or Responses upstream that does not know it.
+ * Replaces an effort in the request of an upstream that does not know it.
  * @returns the effort that is left, if it may be refused and replaced.
  */
 export function withKnownEffort(body: JsonObject, unknown: readonly OwnField[]): OwnEffort | null {
   const reasoning = objectOf(body["reasoning"]);
-  const effort = reasoning?.["effort"] ?? body["reasoning_effort"];
+  const config = objectOf(body["output_config"]);
+  const effort = config?.["effort"] ?? reasoning?.["effort"] ?? body["reasoning_effort"];
   if (!mayBeUnknown(effort)) return null;
-  const own: OwnEffort = `reasoning_effort:${effort}`;
+  const own: OwnEffort = `${EFFORT}${effort}`;
   if (!unknown.includes(own)) return own;
   const nearest = nearestEfforts[effort];
   if (body["reasoning_effort"] !== undefined) body["reasoning_effort"] = nearest;
+  else if (config !== null) body["output_config"] = { ...config, effort: nearest };
   else if (reasoning !== null) body["reasoning"] = { ...reasoning, effort: nearest };
   return null;
 }
@@ -75,6 +78,13 @@ const sentences = [
   `the ${fields} parameter is only allowed when ${field} is enabled\\.?`,
 ].map((sentence) => new RegExp(`^${sentence}$`, "is"));
 
+/** Whole sentences by which Messages upstreams, whose errors name no field, refuse an effort. */
+const effortSentences = [
+  `this model does not support effort level ["'](\\w+)["'].*`,
+  `output_config\\.effort ["'](\\w+)["'] is not supported (?:by|for|on|with) (?:this )?model.*`,
+  `level ["'](\\w+)["'] not supported, valid levels: .*`,
+].map((sentence) => new RegExp(`^${sentence}$`, "is"));
+
 /** Returns the top-level fields in a list of fields or of places in them: `'stream_options.include_usage', 'user'`. */
 const fieldsIn = (text: string): string[] =>
   text.split(", ").map((name) => name.replaceAll(/["'`]|\..*/g, ""));
@@ -91,7 +101,11 @@ export function refusedFields(
   const sentence = sentences
     .map((pattern) => pattern.exec(message)?.[1])
     .find((names) => names !== undefined);
-  const unknown = sentence === undefined ? [] : fieldsIn(sentence);
+  const unknown: string[] = sentence === undefined ? [] : fieldsIn(sentence);
+  for (const pattern of effortSentences) {
+    const effort = pattern.exec(message)?.[1];
+    if (effort !== undefined) unknown.push(`${EFFORT}${effort}`);
+  }
   const named = [...details];
   if (param === "reasoning.effort") named.push({ type: code, field: "reasoning_effort" });
   else if (param !== null) named.push(...fieldsIn(param).map((name) => ({ type: code, field: name })));

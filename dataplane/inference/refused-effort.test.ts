@@ -48,6 +48,36 @@ test.each(own.map((way) => [nameOf(way), way] as const))(
   },
 );
 
+test.each([
+  "This model does not support effort level 'max'. Supported levels: high, low, medium.",
+  'output_config.effort "max" is not supported by model m; supported values: [high]',
+  'level "max" not supported, valid levels: low, medium, high',
+])("so is a Messages upstream that says: %s", async (message) => {
+  for (const client of ["chat", "responses"] as const) {
+    const way = { path: "convert", client, upstream: "messages", stream: false } as const;
+    const body = JSON.stringify({ type: "error", error: { type: "invalid_request_error", message } });
+    fake.reset();
+    fake.next({ raw: { status: 400, contentType: "application/json", body } }, hello, hello, hello);
+    const first = callOn(fake.url, way, { body: asking(way, "max") });
+    for (const effort of ["max", "max", "xhigh"])
+      await serve({ ...callOn(fake.url, way, { body: asking(way, effort) }), snapshot: first.snapshot });
+    expect(efforts()).toEqual(["max", "high", "high", "xhigh"]);
+  }
+});
+
+test.each([
+  ["max", "output_config.effort 'max' is not supported when thinking is disabled on this model."],
+  ["max", "This model does not support effort level 'xhigh'."],
+  ["max", "This model does not support the effort parameter."],
+])("a Messages upstream that refuses %s otherwise is not asked again: %s", async (effort, message) => {
+  const way = { path: "convert", client: "chat", upstream: "messages", stream: false } as const;
+  const body = JSON.stringify({ type: "error", error: { type: "invalid_request_error", message } });
+  fake.reset();
+  fake.next({ raw: { status: 400, contentType: "application/json", body } });
+  expect((await refusal(callOn(fake.url, way, { body: asking(way, effort) }))).kind.status).toBe(400);
+  expect(fake.requests).toHaveLength(1);
+});
+
 test("an effort that is refused says nothing of others: thinking stays off", async () => {
   const way = { path: "convert", client: "messages", upstream: "chat", stream: false } as const;
   fake.reset();

@@ -191,8 +191,7 @@ export class Conversion implements Converting {
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
     const own = upstream.dialect === "chat" ? withoutUnknown(body, unknown, notes) : [];
     // Under strict the client gets the refusal.
-    const replaces = upstream.dialect !== "messages" && !this.#facts.strict;
-    const effort = replaces ? withKnownEffort(body, unknown) : null;
+    const effort = this.#facts.strict ? null : withKnownEffort(body, unknown);
     if (effort !== null) own.push(effort);
     notes.judge();
     if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"])) {
