@@ -236,6 +236,21 @@ describe("calls stand in the order of their indexes (dialects.md §D5)", () => {
     },
   );
 
+  test("a call waits for none where a server counts texts and reasoning as well", () => {
+    const begun = (index: number, name: string) => [
+      call(index, '{"x":', named(name)),
+      call(index, `${index}}`),
+    ];
+    expect(
+      stepWords("chat", [
+        chunk({ reasoning_content: "hm" }),
+        chunk({ content: "A" }),
+        ...begun(2, "a"),
+        ...begun(3, "b"),
+      ]).slice(2),
+    ).toEqual([["-", "+tool_use", '{"x":'], ["2}"], ["-", "+tool_use", '{"x":'], ["3}"]]);
+  });
+
   test("a call waits only for those that may still come before it", () => {
     expect(
       stepWords("chat", [

@@ -69,8 +69,10 @@ export class ChatStreamReader implements StreamReader {
   /** Tool calls by `index`; a call without one stands under the number of calls before it. */
   readonly #calls = new Map<number, Call>();
   readonly #allCalls: Call[] = [];
-  /** Number of indexes, from 0 on without a gap, under which calls have come. */
+  /** Calls under lower indexes have come, or are not waited for. */
   #inOrder = 0;
+  /** Number of texts and reasonings so far. */
+  #said = 0;
   /** Calls with higher indexes, by these: those between may still come. */
   #early: { readonly index: number; readonly piece: Piece }[] = [];
   #started = false;
@@ -227,6 +229,7 @@ export class ChatStreamReader implements StreamReader {
     if (last?.kind === "text" && this.#context.annotations === true) this.#citable = last;
     else if (last !== undefined && last.kind !== "tool_use") this.#blocks.end(last);
     const piece = this.#blocks.add(kind, id, name, place);
+    if (kind !== "tool_use") this.#said += 1;
     if (kind === "thinking") piece.signature = markReasoning({ from: "chat" });
     return piece;
   }
@@ -285,7 +288,8 @@ export class ChatStreamReader implements StreamReader {
   #placeOf(index: number | null): Place | undefined {
     if (index === null) return undefined;
     const before = this.#early.find((early) => early.index > index)?.piece;
-    return { before, waits: index > this.#inOrder };
+    // Some servers count the texts and reasonings before a call as well: there every call would wait for the answer's end.
+    return { before, waits: index > this.#inOrder + this.#said };
   }
 
   /** Lets early calls begin as soon as those before them have. */
@@ -294,7 +298,7 @@ export class ChatStreamReader implements StreamReader {
     if (piece.waits) {
       const at = this.#early.findIndex((early) => early.index > index);
       this.#early.splice(at === -1 ? this.#early.length : at, 0, { index, piece });
-    }
+    } else this.#inOrder = Math.max(this.#inOrder, index + 1);
     while (this.#calls.has(this.#inOrder)) this.#inOrder += 1;
     const due = this.#early.filter((early) => early.index < this.#inOrder);
     if (due.length === 0) return;
