@@ -131,8 +131,10 @@ const withoutResults = (messages: readonly JsonValue[], calls: ReadonlySet<strin
   });
 
 /** Where a client ends a prefix to be cached: in whatever form a block goes to the model, it ends there. */
-const breakpointOf = ({ cache_control }: JsonObject): JsonObject =>
-  cache_control === undefined || cache_control === null ? {} : { cache_control };
+export function breakpointOf(block: { readonly cache_control?: unknown } = {}): JsonObject {
+  const cache_control = (block.cache_control ?? null) as JsonValue;
+  return cache_control === null ? {} : { cache_control };
+}
 
 /** Refuses server-tool blocks in other turns: only we write them, in assistant turns, and no others may go upstream. */
 function refuseServerToolBlocks(content: JsonValue | undefined, message: number): void {

@@ -17,7 +17,7 @@ import type {
   ToolChoice,
 } from "../../dialects/messages/types.ts";
 import { agreeOnCitations, hasCitedDocument } from "../../loop/citation-settings.ts";
-import { nothingFound, restoreConversation } from "../../loop/continuation.ts";
+import { breakpointOf, nothingFound, restoreConversation } from "../../loop/continuation.ts";
 import type { ToolCall } from "../../loop/loop.ts";
 import { nextRequest, type NextCall } from "../../loop/next-request.ts";
 import { toolFunctions } from "../../loop/tool-functions.ts";
@@ -130,7 +130,8 @@ export class OpenLoop implements LoopWork {
     const { request } = this.#conversion;
     const ownTools = (request.tools ?? []).filter((tool) => !isServerTool(tool));
     const functions = names.map(
-      (name) => ({ ...toolFunctions[name], ...breakpointOf(request.tools, name) }) as FunctionTool,
+      (name) =>
+        ({ ...toolFunctions[name], ...breakpointOf(declarationOf(request.tools, name)) }) as FunctionTool,
     );
     this.#first = { ...request, model: route.model, tools: [...ownTools, ...functions] };
     this.beginning = {
@@ -184,15 +185,9 @@ function forgetful(messages: readonly MessageParam[], forgotten: number): Messag
   return [...(withoutReasoning(refused) ?? refused), ...messages.slice(refused.length)];
 }
 
-/** What a Messages client's declaration of a server tool says of the prompt's cache. */
-function breakpointOf(
-  tools: MessagesRequest["tools"],
-  name: ServerToolName,
-): Pick<FunctionTool, "cache_control"> {
-  const declared = tools?.find(({ type }) => serverToolOf("messages", type) === name);
-  const cache_control = declared?.cache_control ?? null;
-  return cache_control === null ? {} : ({ cache_control } as Pick<FunctionTool, "cache_control">);
-}
+/** A Messages client's declaration of a server tool. */
+const declarationOf = (tools: MessagesRequest["tools"], name: ServerToolName) =>
+  tools?.find(({ type }) => serverToolOf("messages", type) === name);
 
 const isServerTool = (tool: FunctionTool | JsonObject) => serverToolOf("messages", tool.type) !== undefined;
 
