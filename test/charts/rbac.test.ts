@@ -219,9 +219,9 @@ describe.skipIf(kube === null).each(forms)("the operator's rights $form", ({ hom
       verb === "get" && objectRef?.resource === "secrets" ? [`${objectRef.namespace}/${objectRef.name}`] : [],
     );
     const others = new Set(read.filter((name) => !/^[a-z-]+\/gapura-[ab]-(credentials-)?\d$/.test(name)));
-    expect([...others].toSorted()).toEqual(
-      ["acme-made", "mixed", "provider"].map((name) => `${watched}/${name}`),
-    );
+    // It knows what it made, and reads that only where the watch shows it before the answer to its making has come.
+    others.delete(`${watched}/acme-made`);
+    expect([...others].toSorted()).toEqual(["mixed", "provider"].map((name) => `${watched}/${name}`));
   });
 
   test("with a list of namespaces no Secret elsewhere is open to it, the stores' addresses included", async () => {
