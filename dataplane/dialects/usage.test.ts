@@ -3,14 +3,12 @@ import { describe, expect, test } from "vitest";
 import type { MessagesUsage } from "./messages/types.ts";
 import {
   countedUsage,
-  openaiTier,
   plausibleUsage,
   readChatUsage,
   readMessagesUsage,
   readResponsesUsage,
-  writeChatUsage,
-  writeResponsesUsage,
 } from "./usage.ts";
+import { openaiTier, writeChatUsage, writeResponsesUsage } from "./write-usage.ts";
 
 const split = (fiveMinutes: number, oneHour: number) => ({
   ephemeral_5m_input_tokens: fiveMinutes,

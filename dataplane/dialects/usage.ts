@@ -4,7 +4,7 @@
  */
 import type { Dialect } from "./dialect.ts";
 import { arrayOf, countOf, objectOf } from "./fields.ts";
-import type { JsonObject, MessagesUsage } from "./messages/types.ts";
+import type { MessagesUsage } from "./messages/types.ts";
 import type { CountedOutput } from "./output-estimate.ts";
 import { type ExpectedTiers, servedTiers } from "./tiers.ts";
 
@@ -90,7 +90,7 @@ function plausibleCall(
       cache_creation.ephemeral_5m_input_tokens + cache_creation.ephemeral_1h_input_tokens,
     cache_creation,
     output_tokens: output,
-    ...(reasoning(reported) > output && { output_tokens_details: { thinking_tokens: output } }),
+    ...(reasoningTokens(reported) > output && { output_tokens_details: { thinking_tokens: output } }),
     implausible: true,
   };
 }
@@ -356,72 +356,12 @@ function fromOpenai(counts: {
   };
 }
 
-/** The full Messages shape: the SDKs crash without the two totals, and nulls mean "not reported". */
-export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
-  const {
-    estimated: _estimated,
-    implausible: _implausible,
-    media: _media,
-    tiers: _tiers,
-    compaction: _compaction,
-    ...reported
-  } = usage;
-  return {
-    ...(reported as unknown as JsonObject),
-    cache_creation_input_tokens: usage.cache_creation_input_tokens ?? null,
-    cache_read_input_tokens: usage.cache_read_input_tokens ?? null,
-    cache_creation: usage.cache_creation ?? null,
-    output_tokens_details: usage.output_tokens_details ?? null,
-    server_tool_use: usage.server_tool_use ?? null,
-    service_tier: messagesTiers.find((tier) => tier === usage.service_tier) ?? "standard",
-    inference_geo: usage.inference_geo ?? null,
-    speed: usage.speed ?? null,
-  };
-}
-
-const messagesTiers = ["standard", "priority", "batch"];
-const chatTiers = ["default", "flex", "scale", "priority", "fast"];
-/** Tiers that Chat has no word for. */
-const responsesTiers = ["ultrafast"];
-
-/** Returns the tier that an answer was served by, in OpenAI's words; null for one that the client's dialect has no word for. */
-export function openaiTier(
-  { service_tier }: Pick<MessagesUsage, "service_tier">,
-  client: "chat" | "responses",
-): string | null {
-  const own = responsesTiers.find((tier) => tier === service_tier);
-  if (own !== undefined) return client === "responses" ? own : null;
-  return chatTiers.find((tier) => tier === service_tier) ?? "default";
-}
-
-const cacheRead = (usage: MessagesUsage) => usage.cache_read_input_tokens ?? 0;
-const cacheWritten = (usage: MessagesUsage) => {
+/** Input that was read from a cache. */
+export const cacheRead = (usage: MessagesUsage) => usage.cache_read_input_tokens ?? 0;
+/** Input that was written to a cache, of both lifetimes. */
+export const cacheWritten = (usage: MessagesUsage) => {
   const { fiveMinutes, oneHour } = cacheWrites(usage);
   return fiveMinutes + oneHour;
 };
-const reasoning = (usage: MessagesUsage) => usage.output_tokens_details?.thinking_tokens ?? 0;
-
-export const writeChatUsage = (usage: MessagesUsage): JsonObject => ({
-  prompt_tokens: promptTokens(usage),
-  completion_tokens: usage.output_tokens,
-  total_tokens: promptTokens(usage) + usage.output_tokens,
-  prompt_tokens_details: {
-    cached_tokens: cacheRead(usage),
-    cache_write_tokens: cacheWritten(usage),
-    audio_tokens: usage.media?.audioInput ?? 0,
-  },
-  completion_tokens_details: {
-    reasoning_tokens: reasoning(usage),
-    audio_tokens: usage.media?.audioOutput ?? 0,
-    accepted_prediction_tokens: 0,
-    rejected_prediction_tokens: 0,
-  },
-});
-
-export const writeResponsesUsage = (usage: MessagesUsage): JsonObject => ({
-  input_tokens: promptTokens(usage),
-  input_tokens_details: { cached_tokens: cacheRead(usage), cache_write_tokens: cacheWritten(usage) },
-  output_tokens: usage.output_tokens,
-  output_tokens_details: { reasoning_tokens: reasoning(usage) },
-  total_tokens: promptTokens(usage) + usage.output_tokens,
-});
+/** Output that was reasoning. */
+export const reasoningTokens = (usage: MessagesUsage) => usage.output_tokens_details?.thinking_tokens ?? 0;

@@ -6,7 +6,7 @@ import { serverToolBlocks } from "../find-server-tool.ts";
 import { refusalText } from "../refusal.ts";
 import { clientTool } from "../tool-name.ts";
 import { movedBy } from "../url-citations.ts";
-import { openaiTier, writeChatUsage } from "../usage.ts";
+import { openaiTier, writeChatUsage } from "../write-usage.ts";
 import { TextJoiner } from "./text-joiner.ts";
 import type {
   JsonObject,

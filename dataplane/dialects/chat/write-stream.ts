@@ -10,7 +10,7 @@ import { objectOf } from "../fields.ts";
 import { refusalText } from "../refusal.ts";
 import { clientTool } from "../tool-name.ts";
 import { movedBy } from "../url-citations.ts";
-import { openaiTier, writeChatUsage } from "../usage.ts";
+import { openaiTier, writeChatUsage } from "../write-usage.ts";
 import { TextJoiner } from "./text-joiner.ts";
 import {
   REASONING_BREAK,

@@ -4,7 +4,7 @@ import { exactInput } from "../exact-inputs.ts";
 import { objectOf } from "../fields.ts";
 import { compactionFields, sealBlob, sealSignature } from "../reasoning.ts";
 import { clientTool } from "../tool-name.ts";
-import { writeMessagesUsage } from "../usage.ts";
+import { writeMessagesUsage } from "../write-usage.ts";
 import type { ContentBlock, JsonObject, MessagesResponse } from "./types.ts";
 
 export function writeMessagesResponse(

@@ -6,7 +6,7 @@ import type { ApiError } from "../../lib/api-error.ts";
 import type { Carry, CodecContext, EarlyEvent, StreamWriter } from "../codecs.ts";
 import { messagesErrorEvent } from "../errors.ts";
 import { sealSignature } from "../reasoning.ts";
-import { writeMessagesUsage } from "../usage.ts";
+import { writeMessagesUsage } from "../write-usage.ts";
 import { hidesThinking, sealCompaction, writeBlock, writeMessagesResponse } from "./write-response.ts";
 import type { AnnotationsDelta, BlockDelta, MessagesUsage } from "./types.ts";
 

@@ -1,7 +1,7 @@
 /** Makes the fields around the output of a Responses answer, at its beginning and at its end (dialects.md §C3, §D3). */
 import type { Carry, CodecContext } from "../codecs.ts";
 import type { JsonObject, JsonValue, MessagesUsage, StopReason } from "../messages/types.ts";
-import { openaiTier, writeResponsesUsage } from "../usage.ts";
+import { openaiTier, writeResponsesUsage } from "../write-usage.ts";
 import { isObject } from "../../lib/json-object.ts";
 
 /** Makes a response that has only begun: all that is known before the model writes a word. */

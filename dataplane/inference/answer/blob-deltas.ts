@@ -3,7 +3,7 @@ import { replaceValue } from "../../lib/json-splice.ts";
 import { frameData, frameName, MAX_EVENT_BYTES, type SseFrame } from "../../lib/sse.ts";
 import { ENCRYPTED_KEY } from "../inspect/reasoning.ts";
 import { blobAhead } from "../inspect/walk.ts";
-import { LeanFrame, wholeFrame } from "./lean-event.ts";
+import { LeanFrame, wholeFrame } from "./lean-frame.ts";
 import { type AnswerSeal, editedFrame } from "./seal-answer.ts";
 import { PASS, SWALLOW, type FrameAction } from "./usage-tap.ts";
 

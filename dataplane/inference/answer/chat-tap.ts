@@ -8,7 +8,7 @@ import { COLON } from "../../lib/json-bytes.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
 import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
 import { DeltaTemplate } from "./delta-template.ts";
-import { weigherOf } from "./lean-event.ts";
+import { weigherOf } from "./lean-frame.ts";
 import { PASS, passWith, SWALLOW, Tap, type FrameAction } from "./usage-tap.ts";
 
 const FINISH = Buffer.from('"finish_reason"');

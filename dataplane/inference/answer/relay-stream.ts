@@ -18,7 +18,7 @@ import type { AnswerBytes } from "./answer-bytes.ts";
 import type { RelayJob } from "./answer-job.ts";
 import { LeanEvents } from "../large/large-event.ts";
 import { ClientStream } from "./client-stream.ts";
-import type { LeanFrame } from "./lean-event.ts";
+import type { LeanFrame } from "./lean-frame.ts";
 import { EVENTS_AT_ONCE, ResponseStream, type StreamTranslator } from "./response-stream.ts";
 import { editedFrame, mayHoldBlobs } from "./seal-answer.ts";
 import { streamTap } from "./stream-taps.ts";

@@ -10,7 +10,7 @@ import { type Edit, replaceValue, splice } from "../../lib/json-splice.ts";
 import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
 import { ENCRYPTED_KEY, isBlobKey, keepBlockBlobs, type BlockBlob } from "../inspect/reasoning.ts";
 import { blobAhead } from "../inspect/walk.ts";
-import { LeanFrame } from "./lean-event.ts";
+import { LeanFrame } from "./lean-frame.ts";
 import type { ReasoningBlob } from "../inspect/content.ts";
 import { MOST_SEALED } from "../request/sealed-reasoning.ts";
 

@@ -11,7 +11,7 @@ import { frameData, frameName, type SseFrame } from "../../lib/sse.ts";
 import { ChatTap } from "./chat-tap.ts";
 import { keepItemAhead } from "../request/item-references.ts";
 import { BlobDeltas } from "./blob-deltas.ts";
-import { LeanFrame, weigherOf } from "./lean-event.ts";
+import { LeanFrame, weigherOf } from "./lean-frame.ts";
 import { mayHoldEncrypted, sealBlockAhead, sealBlocksAhead, sealEventAhead } from "./seal-answer.ts";
 import { PASS, passWith, Tap, type FrameAction, type StreamTap, type TapOptions } from "./usage-tap.ts";
 

@@ -17,7 +17,8 @@ import type { NextCall } from "../../loop/next-request.ts";
 import { sampledTexts, type SampledTexts } from "../../tokens/sample.ts";
 import { packItems, type PackedItems } from "../answer/held-items.ts";
 import { convertedWhole, relayedWhole, type PassedOn, type RelayFacts } from "../answer/passed-on.ts";
-import { leanData, type FramePlaces, type LeanData, type LeanReading } from "../answer/lean-event.ts";
+import { leanData, type FramePlaces, type LeanReading } from "../answer/lean-event.ts";
+import type { LeanData } from "../answer/lean-frame.ts";
 import { AnswerSeal } from "../answer/seal-answer.ts";
 import { outcomeOf, usageOfBegun, usageOfNoStream, type Outcome } from "../answer/whole-answer.ts";
 import {

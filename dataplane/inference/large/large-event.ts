@@ -2,14 +2,8 @@
 import { frameData, frameName, type ReadEvent, type SseFrame } from "../../lib/sse.ts";
 import { WorkNotDone, type WorkerPool } from "../../lib/worker-pool.ts";
 import type { BodyLease } from "../call.ts";
-import {
-  isHeavy,
-  LeanFrame,
-  nothingTold,
-  type FramePlaces,
-  type LeanData,
-  type LeanReading,
-} from "../answer/lean-event.ts";
+import { isHeavy, type FramePlaces, type LeanReading } from "../answer/lean-event.ts";
+import { LeanFrame, nothingTold, type LeanData } from "../answer/lean-frame.ts";
 import type { BodyPlace } from "../request/request-body.ts";
 import { bufferOf } from "./large-body.ts";
 import { errorOf } from "./told-error.ts";
