@@ -438,7 +438,8 @@ describe("a body as it is handed over", () => {
   });
 });
 
-test("an answer in chunks of a byte takes no memory for each of them", async () => {
+/** A call that has had its answer's headers, and whose bytes the test brings. */
+function answeredCall() {
   const call = new UpstreamCall({
     origin: "http://127.0.0.1:1",
     path: "/",
@@ -452,6 +453,11 @@ test("an answer in chunks of a byte takes no memory for each of them", async () 
   const at = controller as unknown as Dispatcher.DispatchController;
   call.onRequestStart(at);
   call.onResponseStart(at, 200, {});
+  return { call, at };
+}
+
+test("an answer in chunks of a byte takes no memory for each of them", async () => {
+  const { call, at } = answeredCall();
   const whole = call.whole(1_000);
   /** As undici hands them over: Buffers of their own. */
   const bring = (text: string): WeakRef<Buffer>[] =>
@@ -473,22 +479,7 @@ test("an answer in chunks of a byte takes no memory for each of them", async () 
 });
 
 test("a stream in chunks of a byte whose client has left is not read on as far as others", () => {
-  const call = new UpstreamCall({
-    origin: "http://127.0.0.1:1",
-    path: "/",
-    headers: [],
-    body: Buffer.from("{}"),
-    connectMs: 10_000,
-    firstByteMs: null,
-    idleMs: null,
-  });
-  const at = {
-    abort: () => {},
-    pause: () => {},
-    resume: () => {},
-  } as unknown as Dispatcher.DispatchController;
-  call.onRequestStart(at);
-  call.onResponseStart(at, 200, {});
+  const { call, at } = answeredCall();
   const faults: string[] = [];
   call.read({ data: () => {}, end: () => {}, fail: (fault) => faults.push(fault) });
   const byte = Buffer.from("a");

@@ -1,19 +1,8 @@
 /** A large whole answer that another thread works on gives the same bytes and the same charge as in this thread (rule 7.3). */
-import { readFileSync, readdirSync } from "node:fs";
-import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, test, vi } from "vitest";
-import {
-  callOf,
-  declaredSearch,
-  routeTo,
-  snapshotOf,
-  toolPolicy,
-  upstreamOf,
-  type TestCall,
-} from "../../../test/fakes/inference.ts";
-import { bodyOf } from "../../../test/fakes/one-upstream.ts";
 import { answerOf } from "../../../test/fakes/large/answers.ts";
 import { startTwoThreads } from "../../../test/fakes/large/two-threads.ts";
+import { callOnWay, type LargeWay, wholeGoldens } from "../../../test/fakes/large/way.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
 import { dialects, type Dialect } from "../../dialects/dialect.ts";
 import { refusalOf } from "../../dialects/upstream-error.ts";
@@ -39,27 +28,14 @@ const padded = (answer: object | string): string => {
 
 const told = (text: string): string => threads.comparable(text, ["completed_at"]);
 
-interface Way {
-  readonly from: Dialect;
-  readonly to: Dialect;
-  readonly request?: object;
-  readonly tools?: boolean;
-}
-
-function callFor({ from, to, request = {}, tools = false }: Way): { call: TestCall; items: unknown[] } {
-  const routes = [
-    routeTo([upstreamOf(fake.url, to, { model: "upstream-model" })], { toolPolicy: tools ? "p" : null }),
-  ];
-  const snapshot = snapshotOf(routes, ["*"], { "test/key": "upstream-secret" }, { p: toolPolicy });
-  const body = bodyOf(from, { ...request, ...(tools && declaredSearch[from]) });
+function callFor(way: LargeWay) {
   const items: unknown[] = [];
   const keep = (id: string, json: Buffer | string) => void items.push([told(id), told(json.toString())]);
-  const call = { ...callOf(from, snapshot, body), items: { keep, find: async () => [] } };
-  return { call, items };
+  return { call: { ...callOnWay(fake.url, way), items: { keep, find: async () => [] } }, items };
 }
 
 /** Serves one answer, and returns all that it leads to. */
-async function outcome(serve: Serve, answer: string | Buffer, way: Way) {
+async function outcome(serve: Serve, answer: string | Buffer, way: LargeWay) {
   fake.reset();
   fake.next({ raw: { body: answer } });
   const before = JSON.stringify(await metrics.streamFaults.get());
@@ -86,26 +62,8 @@ async function outcome(serve: Serve, answer: string | Buffer, way: Way) {
 }
 
 /** Returns the outcomes of an answer in another thread and in this one. */
-async function both(answer: string | Buffer, way: Way) {
-  const jobs = vi.spyOn(pool, "run");
-  const expected = await outcome(here, answer, way);
-  expect(jobs).not.toHaveBeenCalled();
-  const seen = await outcome(elsewhere, answer, way);
-  expect(jobs).toHaveBeenCalled();
-  jobs.mockRestore();
-  return [seen, expected] as const;
-}
+const both = (answer: string | Buffer, way: LargeWay) => threads.both((serve) => outcome(serve, answer, way));
 
-const folder = join(import.meta.dirname, "../../../test/golden/dialects/answers");
-const goldens = readdirSync(folder)
-  .filter((file) => /^[^.]+\.json$/.test(file))
-  .map((file) => ({ name: file, ...JSON.parse(readFileSync(join(folder, file), "utf8")) }))
-  .filter(({ whole }) => whole !== undefined) as {
-  name: string;
-  from: Dialect;
-  request?: JsonObject;
-  whole: JsonObject;
-}[];
 /** Fields of a golden's request that a whole request of the client's dialect may have. */
 const shaping: Record<Dialect, readonly string[]> = {
   messages: [],
@@ -115,7 +73,7 @@ const shaping: Record<Dialect, readonly string[]> = {
 const wishes = (client: Dialect, { request = {} }: { readonly request?: JsonObject }): object =>
   Object.fromEntries(Object.entries(request).filter(([name]) => shaping[client].includes(name)));
 
-describe.each(goldens)("$name", (golden) => {
+describe.each(wholeGoldens)("$name", (golden) => {
   test.each(dialects)("for a %s client", async (client) => {
     const way = { from: client, to: golden.from, request: wishes(client, golden) };
     const [seen, expected] = await both(padded(golden.whole), way);
@@ -189,7 +147,7 @@ const faults = (upstream: Dialect): Record<string, string> => ({
 
 describe.each(dialects)("what is no answer of a %s upstream", (upstream) => {
   test.each(Object.entries(faults(upstream)))("%s", async (_what, answer) => {
-    const ways: Way[] = dialects.map((from) => ({ from, to: upstream }));
+    const ways: LargeWay[] = dialects.map((from) => ({ from, to: upstream }));
     for (const way of [...ways, { from: "messages", to: upstream, tools: true } as const]) {
       const [seen, expected] = await both(answer, way);
       expect(seen).toEqual(expected);
@@ -214,7 +172,7 @@ const odd: Record<string, (upstream: Dialect) => readonly [answer: Buffer, read:
 describe.each(dialects)("what clients read of a %s upstream's odd answer", (upstream) => {
   test.each(Object.entries(odd))("%s", async (_what, of) => {
     const [answer, read] = of(upstream);
-    const ways: Way[] = dialects.map((from) => ({ from, to: upstream }));
+    const ways: LargeWay[] = dialects.map((from) => ({ from, to: upstream }));
     for (const way of [...ways, { from: "messages", to: upstream, tools: true } as const]) {
       const [seen, expected] = await both(answer, way);
       expect(seen).toEqual(expected);
@@ -241,7 +199,7 @@ test("reasoning is sealed and items are kept there as well", async () => {
 });
 
 const large = padded(answerOf("chat", "a short text").toString());
-const ways: Way[] = [
+const ways: LargeWay[] = [
   { from: "chat", to: "chat" },
   { from: "messages", to: "chat" },
 ];
@@ -276,7 +234,7 @@ describe.each(ways)("$from to $to", (way) => {
   });
 });
 
-test.each<Way>([...ways, { from: "messages", to: "chat", tools: true }])(
+test.each<LargeWay>([...ways, { from: "messages", to: "chat", tools: true }])(
   "one whose connection is cut costs what came: $from to $to, server tools: $tools",
   async (way) => {
     const text = JSON.stringify({ choices: [{ message: { content: "a".repeat(300_000) } }] });

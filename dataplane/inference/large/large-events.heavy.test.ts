@@ -2,30 +2,19 @@
  * An event with very many values that another thread makes lean gives the client the same bytes, and the same charge, as when
  * all of it is read in this thread (rule 7.3).
  */
-import { readFileSync, readdirSync } from "node:fs";
-import { join } from "node:path";
 import { afterAll, beforeEach, describe, expect, test, vi } from "vitest";
-import {
-  callOf,
-  declaredSearch,
-  routeTo,
-  snapshotOf,
-  toolPolicy,
-  upstreamOf,
-} from "../../../test/fakes/inference.ts";
-import { bodyOf } from "../../../test/fakes/one-upstream.ts";
-import { isWhole } from "../../../test/fakes/runs.ts";
 import { typedFrame } from "../../../test/fakes/upstream/render.ts";
 import { startTwoThreads } from "../../../test/fakes/large/two-threads.ts";
+import { callOnWay, type LargeWay, streamedGoldens, waysOf } from "../../../test/fakes/large/way.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
-import { dialects, type Dialect } from "../../dialects/dialect.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { ByteBudget } from "../../lib/byte-budget.ts";
 import { WorkNotDone } from "../../lib/worker-pool.ts";
 import type { Serve } from "../call.ts";
 
 const threads = await startTwoThreads();
-const { pool, fake, here, elsewhere } = threads;
+const { pool, fake, elsewhere } = threads;
 beforeEach(() => fake.reset());
 afterAll(() => threads.close());
 
@@ -48,31 +37,17 @@ const framed = (data: string, name = ""): string =>
 
 const told = (text: string): string => threads.comparable(text, ["completed_at", "created_at", "created"]);
 
-interface Way {
-  readonly from: Dialect;
-  readonly to: Dialect;
-  readonly request?: object;
-  readonly tools?: boolean;
-}
-
-function callFor({ from, to, request = {}, tools = false }: Way) {
-  const upstream = upstreamOf(fake.url, to, { model: "upstream-model" });
-  const snapshot = snapshotOf(
-    [routeTo([upstream], { toolPolicy: tools ? "p" : null })],
-    ["*"],
-    { "test/key": "upstream-secret" },
-    { p: toolPolicy },
-  );
+function callFor(way: LargeWay) {
   const items: unknown[] = [];
   const keep = (id: string, json: Buffer | string) => {
     const { unread: _unread, ...item } = JSON.parse(json.toString()) as JsonObject;
     items.push([told(id), told(JSON.stringify(item))]);
   };
-  const body = bodyOf(from, { stream: true, ...request, ...(tools && declaredSearch[from]) });
-  return { call: { ...callOf(from, snapshot, body), items: { keep, find: async () => [] } }, items };
+  const call = callOnWay(fake.url, { ...way, request: { stream: true, ...way.request } });
+  return { call: { ...call, items: { keep, find: async () => [] } }, items };
 }
 
-async function outcome(serve: Serve, stream: string, way: Way) {
+async function outcome(serve: Serve, stream: string, way: LargeWay) {
   fake.reset();
   fake.next({ raw: { body: stream, contentType: "text/event-stream" } });
   const { call, items } = callFor(way);
@@ -91,39 +66,12 @@ async function outcome(serve: Serve, stream: string, way: Way) {
 }
 
 /** The outcomes of a stream whose long events another thread makes lean, and of one that is read here. */
-async function both(stream: string, way: Way) {
-  const jobs = vi.spyOn(pool, "run");
-  const expected = await outcome(here, stream, way);
-  expect(jobs).not.toHaveBeenCalled();
-  const seen = await outcome(elsewhere, stream, way);
-  expect(jobs).toHaveBeenCalled();
-  jobs.mockRestore();
-  return [seen, expected] as const;
-}
+const both = (stream: string, way: LargeWay) => threads.both((serve) => outcome(serve, stream, way));
 
-const folder = join(import.meta.dirname, "../../../test/golden/dialects/answers");
-const goldens = readdirSync(folder)
-  .filter((file) => /^[^.]+\.json$/.test(file))
-  .map((file) => ({ name: file, ...JSON.parse(readFileSync(join(folder, file), "utf8")) }))
-  .filter(({ stream }) => stream !== undefined) as {
-  name: string;
-  from: Dialect;
-  stream: (JsonObject | string)[];
-}[];
 const typeOf = (data: JsonObject | string): string =>
   typeof data === "object" && typeof data["type"] === "string" ? data["type"] : "";
 
-/** Each stream on all ways; relayed and on one other where not everything is tried. */
-const waysOf = (to: Dialect, index: number): Way[] => {
-  const others: Way[] = [
-    ...dialects.filter((from) => from !== to).map((from) => ({ from, to })),
-    { from: "messages", to, tools: true },
-  ];
-  const tried = isWhole ? others : others.slice(index % others.length, (index % others.length) + 1);
-  return [{ from: to, to }, ...tried];
-};
-
-describe.each(goldens.map((golden, index) => ({ ...golden, index })))(
+describe.each(streamedGoldens.map((golden, index) => ({ ...golden, index })))(
   "$name",
   ({ from: to, stream, index }) => {
     const whole = stream.map((data) => framed(heavy(data), typeOf(data))).join("");
@@ -242,7 +190,7 @@ test("log probabilities of so many tokens in one event are not converted", async
   expect(meter.settled).toMatchObject([{ status: "ok" }]);
 });
 
-const anyWay: Way[] = [
+const anyWay: LargeWay[] = [
   { from: "chat", to: "chat" },
   { from: "messages", to: "chat" },
   { from: "messages", to: "chat", tools: true },

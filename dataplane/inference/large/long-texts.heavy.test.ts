@@ -2,24 +2,15 @@
  * An event that is one long text gives the client the same answer, and the same charge, as when all of it is read in this thread,
  * and does not hold that thread (rule 7.3).
  */
-import { afterAll, beforeEach, describe, expect, test, vi } from "vitest";
-import {
-  callOf,
-  declaredSearch,
-  routeTo,
-  snapshotOf,
-  toolPolicy,
-  upstreamOf,
-} from "../../../test/fakes/inference.ts";
+import { afterAll, beforeEach, describe, expect, test } from "vitest";
 import { startTwoThreads } from "../../../test/fakes/large/two-threads.ts";
+import { callOnWay, type LargeWay, waysOf } from "../../../test/fakes/large/way.ts";
 import { longestHoldMs } from "../../../test/fakes/large/watch-loop.ts";
-import { bodyOf } from "../../../test/fakes/one-upstream.ts";
-import { isWhole } from "../../../test/fakes/runs.ts";
-import { dialects, type Dialect } from "../../dialects/dialect.ts";
+import type { Dialect } from "../../dialects/dialect.ts";
 import type { Serve } from "../call.ts";
 
 const threads = await startTwoThreads();
-const { pool, fake, here, elsewhere } = threads;
+const { fake, elsewhere } = threads;
 beforeEach(() => fake.reset());
 afterAll(() => threads.close());
 
@@ -165,27 +156,15 @@ const streams: readonly [name: string, to: Dialect, of: (text: string) => string
   ],
 ];
 
-interface Way {
-  readonly from: Dialect;
-  readonly to: Dialect;
-  readonly tools?: boolean;
-}
-
-async function served(serve: Serve, answer: string, { from, to, tools = false }: Way) {
+async function served(serve: Serve, answer: string, way: LargeWay) {
   fake.reset();
   fake.next({ raw: { body: answer, contentType: "text/event-stream" } });
-  const snapshot = snapshotOf(
-    [routeTo([upstreamOf(fake.url, to, { model: "upstream-model" })], { toolPolicy: tools ? "p" : null })],
-    ["*"],
-    { "test/key": "upstream-secret" },
-    { p: toolPolicy },
-  );
-  const request = callOf(from, snapshot, bodyOf(from, { stream: true, ...(tools && declaredSearch[from]) }));
-  await serve(request);
-  return request;
+  const call = callOnWay(fake.url, { ...way, request: { stream: true } });
+  await serve(call);
+  return call;
 }
 
-async function outcome(serve: Serve, answer: string, way: Way) {
+async function outcome(serve: Serve, answer: string, way: LargeWay) {
   const { sink, meter } = await served(serve, answer, way);
   const isRelayed = way.from === way.to && way.tools !== true;
   return { text: said(sink.text, isRelayed), settled: meter.settled, released: meter.released };
@@ -212,25 +191,11 @@ function said(text: string, isRelayed: boolean): string {
 }
 
 const long = 'He said "no", 中文.\n'.repeat(110_000);
-/** Each stream on all ways; relayed and on one other where not everything is tried. */
-function waysOf(to: Dialect, index: number): Way[] {
-  const others: Way[] = [
-    ...dialects.filter((from) => from !== to).map((from) => ({ from, to })),
-    { from: "messages", to, tools: true },
-  ];
-  const tried = isWhole ? others : others.slice(index % others.length, (index % others.length) + 1);
-  return [{ from: to, to }, ...tried];
-}
-
 describe.each(streams.map(([name, to, of], index) => ({ name, to, of, index })))(
   "$name of $to",
   ({ to, of, index }) => {
     test.each(waysOf(to, index))("for $from, server tools: $tools", async (way) => {
-      const jobs = vi.spyOn(pool, "run");
-      const seen = await outcome(elsewhere, of(long), way);
-      expect(jobs).toHaveBeenCalled();
-      jobs.mockRestore();
-      const expected = await outcome(here, of(long), way);
+      const [seen, expected] = await threads.both((serve) => outcome(serve, of(long), way));
       expect(seen.settled).toEqual(expected.settled);
       expect(seen.released).toBe(expected.released);
       expect(seen.text === expected.text).toBe(true);
@@ -239,7 +204,7 @@ describe.each(streams.map(([name, to, of], index) => ({ name, to, of, index })))
   },
 );
 
-test.each<Way>([
+test.each<LargeWay>([
   { from: "chat", to: "chat" },
   { from: "messages", to: "messages" },
   { from: "responses", to: "responses" },

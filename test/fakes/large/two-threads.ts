@@ -1,4 +1,6 @@
 /** Serving in this thread alone, and with another one for what is large: both must give the same (rule 7.3). */
+import { expect, vi } from "vitest";
+import type { Serve } from "../../../dataplane/inference/call.ts";
 import { newLargePool } from "../../../dataplane/inference/large/large-body.ts";
 import { createServe } from "../../../dataplane/inference/serve.ts";
 import { sealing } from "../../../dataplane/lib/seal.ts";
@@ -30,13 +32,26 @@ export async function startTwoThreads() {
       .replaceAll(/\b(msg|chatcmpl|resp|rs|cmp|fc|ws|xs|call|toolu)([-_])[0-9A-Za-z]{24}\b/g, "$1$2ID")
       .replaceAll(new RegExp(`"(${moments.join("|")})":\\d+`, "g"), '"$1":0');
 
+  const [here, elsewhere] = [serving(null), serving(pool)];
+  /** What is served in another thread, as a job of its pool, and in this one. */
+  const both = async <Outcome>(serveOn: (serve: Serve) => Promise<Outcome>) => {
+    const jobs = vi.spyOn(pool, "run");
+    const expected = await serveOn(here);
+    expect(jobs).not.toHaveBeenCalled();
+    const seen = await serveOn(elsewhere);
+    expect(jobs).toHaveBeenCalled();
+    jobs.mockRestore();
+    return [seen, expected] as const;
+  };
+
   return {
     keys,
     pool,
     fake,
     serving,
-    here: serving(null),
-    elsewhere: serving(pool),
+    here,
+    elsewhere,
+    both,
     comparable,
     async close(): Promise<void> {
       await dispatcher.destroy();
