@@ -1,8 +1,7 @@
 /**
  * `npm test`: from a fresh clone, all tests but those that take long (LONG). `npm test -- --all`: those too.
  * `npm test -- PATTERN`: the tests whose path holds PATTERN, long or not.
- * `npm run check` (--fast): types, lint, format, tidy, and the unit tests that neither take long nor start a program
- * (PROGRAMS).
+ * `npm run check` (--fast): types, lint, format, tidy, and the unit tests that are quick and start no program (NOT_QUICK).
  * Types, lint and format are checked beside the tests, and reported after them.
  * With CI=true or --strict a skipped test counts as a failure. The output ends with the slowest ten files and, as the last
  * line, `N passed, N failed[, N skipped]`.
@@ -52,23 +51,34 @@ interface FileResult {
 /**
  * Tests that take long by their nature, left to `npm test -- --all`: faults of real processes, attacks, hundreds of
  * conversations, what helm makes of the charts, the image, installing from a mirror that is silent, bodies of the largest size,
- * streams at full speed against a bound of processor time, thousands of keys and requests at once, months of usage, a thousand routes, very much in the console, and walks through days
- * of a cluster. Long tests without a store are called heavy: they move megabytes or thousands of things, often against a bound
- * of time or memory. `--all` also tries properties with more cases (test/fakes/runs.ts).
+ * streams at full speed against a bound of processor time, thousands of keys and requests at once, months of usage, a thousand
+ * routes, walks through days of a cluster and among its strangers, and most of what a browser shows. Long tests without a store
+ * are called heavy: they move megabytes or thousands of things, often against a bound of time or memory. `--all` also tries
+ * properties with more cases (test/fakes/runs.ts).
  */
 const LONG = [
   "**/*.heavy.test.ts",
   "test/chaos/**",
   "test/abuse/**",
   "test/charts/**",
-  "test/console/sizes.test.ts",
+  "test/console/{inference,reach,reports,room,shell,sign-in,sizes}.test.ts",
   "test/integration/{image,start-faults,tools-soak}.test.ts",
   "test/integration/{fast-streams,files-product,large-bodies,money-many-keys,usage-retention}.test.ts",
-  "test/operator/{day-two,resilience,scale,upgrade}.test.ts",
+  "test/operator/{certificates,day-two,resilience,restarts,scale,tenancy,upgrade,watched-namespaces}.test.ts",
 ];
 
-/** Tests that start programs and need no store, which `npm run check` leaves to `npm test`. */
-const PROGRAMS = "**/*.program.test.ts";
+/** What `npm run check` leaves to `npm test`: unit tests that start programs, and those that take over a second of processor time. */
+const NOT_QUICK = [
+  "**/*.program.test.ts",
+  "dataplane/http/{body-budget,routes/count-tokens}.test.ts",
+  "dataplane/inference/{crowded-answers,disconnects,failover,fault-matrix,garbage-streams}.test.ts",
+  "dataplane/inference/{limits-of-shapes,many-seals,streamed-as-whole.law,told-failures,usage.law}.test.ts",
+  "dataplane/inference/request/{refuse,sealed-reasoning}.test.ts",
+  "dataplane/{dialects/requests.law,lib/worker-pool,tokens/tokenizer,upstream/send}.test.ts",
+  "dataplane/tools/web-fetch/{fetch-page,prior-context}.test.ts",
+  "operator/folder/run.test.ts",
+  "test/golden/{compile,pages}.test.ts",
+];
 
 /** From so many changed files on all are linted. */
 const MOST_LINTED = 400;
@@ -98,7 +108,7 @@ async function runTool(name: string, rest: readonly string[], prints: "pipe" | "
     env: {
       ...process.env,
       ...(all ? { TEST_ALL: "true" } : {}),
-      ...(isShort ? { TEST_STORE_WORKERS: "4" } : {}),
+      ...(isShort ? { TEST_STORE_WORKERS: "6" } : {}),
       ...(fast ? { TEST_UNIT_WORKERS: "6" } : {}),
     },
   });
@@ -195,7 +205,7 @@ function lanes(): readonly (readonly string[])[] {
   const without = (glob: string) => ["--exclude", glob];
   const short = LONG.flatMap(without);
   if (fast) {
-    const light = patterns.length === 0 ? [...without(PROGRAMS), ...short] : patterns;
+    const light = patterns.length === 0 ? [...NOT_QUICK.flatMap(without), ...short] : patterns;
     return [["--project=unit", "--project=isolated", ...light]];
   }
   if (!isShort) return [patterns];
