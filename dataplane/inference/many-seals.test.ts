@@ -2,6 +2,7 @@
 import { afterAll, expect, test } from "vitest";
 import { upstreamOf } from "../../test/fakes/inference.ts";
 import { bodyOf, sealerOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
+import { callOn } from "../../test/fakes/ways.ts";
 import { AnswerSeal } from "./answer/seal-answer.ts";
 import { newLargePool } from "./large/large-body.ts";
 import { MOST_SEALED } from "./request/sealed-reasoning.ts";
@@ -134,6 +135,20 @@ test.each(
     expect(call.meter.settled).toMatchObject([{ status: "error", tokens: { input: 3, output: 4 } }]);
   }
 });
+
+test.each(["messages", "responses"] as const)(
+  "%s with server tools: one with more is an error for its client and in its record",
+  async (dialect) => {
+    for (const serve of [here, elsewhere]) {
+      fake.next({ raw: { body: JSON.stringify(wholes[dialect](MOST_SEALED + 1)) } });
+      const way = { path: "tools", client: dialect, upstream: dialect, stream: false } as const;
+      const include = dialect === "responses" ? { include: ["reasoning.encrypted_content"] } : {};
+      const call = callOn(fake.url, way, { body: include });
+      await expect(serve(call)).rejects.toMatchObject({ code: "upstream_error" });
+      expect(call.meter.settled).toMatchObject([{ status: "error", tokens: { input: 3, output: 4 } }]);
+    }
+  },
+);
 
 test("only so much is remembered of what was sealed", () => {
   let seals = 0;

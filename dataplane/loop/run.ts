@@ -351,15 +351,23 @@ class Loop {
     };
   }
 
-  /** Charges everything, and only then emits the end of the answer. */
+  /**
+   * Charges everything, and only then emits the end of a stream. A whole answer gets its end first: it leaves once this is over, and
+   * one that cannot be written is charged as the error that it is.
+   */
   async #finish(reason: StopReason): Promise<void> {
-    const usage = this.#tally.usage;
+    const { streamed } = this.#input;
+    if (!streamed) await this.#sayEnd(reason);
     await this.#deps.bill.settle({
       ...this.#tally.observed,
       status: this.#deps.signal.aborted ? "cancelled" : this.#failed ? "error" : "ok",
       iterations: this.#asked,
       upstream: this.#upstream,
     });
+    if (streamed) await this.#sayEnd(reason);
+  }
+
+  async #sayEnd(reason: StopReason): Promise<void> {
     const { sequence, details } = this.#stop;
     await this.#message.begin();
     const end = {
@@ -367,7 +375,7 @@ class Loop {
       stop_sequence: reason === "stop_sequence" ? sequence : null,
       ...(details === undefined ? {} : { stop_details: details }),
     };
-    await this.#message.say(messageEnd(end, usage));
+    await this.#message.say(messageEnd(end, this.#tally.usage));
   }
 
   /** Ends an answer that will not be finished: what was used is charged, a request that used nothing is free. */

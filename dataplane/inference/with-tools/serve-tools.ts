@@ -64,6 +64,8 @@ class ToolServing {
   readonly #prices: Prices;
   /** null as long as nothing was sent, and for a whole answer. */
   #stream: ClientStream | null = null;
+  /** A whole answer, once it is written. */
+  #whole: Buffer | null = null;
   /** Counts the model's texts, blobs among them, which are kept until the end. */
   readonly #texts: HeldBytes;
   #characters = 0;
@@ -280,6 +282,8 @@ class ToolServing {
     this.#texts.hold(this.#characters * CHARACTER_BYTES);
     if (this.#writer === null) {
       for (const event of events) this.#accumulator.push(event);
+      // Written before it is charged: one that cannot be written is charged as an error.
+      if (events.at(-1)?.type === "message_stop") this.#whole = this.#written();
       return;
     }
     const writer = this.#writer;
@@ -296,13 +300,18 @@ class ToolServing {
   #end(bill: Bill): void {
     const { call } = this.#services;
     if (this.#writer !== null) return call.sink.end();
+    if (this.#whole === null) throw new Error("a tool loop ended without its end");
+    sendWhole(call.sink, this.#whole, this.#job(bill).headers);
+  }
+
+  /** Writes the whole answer. @throws ApiError upstream_error when it is none that a client may get. */
+  #written(): Buffer {
     const message = this.#accumulator.whole();
-    if (message === null) throw new Error("a tool loop ended without its end");
-    const { carry, context } = this.#services.work;
+    if (message === null) throw new Error("a tool loop ended without its beginning");
+    const { call, work } = this.#services;
     const annotate = this.#annotatesParts ? undefined : this.#annotate;
-    const answer = codecs[call.dialect].writeResponse(message, carry, context, annotate);
-    const bytes = Buffer.from(JSON.stringify(answer));
-    sendWhole(call.sink, bytes, this.#job(bill).headers);
+    const answer = codecs[call.dialect].writeResponse(message, work.carry, work.context, annotate);
+    return Buffer.from(JSON.stringify(answer));
   }
 
   #job(bill: Bill): AnswerJob {
