@@ -10,6 +10,7 @@ import {
 } from "../../test/fakes/inference.ts";
 import { bodyOf, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { answerOf } from "../../test/fakes/large/answers.ts";
+import type { Route } from "../config/schema.ts";
 import { ItemLease } from "../batches/worker/item-lease.ts";
 import { dialects, type Dialect } from "../dialects/dialect.ts";
 import { ApiError } from "../lib/api-error.ts";
@@ -30,10 +31,15 @@ const longAnswer = (dialect: Dialect): string => {
 };
 
 /** Serves one answer of 4 MiB. */
-async function served(lease: BodyLease, from: Dialect = "chat", to: Dialect = "chat") {
+async function served(
+  lease: BodyLease,
+  from: Dialect = "chat",
+  to: Dialect = "chat",
+  timeouts: Route["timeouts"] = patient,
+) {
   fake.next({ raw: { body: longAnswer(to) } });
   const call = {
-    ...callTo(from, bodyOf(from), { upstream: { dialect: to }, route: { timeouts: patient } }),
+    ...callTo(from, bodyOf(from), { upstream: { dialect: to }, route: { timeouts } }),
     bodyLease: lease,
   };
   const error = await serve(call).catch((thrown: unknown) => thrown);
@@ -350,6 +356,24 @@ test("an upstream is paused while the answer of a batch item waits", async () =>
   item.release();
   expect(bodies.used).toBe(0);
   paused.mockRestore();
+});
+
+test("its time-out stands still meanwhile", async () => {
+  const bodies = new ByteBudget(8 * MIB);
+  const lease = () => new ItemLease(bodies, "org_a", () => Promise.resolve(true));
+  const others = lease();
+  others.receive(3 * MIB);
+  expect(others.mayReadOn()).toBeNull();
+  const item = lease();
+  const over = served(item, "chat", "chat", { ...patient, requestMs: 1_500 });
+  await new Promise((resolve) => setTimeout(resolve, 2_500));
+  others.release();
+  const { call, error } = await over;
+  expect(error).toBeUndefined();
+  expect(call.meter.settled).toMatchObject([{ status: "ok" }]);
+  expect(call.summary.calls).toMatchObject([{ fault: null }]);
+  item.release();
+  expect(bodies.used).toBe(0);
 });
 
 test("it waits no longer than ten seconds", async () => {

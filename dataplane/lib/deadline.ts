@@ -8,8 +8,13 @@ type DeadlineFault = "deadline" | "shutdown";
  * work that is waiting at the moment.
  */
 export class Deadline {
-  readonly #at: number;
-  readonly #timer: NodeJS.Timeout;
+  #at: number;
+  #timer: NodeJS.Timeout;
+  /** Milliseconds that were left when it was stopped; null: its time goes on. */
+  #stoppedMs: number | null = null;
+  /** The pauses under way; null: there was none. */
+  #pauses: Set<Promise<void>> | null = null;
+  #isDisposed = false;
   readonly #shutdown: Shutdown | undefined;
   #atShutdown: ShutdownListener | null = null;
   #fault: DeadlineFault | null = null;
@@ -35,7 +40,27 @@ export class Deadline {
 
   /** Milliseconds left; 0 when it has run out. */
   get remainingMs(): number {
-    return this.expired ? 0 : Math.max(0, this.#at - performance.now());
+    return this.expired ? 0 : (this.#stoppedMs ?? Math.max(0, this.#at - performance.now()));
+  }
+
+  /** Lets no time pass until this service's own pause is over. The process's end still comes. */
+  stopFor(pause: Promise<void>): void {
+    this.#pauses ??= new Set();
+    if (this.#pauses.has(pause)) return;
+    this.#stoppedMs ??= this.remainingMs;
+    clearTimeout(this.#timer);
+    this.#pauses.add(pause);
+    const over = () => this.#goOn(pause);
+    pause.then(over, over);
+  }
+
+  #goOn(pause: Promise<void>): void {
+    this.#pauses?.delete(pause);
+    if (this.#stoppedMs === null || this.#pauses?.size !== 0 || this.#isDisposed || this.expired) return;
+    const ms = this.#stoppedMs;
+    this.#stoppedMs = null;
+    this.#at = performance.now() + ms;
+    this.#timer = setTimeout(() => this.#expire("deadline"), ms);
   }
 
   /** Calls `listener` when the time is up; it replaces the previous listener. null removes it. */
@@ -45,6 +70,7 @@ export class Deadline {
 
   /** Stops the timer; no listener is called any more. */
   dispose(): void {
+    this.#isDisposed = true;
     clearTimeout(this.#timer);
     this.#forgetShutdown();
     this.#listener = null;

@@ -89,6 +89,10 @@ export class Attempt implements UpstreamAnswer {
     );
   }
 
+  waitsFor(pause: Promise<void>): void {
+    this.#request.deadline.stopFor(pause);
+  }
+
   /**
    * Notes that the upstream is healthy. Only the first call counts: the end of an answer that began long ago says nothing
    * about an upstream that may have failed other requests since.

@@ -38,6 +38,8 @@ export interface UpstreamAnswer {
   readonly call: UpstreamCall;
   /** Our address and account at this upstream, which no client may see. */
   readonly own: () => Own;
+  /** We pause it: its request's time stands still meanwhile, as the upstream is not what is slow. */
+  waitsFor(pause: Promise<void>): void;
   /** To be called as soon as the answer's first event, or the whole of it, is there: the upstream is well. */
   accepted(): void;
   /** Tells why an answer that had begun is none: it broke off, or makes no sense. */

@@ -2,7 +2,7 @@ import type { BodyLease } from "../../inference/call.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import type { ByteBudget, ByteLease } from "../../lib/byte-budget.ts";
 
-/** Longest time that the answer of one item waits: its request's time-out goes on, and it is charged when that is over. */
+/** Longest time that the answer of one item waits. Its request's time-out stands still meanwhile. */
 const MOST_WAIT_MS = 10_000;
 
 /** Cause of the error of an item that waited for room until it might not begin any more. */

@@ -53,7 +53,9 @@ export async function readWhole<Read>(
   let counted = 0;
   const takeRoom = (bytes: number) => {
     counted += lease.receive(bytes);
-    return lease.mayReadOn?.() ?? null;
+    const pause = lease.mayReadOn?.() ?? null;
+    if (pause !== null) answer.waitsFor(pause);
+    return pause;
   };
   // One function, as each further one that waits costs every request a microsecond.
   try {
