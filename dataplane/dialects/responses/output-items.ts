@@ -94,9 +94,14 @@ export function reasoningItem(
   };
 }
 
-/** Keeps a finished item whole, and returns it as the client sees it. */
-export function finishedItem(item: JsonObject, carry: Carry, context: CodecContext): JsonObject {
-  if (typeof item["id"] === "string") context.keepItem?.(item["id"], JSON.stringify(item));
+/** Keeps a finished item whole, and returns it as the client sees it. @param write writes the item that is kept as JSON. */
+export function finishedItem(
+  item: JsonObject,
+  carry: Carry,
+  context: CodecContext,
+  write: (item: JsonObject) => string = JSON.stringify,
+): JsonObject {
+  if (typeof item["id"] === "string") context.keepItem?.(item["id"], write(item));
   if (item["encrypted_content"] === undefined || includesReasoning(carry)) return item;
   const shown = { ...item };
   delete shown["encrypted_content"];

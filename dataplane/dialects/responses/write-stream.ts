@@ -79,7 +79,8 @@ export class ResponsesStreamWriter implements StreamWriter {
   readonly #context: CodecContext;
   readonly #annotate: Annotate | undefined;
   readonly #head: JsonObject;
-  readonly #events = new NumberedEvents();
+  // An id that no client is told.
+  readonly #events = new NumberedEvents(() => this.#context.newId("resp"));
   /** Finished items by output index; an open item leaves its index empty until it closes. */
   readonly #output: JsonObject[] = [];
   /** The finished content parts by the indexes of their blocks: citations may come later. */
@@ -228,7 +229,8 @@ export class ResponsesStreamWriter implements StreamWriter {
     if (text === "" || this.#message === null) return "";
     const place = this.#place();
     const annotations = annotationsOf(text, this.#annotate, citations);
-    const part = textPart(text, annotations, logprobs);
+    const told = this.#told(text);
+    const part = textPart(told, annotations, logprobs);
     let bytes = "";
     annotations.forEach((annotation, index) => {
       bytes += this.#events.write("response.output_text.annotation.added", {
@@ -237,7 +239,7 @@ export class ResponsesStreamWriter implements StreamWriter {
         annotation,
       });
     });
-    bytes += this.#events.write("response.output_text.done", { ...place, text, logprobs });
+    bytes += this.#events.write("response.output_text.done", { ...place, text: told, logprobs });
     bytes += this.#events.write("response.content_part.done", { ...place, part });
     this.#message.parts.push(part);
     this.#parts.set(index, part);
@@ -318,13 +320,14 @@ export class ResponsesStreamWriter implements StreamWriter {
   }
 
   #callStop({ id, output, block, json }: Extract<Open, { kind: "call" }>): string {
-    const item = functionCallItem(id, block, json, callStatus(json), this.#carry);
+    const told = this.#told(json);
+    const item = functionCallItem(id, block, told, callStatus(json), this.#carry);
     return (
       this.#events.write("response.function_call_arguments.done", {
         item_id: id,
         output_index: output,
         name: item["name"],
-        arguments: json,
+        arguments: told,
       }) + this.#itemDone(output, item)
     );
   }
@@ -391,8 +394,16 @@ export class ResponsesStreamWriter implements StreamWriter {
     return this.#events.fail(error);
   }
 
+  /** Returns what stands for a text in the events that tell it. A long one is kept as its JSON, which may be longer. */
+  #told(text: string): string {
+    const before = this.#events.escapedCharacters;
+    const told = this.#events.textFor(text);
+    this.keptCharacters += this.#events.escapedCharacters - before;
+    return told;
+  }
+
   #itemDone(output: number, whole: JsonObject): string {
-    const item = finishedItem(whole, this.#carry, this.#context);
+    const item = finishedItem(whole, this.#carry, this.#context, (kept) => this.#events.json(kept));
     this.#output[output] = item;
     return this.#events.write("response.output_item.done", { output_index: output, item });
   }
