@@ -1,4 +1,5 @@
-import { expect, test } from "vitest";
+import { Scalar } from "yaml";
+import { expect, onTestFinished, test, vi } from "vitest";
 import { computedMs } from "../../test/fakes/computed.ts";
 import { linesOf, parseFile } from "./parse.ts";
 
@@ -273,4 +274,25 @@ ${route("first", "  ")}${route("second", "  ")}- apiVersion: v1
     ["second", 15, 18],
   ]);
   expect(faults.map(({ line }) => line)).toEqual([21]);
+});
+
+test("each key of a map is read a few times, however many of its values have a fault", () => {
+  const count = 2_000;
+  const keys = Array.from({ length: count }, (_, index) => `  k${index}: NO\n`).join("");
+  const metadata = "apiVersion: v1\nkind: Secret\nmetadata: {name: provider}\n";
+  const read = vi.spyOn(Scalar.prototype, "toString");
+  onTestFinished(() => read.mockRestore());
+  // Each has two faults: it is no base64, and a boolean to kubectl.
+  const { faults } = parseFile(`${metadata}data:\n${keys}`, { forKubectl: true });
+  expect(new Set(faults.map(({ line }) => line)).size).toBe(count);
+  expect(faults).toHaveLength(2 * count);
+  expect(read.mock.calls.length).toBeLessThan(4 * count);
+});
+
+test("many faults of YAML in one long line take the time of reading it", () => {
+  const count = 30_000;
+  const text = `{${Array.from({ length: count }, (_, index) => `"a${index}": @, `).join("")}}`;
+  const before = computedMs();
+  expect(parseFile(text).faults).toMatchObject([{ line: 1, message: expect.stringMatching(/character @$/) }]);
+  expect(computedMs() - before).toBeLessThan(2_000);
 });

@@ -1,5 +1,5 @@
 /** Parses one manifest file into what it declares. Pure: text in, documents and faults out. */
-import { type Document, isMap, LineCounter, parseAllDocuments } from "yaml";
+import { type Document, LineCounter, parseAllDocuments } from "yaml";
 import { API_VERSION, GROUP } from "../api/fields.ts";
 import { isKind, type Kind, KINDS } from "../api/kinds.ts";
 import { type Fault, pathText } from "../plan/objects.ts";
@@ -20,6 +20,7 @@ import {
   repeatedKey,
   unresolvedAlias,
 } from "./yaml-bounds.ts";
+import { Places } from "./yaml-places.ts";
 import { otherForKubectl } from "./yaml-words.ts";
 
 /** A declared object as it stands in a file; it has no uid and no generation yet. */
@@ -94,7 +95,7 @@ export function parseFile(text: string, { forKubectl = false }: ParseOptions = {
     const line = lines.linePos(document.range[0]).line;
     const [error] = document.errors;
     if (error !== undefined) {
-      const at = error.linePos?.[0].line ?? line;
+      const at = error.pos[0] < 0 ? line : lines.linePos(error.pos[0]).line;
       collected.faults.push(fileFault(at, `is not valid YAML: ${yamlMessage(error.message)}`));
       continue;
     }
@@ -114,18 +115,18 @@ export function parseFile(text: string, { forKubectl = false }: ParseOptions = {
       // Bounded above. The library would count uses of an anchor, and a PriceTable may use a small one a thousand times.
       const value: unknown = document.toJS({ maxAliasCount: -1 });
       if (value === null || value === undefined) continue;
+      const places = new Places(document, lines);
       const path: PropertyKey[] = [];
       const endless = endlessAt(value, path, new Set());
       if (endless !== null) {
-        const at = keyOffset(document, path) ?? document.range[0];
-        collected.faults.push({ ...fileFault(lines.linePos(at).line, endless), path: shortPath(path) });
+        collected.faults.push({ ...fileFault(places.lineAt(path), endless), path: shortPath(path) });
         continue;
       }
       const place: Place = {
         document: number,
         items: [],
-        lineOf: lineIn(document, lines),
-        otherwise: (items) => (forKubectl ? otherForKubectl(document, stepsTo(items)) : []),
+        places,
+        otherwise: (items) => (forKubectl ? otherForKubectl(places.item(items)) : []),
       };
       collect(value, place, collected);
     } catch (cause) {
@@ -141,9 +142,8 @@ export function parseFile(text: string, { forKubectl = false }: ParseOptions = {
 
 const shortPath = (path: readonly PropertyKey[]) => pathText(path.slice(0, MAX_STEPS));
 
-/** The parser's sentence without its own line and column, which would contradict ours after a "---". */
-const yamlMessage = (message: string) =>
-  (message.split("\n")[0] ?? "").replace(/ at line \d+, column \d+:?$/, "").replace(/quote$/, " quote");
+/** The first line of the parser's message. */
+const yamlMessage = (message: string) => (message.split("\n")[0] ?? "").replace(/quote$/, " quote");
 
 interface Collected {
   readonly manifests: Manifest[];
@@ -153,8 +153,15 @@ interface Collected {
 
 function readDocuments(text: string): { documents: Document.Parsed[]; lines: LineCounter } {
   const lines = new LineCounter();
-  // Keys are compared by `repeatedKey`.
-  const options = { lineCounter: lines, merge: true, uniqueKeys: false, logLevel: "silent" } as const;
+  const options = {
+    lineCounter: lines,
+    merge: true,
+    // Keys are compared by `repeatedKey`.
+    uniqueKeys: false,
+    // Would copy the line of each fault, and a file may be one long line with many.
+    prettyErrors: false,
+    logLevel: "silent",
+  } as const;
   const documents = parseAllDocuments(text, options);
   return { documents: Array.isArray(documents) ? documents : [], lines };
 }
@@ -169,16 +176,16 @@ export const fileFault = (line: number, message: string): FileFault => ({
   hidesObject: true,
 });
 
-/** A position, and how the lines of a document are found. */
+/** A position, and the places of its document. */
 interface Place extends FilePosition {
-  readonly lineOf: ReturnType<typeof lineIn>;
+  readonly places: Places;
   /** Finds what kubectl would read otherwise in an item of the document. */
   readonly otherwise: (items: readonly number[]) => readonly PlacedFault[];
 }
 
 function collect(value: unknown, place: Place, into: Collected): void {
-  const { lineOf, otherwise, ...position } = place;
-  const line = (path: string) => lineOf(position.items, path);
+  const { places, otherwise, ...position } = place;
+  const line = (path: string) => places.lineOf(position.items, path);
   const add = (path: string, message: string, subject: Subject, hidesObject: boolean) =>
     into.faults.push({ line: line(path), ...subject, path, reason: "Invalid", message, hidesObject });
   const refuse = (path: string, message: string, subject = nobody) => add(path, message, subject, true);
@@ -279,44 +286,6 @@ export type LineOf = (position: FilePosition, path: string) => number;
 /** Parses the text again, once for all faults in it; only `validate` calls this, and only for files with faults. */
 export function linesOf(text: string): LineOf {
   const { documents, lines } = readDocuments(text);
-  return ({ document: number, items }, path) => {
-    const document = documents[number];
-    return document === undefined ? 1 : lineIn(document, lines)(items, path);
-  };
-}
-
-/** The steps from a document to an item of its List. */
-const stepsTo = (items: readonly number[]): (string | number)[] => items.flatMap((item) => ["items", item]);
-
-/** Finds the line of a path in an item of the document, or of the innermost node around it that is there. */
-const lineIn =
-  (document: Document.Parsed, lines: LineCounter) =>
-  (items: readonly number[], path: string): number => {
-    const steps = [...stepsTo(items), ...pathSteps(path)];
-    for (let length = steps.length; length >= 0; length -= 1) {
-      const found = keyOffset(document, steps.slice(0, length));
-      if (found !== null) return lines.linePos(found).line;
-    }
-    return lines.linePos(document.range[0]).line;
-  };
-
-function keyOffset(document: Document.Parsed, steps: readonly PropertyKey[]): number | null {
-  const parent: unknown = document.getIn(steps.slice(0, -1), true);
-  const last = steps.at(-1);
-  // The key's own place: a value may begin a line below it.
-  if (isMap(parent)) {
-    const pair = parent.items.find(({ key }) => String(key) === String(last));
-    const range = (pair?.key as { range?: readonly number[] } | undefined)?.range;
-    if (range?.[0] !== undefined) return range[0];
-  }
-  const node = document.getIn(steps, true) as { range?: readonly number[] } | undefined;
-  return node?.range?.[0] ?? null;
-}
-
-/** The inverse of `pathText`. */
-function pathSteps(path: string): (string | number)[] {
-  return Array.from(path.matchAll(/\[(\d+)\]|\[("(?:[^"\\]|\\.)*")\]|([^.[\]]+)/g), (match) => {
-    if (match[1] !== undefined) return Number(match[1]);
-    return match[2] === undefined ? (match[3] ?? "") : String(JSON.parse(match[2]));
-  });
+  const places = documents.map((document) => new Places(document, lines));
+  return ({ document, items }, path) => places[document]?.lineOf(items, path) ?? 1;
 }

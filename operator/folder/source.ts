@@ -105,7 +105,8 @@ export class FolderSource {
     const objects: Declared[] = [];
     const nowSeconds = Math.floor(this.#now() / 1000);
     for (const [file, { parsed }] of this.#files) {
-      faults.push(...parsed.faults.map((fault) => ({ ...fault, file })));
+      // One by one, as below: a call takes only some ten thousand arguments.
+      for (const fault of parsed.faults) faults.push({ ...fault, file });
       for (const manifest of parsed.manifests) {
         const key = `${manifest.kind} ${reference(manifest)}`;
         const first = seen.get(key);
@@ -124,7 +125,7 @@ export class FolderSource {
         origins.set(object, { file, position: manifest.position });
       }
     }
-    objects.push(...this.#missingFromFaultyFiles(seen));
+    for (const object of this.#missingFromFaultyFiles(seen)) objects.push(object);
     this.#identities.keepOnly(objects);
     return objects;
   }

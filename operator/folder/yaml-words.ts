@@ -1,5 +1,5 @@
 /** Finds plain words and numbers that kubectl takes for something else: such a file means one thing here and another in a cluster. Pure. */
-import { type Document, isMap, isScalar, isSeq, type Scalar, type ScalarTag, Schema } from "yaml";
+import { isMap, isScalar, isSeq, type Scalar, type ScalarTag, Schema } from "yaml";
 import { pathText } from "../plan/objects.ts";
 import type { PlacedFault } from "./metadata.ts";
 
@@ -15,11 +15,8 @@ const otherTags = new Schema({ schema: "yaml-1.1" }).tags.filter(
     "test" in tag && (tag.tag === BOOL || (tag.tag === INT && tag.format !== "TIME")),
 );
 
-/**
- * Judges keys and values of one object. A value never appears in a message.
- * @param steps where the object stands in its document.
- */
-export function otherForKubectl(document: Document.Parsed, steps: readonly PropertyKey[]): PlacedFault[] {
+/** Judges keys and values of one object, from its node. A value never appears in a message. */
+export function otherForKubectl(object: unknown): PlacedFault[] {
   const faults: PlacedFault[] = [];
   const judge = (scalar: Scalar, path: readonly PropertyKey[]) => {
     const message = otherMeaning(scalar);
@@ -35,7 +32,7 @@ export function otherForKubectl(document: Document.Parsed, steps: readonly Prope
         walk(value, inner);
       }
   };
-  walk(document.getIn(steps, true), []);
+  walk(object, []);
   return faults;
 }
 
