@@ -19,3 +19,14 @@ test("many faults of one file take no longer than reading it a few times", async
   expect(faults.map(({ line }) => line)).toEqual(routes.map((_, number) => 8 * number + 5));
   expect(Date.now() - startedMs).toBeLessThan(30_000);
 });
+
+test("more faults than one call takes arguments are told, each one", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
+  const count = 150_000;
+  const data = Array.from({ length: count }, (_, index) => `  k${index}: 1\n`).join("");
+  const secret = `apiVersion: v1\nkind: Secret\nmetadata: {name: provider}\ndata:\n${data}`;
+  await writeFile(join(folder, "secret.yaml"), secret);
+  const { faults } = await validateFolder(folder);
+  await rm(folder, { recursive: true });
+  expect(faults).toHaveLength(count);
+});

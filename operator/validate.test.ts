@@ -43,14 +43,3 @@ test("what is declared twice is told with the file that counts, a Secret in one 
     [14, "Duplicate", `PriceTable default/default is declared in ${file} too; the first one counts`],
   ]);
 });
-
-test("more faults than one call takes arguments are told, each one", async () => {
-  const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
-  const count = 150_000;
-  const data = Array.from({ length: count }, (_, index) => `  k${index}: 1\n`).join("");
-  const secret = `apiVersion: v1\nkind: Secret\nmetadata: {name: provider}\ndata:\n${data}`;
-  await writeFile(join(folder, "secret.yaml"), secret);
-  const { faults } = await validateFolder(folder);
-  await rm(folder, { recursive: true });
-  expect(faults).toHaveLength(count);
-});

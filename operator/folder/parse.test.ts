@@ -290,9 +290,9 @@ test("each key of a map is read a few times, however many of its values have a f
 });
 
 test("many faults of YAML in one long line take the time of reading it", () => {
-  const count = 30_000;
+  const count = 40_000;
   const text = `{${Array.from({ length: count }, (_, index) => `"a${index}": @, `).join("")}}`;
   const before = computedMs();
   expect(parseFile(text).faults).toMatchObject([{ line: 1, message: expect.stringMatching(/character @$/) }]);
-  expect(computedMs() - before).toBeLessThan(2_000);
+  expect(computedMs() - before).toBeLessThan(5_000);
 });
