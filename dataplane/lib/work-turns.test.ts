@@ -5,6 +5,7 @@ import { ROOM_MS, TURN_MS, WorkTurns, type Waiting, type WorkOwner } from "./wor
 function world() {
   let now = 1_000;
   let due: (() => void)[] = [];
+  let promisesMs = 0;
   const turns = new WorkTurns({
     clock: { now: () => now },
     workedMs: () => now,
@@ -23,6 +24,8 @@ function world() {
       return now;
     },
     pass: (ms: number) => void (now += ms),
+    /** So long promises work in each turn after what is served in it. */
+    promise: (ms: number) => void (promisesMs = ms),
     /** Whether anything waits for the loop to turn. */
     get isAwaited() {
       return due.length > 0;
@@ -32,7 +35,10 @@ function world() {
       const calls = due;
       due = [];
       const began = now;
-      for (const call of calls) call();
+      for (const [index, call] of calls.entries()) {
+        call();
+        if (index === 0) now += promisesMs;
+      }
       return now - began;
     },
     work,
@@ -88,6 +94,28 @@ test("and what waits is done without a pause, twenty milliseconds in each turn o
   while (at.isAwaited) expect(at.turn()).toBeLessThanOrEqual(ROOM_MS);
   expect(at.done).toHaveLength(300);
   expect(at.now - began).toBe(300);
+});
+
+test("what promises do after it takes room of the next turn, and never all of every turn", () => {
+  const at = world();
+  const hog = at.turns.owner("hog");
+  exhaust(at, hog);
+  at.turn();
+  at.promise(8);
+  for (let count = 0; count < 300; count += 1) at.come(hog, String(count), 1);
+  // Of the first that is served nothing is known yet.
+  at.turn();
+  expect(at.turn()).toBe(ROOM_MS + 8);
+  for (let turns = 0; turns < 10; turns += 1) expect(at.turn()).toBeLessThanOrEqual(ROOM_MS);
+  // Where they take all of one turn, the next serves as much as ever.
+  at.promise(2 * ROOM_MS);
+  while (at.done.length < 300 && at.isAwaited) {
+    const before = at.done.length;
+    at.turn();
+    at.turn();
+    expect(at.done.length).toBeGreaterThan(before);
+  }
+  expect(at.done).toHaveLength(300);
 });
 
 test("one owner's work is done in the order in which it came, what comes later behind what waits", () => {

@@ -43,7 +43,10 @@ export interface Loop {
   readonly clock: Clock;
   /** CPU milliseconds of this thread: time in which it waits for a processor is not work. */
   readonly workedMs: () => number;
-  /** Calls back when the other events of this turn of the event loop are handled. */
+  /**
+   * Calls back when the other events of this turn of the event loop are handled: one call after the other, and before each all
+   * promises that the one before it resolved.
+   */
   readonly afterTurn: (call: () => void) => void;
 }
 
@@ -56,6 +59,8 @@ export class WorkTurns {
   /** Milliseconds of this turn of the loop spent beyond shares. */
   #spentMs = 0;
   #isAwaited = false;
+  /** When this turn's work in line had been served, on the clock of work; null: none was. */
+  #servedAt: number | null = null;
 
   constructor(loop: Loop) {
     this.#loop = loop;
@@ -92,10 +97,12 @@ export class WorkTurns {
     if (this.#isAwaited) return;
     this.#isAwaited = true;
     this.#loop.afterTurn(() => this.#afterTurn());
+    this.#loop.afterTurn(() => this.#afterPromises());
   }
 
   #afterTurn(): void {
     this.#isAwaited = false;
+    this.#servedAt = null;
     try {
       this.#serve();
     } finally {
@@ -103,6 +110,12 @@ export class WorkTurns {
       this.#spentMs = 0;
       if (this.#line.size > 0) this.#await();
     }
+  }
+
+  /** Counts what promises did that the served work resolved, a tool loop's reading and writing of events: the next turn has less room. */
+  #afterPromises(): void {
+    if (this.#servedAt === null) return;
+    this.#spentMs = Math.max(this.#spentMs, this.#loop.workedMs() - this.#servedAt);
   }
 
   #serve(): void {
@@ -119,7 +132,9 @@ export class WorkTurns {
       owner.serve(Math.min(TURN_MS, ROOM_MS - before));
       if (!owner.isWaiting) this.#line.delete(owner);
       // Work of an owner that is within its share again was not counted.
-      this.#spentMs = Math.max(this.#spentMs, before + Math.max(LEAST_MS, workedMs() - began));
+      const ended = workedMs();
+      this.#spentMs = Math.max(this.#spentMs, before + Math.max(LEAST_MS, ended - began));
+      this.#servedAt = ended;
     }
   }
 
