@@ -36,6 +36,7 @@ import { ownUrl } from "./http/own-url.ts";
 import { createServer } from "./http/server.ts";
 import { UnknownCallers } from "./http/unknown-callers.ts";
 import type { ByteBudget } from "./lib/byte-budget.ts";
+import { growByHeapSize } from "./lib/heap-growth.ts";
 import { newId } from "./lib/ids.ts";
 import { memoryLimit } from "./lib/memory-limit.ts";
 import { Shutdown } from "./lib/shutdown.ts";
@@ -59,6 +60,7 @@ export async function serveForever(environment: Environment): Promise<void> {
   // Most of what a request leaves is dead when it is collected: helper threads find little to copy, and spend up to
   // a sixth of the process' CPU on looking for it (docs/decisions/performance.md).
   setFlagsFromString("--no-parallel-scavenge");
+  growByHeapSize();
   const log = createLogger(environment.LOG_LEVEL);
   dieOfSurprises(log);
   const { version } = manifest;
