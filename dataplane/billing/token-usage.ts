@@ -39,12 +39,13 @@ export function tokensOf(usage: MessagesUsage): TokenUsage {
   };
 }
 
-/** The upstream calls of an answer, as they are billed: a compaction before it is one of its own (rule 10.7). */
+/** The upstream calls of an answer, as they are billed: each compaction before it is one of its own (rule 10.7). */
 export function callsOf(usage: MessagesUsage): readonly TokenUsage[] {
   const answer = tokensOf(usage);
-  const { compaction, tiers } = usage;
-  if (compaction === undefined) return [answer];
-  return [answer, { ...tokensOf(compaction), ...(tiers !== undefined && { tiers }) }];
+  const { compactions, tiers } = usage;
+  if (compactions === undefined) return [answer];
+  const tiered = tiers && { tiers };
+  return [answer, ...compactions.map((one) => ({ ...tokensOf(one), ...tiered }))];
 }
 
 /** What an answer without server tools used. */

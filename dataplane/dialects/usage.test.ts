@@ -217,6 +217,20 @@ describe("rule 10.6: audio and images of an answer", () => {
   });
 });
 
+test("rule 7.9: compactions that are one call together add up to a number, whatever they report", () => {
+  const small = { type: "compaction", input_tokens: 5, output_tokens: 1 };
+  const absurd = { ...small, cache_creation: split(0, 1e308) };
+  const iterations = [...Array.from({ length: 7 }, () => small), absurd, absurd];
+  const reported = readMessagesUsage({ input_tokens: 1, output_tokens: 1, iterations }, null);
+  if (reported === null) throw new Error("it is a report");
+  const believed = plausibleUsage(reported, { input: 100, output: 50 }, () => 0);
+  expect(believed.compactions?.at(-1)).toMatchObject({
+    input_tokens: 10,
+    cache_creation: split(0, 55),
+    output_tokens: 2,
+  });
+});
+
 test("rule 7.9: a report that meets the bounds stands, and what is cut off adds up", () => {
   const cache = { ephemeral_5m_input_tokens: 30, ephemeral_1h_input_tokens: 40 };
   const reported = {

@@ -42,8 +42,14 @@ export interface UsageContext {
 }
 
 /**
+ * Most compactions of one answer that are calls of their own; what a report has beyond them is one call together, so that
+ * an upstream cannot report calls without end.
+ */
+const MOST_COMPACTIONS = 8;
+
+/**
  * Cuts a report to the possible: within the context window, and within the output limit plus the output that was seen;
- * its compaction, of which there is one at most, likewise. The report is marked then; of the classes of input the dearest
+ * its compactions likewise, all of them together. The report is marked then; of the classes of input the dearest
  * is cut first.
  * @param seenOutput tokens of output as counted here; called only where the limit is exceeded.
  */
@@ -53,10 +59,28 @@ export function plausibleUsage(
   seenOutput: () => number,
 ): MessagesUsage {
   const believed = plausibleCall(reported, possible, seenOutput);
-  if (reported.compaction === undefined) return believed;
-  const compaction = plausibleCall(reported.compaction, possible, seenOutput);
-  if (compaction === reported.compaction) return believed;
-  return { ...believed, compaction, implausible: true };
+  if (reported.compactions === undefined) return believed;
+  const compactions = plausibleTogether(reported.compactions, possible, seenOutput);
+  if (compactions.every((one, index) => one === reported.compactions?.[index])) return believed;
+  return { ...believed, compactions, implausible: true };
+}
+
+/** Cuts calls to what one call can be, the last ones first. */
+function plausibleTogether(
+  calls: readonly MessagesUsage[],
+  { input, output }: PossibleUsage,
+  seenOutput: () => number,
+): MessagesUsage[] {
+  // What is left of the output is below zero where some was believed because it was seen.
+  const left = { input, output };
+  let seen: number | undefined;
+  const seenOnce = () => (seen ??= seenOutput());
+  return calls.map((call) => {
+    const believed = plausibleCall(call, left, seenOnce);
+    left.input -= promptTokens(believed);
+    left.output -= believed.output_tokens;
+    return believed;
+  });
 }
 
 function plausibleCall(
@@ -110,6 +134,9 @@ export function cacheWrites(usage: MessagesUsage): {
 export const promptTokens = (usage: MessagesUsage): number =>
   usage.input_tokens + cacheRead(usage) + cacheWritten(usage);
 
+const hasPrompt = (usage: MessagesUsage): boolean => promptTokens(usage) > 0;
+const hasOutput = ({ output_tokens }: MessagesUsage): boolean => output_tokens > 0;
+
 /**
  * Counts what an answer used (rule 10.6), on every path: as its upstream reports it, and counted here for a half (input
  * or output) whose report is absent or zero. No prompt is empty, nor is an answer that holds something.
@@ -137,11 +164,10 @@ export function countedUsage(
   }
   const believed =
     possible === undefined ? reported : plausibleUsage(reported, possible, () => written().tokens);
-  const { input_tokens, output_tokens, compaction } = believed;
+  const { input_tokens, output_tokens, compactions } = believed;
   // An answer may be a compaction and nothing else.
-  const isInputKnown =
-    promptTokens(believed) > 0 || (compaction !== undefined && promptTokens(compaction) > 0);
-  const isOutputKnown = final && output_tokens + (compaction?.output_tokens ?? 0) > 0;
+  const isInputKnown = hasPrompt(believed) || compactions?.some(hasPrompt) === true;
+  const isOutputKnown = final && (hasOutput(believed) || compactions?.some(hasOutput) === true);
   const output = isOutputKnown ? output_tokens : Math.max(output_tokens, written().tokens);
   const media = expected && countedMedia(believed.media, expected, written, isInputKnown, isOutputKnown);
   if (final && isInputKnown && output === output_tokens && media === undefined)
@@ -220,8 +246,7 @@ export function readMessagesUsage(raw: unknown, before: MessagesUsage | null): M
   const writes = isSplit ? split : (before?.cache_creation ?? split);
   if (writes !== null)
     read.cache_creation = isSplit || usage["cache_creation_input_tokens"] !== 0 ? writes : NO_WRITES;
-  if (before !== null && promptTokens(read) === 0 && promptTokens(before) > 0)
-    Object.assign(read, inputOf(before));
+  if (before !== null && !hasPrompt(read) && hasPrompt(before)) Object.assign(read, inputOf(before));
   const details = objectOf(usage["output_tokens_details"]);
   if (details !== null) read.output_tokens_details = { thinking_tokens: countOf(details["thinking_tokens"]) };
   else if (before?.output_tokens_details) read.output_tokens_details = before.output_tokens_details;
@@ -231,20 +256,26 @@ export function readMessagesUsage(raw: unknown, before: MessagesUsage | null): M
   if (typeof geo === "string") read.inference_geo = geo;
   const speed = usage["speed"] ?? before?.speed;
   if (typeof speed === "string") read.speed = speed;
-  const compaction = compactionOf(usage["iterations"]) ?? before?.compaction;
-  if (compaction !== undefined) read.compaction = compaction;
+  const compactions = compactionsOf(usage["iterations"]) ?? before?.compactions;
+  if (compactions !== undefined) read.compactions = compactions;
   return read;
 }
 
-/** Sums the compactions among the parts of a report: the totals beside them leave them out (rule 10.7). */
-function compactionOf(iterations: unknown): MessagesUsage | undefined {
+/** Reads the compactions among the parts of a report: the totals beside them leave them out (rule 10.7). */
+function compactionsOf(iterations: unknown): readonly MessagesUsage[] | undefined {
   const reports = (arrayOf(iterations) ?? []).flatMap((part) => {
     const { type, iterations: _within, ...report } = objectOf(part) ?? {};
     return type === "compaction" ? (readMessagesUsage(report, null) ?? []) : [];
   });
   if (reports.length === 0) return undefined;
+  if (reports.length <= MOST_COMPACTIONS) return reports;
+  return [...reports.slice(0, MOST_COMPACTIONS - 1), asOneCall(reports.slice(MOST_COMPACTIONS - 1))];
+}
+
+function asOneCall(reports: readonly MessagesUsage[]): MessagesUsage {
+  // Endless numbers have no difference, which `cacheWrites` needs.
   const sum = (tokens: (report: MessagesUsage) => number) =>
-    reports.reduce((total, report) => total + tokens(report), 0);
+    reports.reduce((total, report) => Math.min(total + tokens(report), Number.MAX_SAFE_INTEGER), 0);
   return {
     input_tokens: sum((report) => report.input_tokens),
     output_tokens: sum((report) => report.output_tokens),
@@ -254,6 +285,7 @@ function compactionOf(iterations: unknown): MessagesUsage | undefined {
       ephemeral_5m_input_tokens: sum((report) => cacheWrites(report).fiveMinutes),
       ephemeral_1h_input_tokens: sum((report) => cacheWrites(report).oneHour),
     },
+    output_tokens_details: { thinking_tokens: sum(reasoningTokens) },
   };
 }
 

@@ -9,7 +9,7 @@ export function writeMessagesUsage(usage: MessagesUsage): JsonObject {
     implausible: _implausible,
     media: _media,
     tiers: _tiers,
-    compaction: _compaction,
+    compactions: _compactions,
     ...reported
   } = usage;
   return {

@@ -256,6 +256,50 @@ describe("rule 10.7: a summary that the upstream made of a conversation is charg
   });
 
   test.each(summing.map((way) => [nameOf(way), way] as const))(
+    "each of several has a prompt of its own: %s",
+    async (_name, way) => {
+      const second = { type: "compaction", input_tokens: 70, output_tokens: 20 };
+      const [charge] = (await serveOn(way, [summary, message, second])).meter.settled;
+      expect(charge).toMatchObject({
+        implausible: false,
+        tokens: { input: 110, cacheRead: 200, output: 62 },
+      });
+      expect(charge?.calls).toMatchObject([
+        { input: 10, output: 2 },
+        { input: 30, cacheRead: 200, cacheWrite1h: 5, output: 40 },
+        { input: 70, cacheRead: 0, cacheWrite1h: 0, output: 20 },
+      ]);
+    },
+  );
+
+  test.each(summing.map((way) => [nameOf(way), way] as const))(
+    "beyond a few they are one call: %s",
+    async (_name, way) => {
+      const small = { ...summary, output_tokens: 1, output_tokens_details: { thinking_tokens: 1 } };
+      const charged = async (count: number) => {
+        const [charge] = (await serveOn(way, [...Array.from({ length: count }, () => small), message])).meter
+          .settled;
+        return charge;
+      };
+      const few = await charged(8);
+      expect(few?.calls?.map(({ output }) => output)).toEqual([2, ...Array.from({ length: 8 }, () => 1)]);
+      const many = await charged(30);
+      expect(many?.calls).toHaveLength(9);
+      expect(many?.calls?.at(-1)).toMatchObject({
+        input: 690,
+        cacheRead: 4_600,
+        cacheWrite1h: 115,
+        output: 23,
+      });
+      expect(many?.calls?.at(-1)).toMatchObject({ reasoning: 23 });
+      expect(many).toMatchObject({
+        implausible: false,
+        tokens: { input: 910, cacheRead: 6_000, output: 32 },
+      });
+    },
+  );
+
+  test.each(summing.map((way) => [nameOf(way), way] as const))(
     "as far as it is possible: %s",
     async (_name, way) => {
       const absurd = { type: "compaction", input_tokens: 1e30, output_tokens: 1e30 };
@@ -266,6 +310,16 @@ describe("rule 10.7: a summary that the upstream made of a conversation is charg
         Array.from({ length: 1_000 }, () => summary),
       );
       expect(many.meter.settled).toMatchObject([{ implausible: true, tokens: { output: 103 } }]);
+      // Each is possible, but not all of them together.
+      const long = { type: "compaction", input_tokens: 150_000, output_tokens: 60 };
+      const [cut] = (await serveOn(way, [long, long, long, message])).meter.settled;
+      expect(cut).toMatchObject({ implausible: true, tokens: { input: 200_010, output: 103 } });
+      expect(cut?.calls).toMatchObject([
+        { input: 10, output: 2 },
+        { input: 150_000, output: 60 },
+        { input: 50_000, output: 41 },
+        { input: 0, output: 0 },
+      ]);
     },
   );
 

@@ -5,7 +5,7 @@ import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { text, toolCall, type ScriptedUsage } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
 import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
-import { promptOf, tokensOf } from "../billing/token-usage.ts";
+import { callsOf, noTokens, promptOf, sumTokens } from "../billing/token-usage.ts";
 import type { FinalUsage } from "../billing/meter.ts";
 import { plausibleUsage, readChatUsage, readMessagesUsage, readResponsesUsage } from "../dialects/usage.ts";
 import { metrics } from "../telemetry/metrics.ts";
@@ -156,19 +156,30 @@ test("whatever is reported, what is believed is whole, not negative and possible
     prompt_tokens_details: details,
     completion_tokens_details: details,
   });
+  const types = fc.constantFrom("compaction", "compaction", "compaction", "message");
+  const compacted = fc.array(fc.record({ report: reports, type: types }), { maxLength: 20, size: "max" });
   fc.assert(
-    fc.property(reports, fc.nat(50), (report, seen) => {
-      const read = [readMessagesUsage(report, null), readChatUsage(report), readResponsesUsage(report)];
+    fc.property(reports, compacted, fc.nat(50), (report, parts, seen) => {
+      const iterations = parts.map((part) => ({ ...part.report, type: part.type }));
+      const read = [
+        readMessagesUsage({ ...report, iterations }, null),
+        readChatUsage(report),
+        readResponsesUsage(report),
+      ];
       for (const usage of read) {
         if (usage === null) continue;
-        const tokens = tokensOf(plausibleUsage(usage, { input: CONTEXT, output: LIMIT }, () => seen));
-        for (const count of Object.values(tokens) as number[]) {
-          expect(Number.isSafeInteger(count)).toBe(true);
-          expect(count).toBeGreaterThanOrEqual(0);
+        const [answer, ...compactions] = callsOf(
+          plausibleUsage(usage, { input: CONTEXT, output: LIMIT }, () => seen),
+        );
+        for (const tokens of [answer ?? noTokens, compactions.reduce(sumTokens, noTokens)]) {
+          for (const count of Object.values(tokens) as number[]) {
+            expect(Number.isSafeInteger(count)).toBe(true);
+            expect(count).toBeGreaterThanOrEqual(0);
+          }
+          expect(promptOf(tokens)).toBeLessThanOrEqual(CONTEXT);
+          expect(tokens.output).toBeLessThanOrEqual(LIMIT + seen);
+          expect(tokens.reasoning).toBeLessThanOrEqual(tokens.output);
         }
-        expect(promptOf(tokens)).toBeLessThanOrEqual(CONTEXT);
-        expect(tokens.output).toBeLessThanOrEqual(LIMIT + seen);
-        expect(tokens.reasoning).toBeLessThanOrEqual(tokens.output);
       }
     }),
   );

@@ -100,7 +100,10 @@ describe.each(own.map((way) => [nameOf(way), way] as const))("%s", (_name, way) 
     const { call, settled } = await charged(way, {
       input: 60,
       output: 1,
-      compactions: [{ input: 70, output: 1 }],
+      compactions: [
+        { input: 70, output: 1 },
+        { input: 80, output: 1 },
+      ],
     });
     const [opened] = call.meter.opened;
     if (opened === undefined) throw new Error("nothing was held");

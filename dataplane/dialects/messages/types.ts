@@ -260,10 +260,10 @@ export interface MessagesUsage {
    */
   media?: { audioInput?: number; audioOutput?: number; imageOutput?: number };
   /**
-   * What the upstream took to compact the conversation before it answered (rule 10.7): a call of its own, no part of the
-   * rest; absent: nothing. Inside the process only.
+   * What the upstream took to compact the conversation before it answered (rule 10.7): each a call of its own, no part of
+   * the rest; absent: nothing. Inside the process only.
    */
-  compaction?: MessagesUsage;
+  compactions?: readonly MessagesUsage[];
   /** The tiers with a price that the call was served at; absent: the standard one. Inside the process only. */
   tiers?: { charged: readonly string[]; doubtful: readonly string[] };
   /**
