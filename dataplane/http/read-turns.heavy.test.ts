@@ -5,6 +5,7 @@ import { gzipSync } from "node:zlib";
 import { expect, test } from "vitest";
 import { startTestServer, statusOn, upload } from "../../test/fakes/test-server.ts";
 import { ApiError } from "../lib/api-error.ts";
+import { ByteBudget } from "../lib/byte-budget.ts";
 import { limits } from "./limits.ts";
 import { ReadTurns } from "./read-turns.ts";
 import { readBody } from "./request-body.ts";
@@ -80,6 +81,32 @@ test.each([
   const seconds = (performance.now() - started) / 1000;
   expect((4 * (large - limits.quickBodyBytes)) / seconds).toBeLessThan(2 * limits.largeBodyBytesPerSecond);
   expect(small).toBeGreaterThan(10);
+});
+
+test("a large body is read before the later ones of an organization that sends many", async () => {
+  const done: string[] = [];
+  const reading: Routes = (app) => {
+    app.post("/v1/read", { config: { access: "none" } }, async (request) => {
+      const owner = String(request.headers["x-owner"]);
+      const bodyLease = bodies.lease(owner);
+      await readBody({ raw: request.raw, bodyLease }, limits.inferenceBodyBytes);
+      bodyLease.release();
+      done.push(owner);
+      return {};
+    });
+  };
+  const bodies = new ByteBudget(1024 ** 3);
+  await using server = await startTestServer([reading]);
+  const send = (owner: string, bytes: number) => {
+    const body = new Uint8Array(Buffer.alloc(bytes, 0x20));
+    return server.fetch("/v1/read", { method: "POST", body, headers: { "x-owner": owner } });
+  };
+  const many = Array.from({ length: 16 }, () => send("a", 32 * MiB));
+  // More has come of them than their first MiB.
+  await expect.poll(() => bodies.used, { timeout: 10_000 }).toBeGreaterThan(32 * MiB);
+  await send("b", 4 * MiB);
+  expect(done.filter((owner) => owner === "a").length).toBeLessThan(4);
+  await Promise.all(many);
 });
 
 const meter = { open: () => Promise.reject(new Error("not metered here")) };

@@ -4,25 +4,61 @@ import { expect, test } from "vitest";
 import { startTestServer, statusOn, upload } from "../../test/fakes/test-server.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { limits } from "./limits.ts";
-import { ReadTurns } from "./read-turns.ts";
+import { type ReadPlace, ReadTurns } from "./read-turns.ts";
 import { inferenceRoutes } from "./routes/inference.ts";
 
 const MiB = 1024 * 1024;
 const meter = { open: () => Promise.reject(new Error("not metered here")) };
 
-test("what is read from elsewhere than a connection takes its turn in the same line", async () => {
+/** A line in which one waits for about an eighth of a second before the first turn, and has one turn at a time. */
+async function slowTurns() {
   const turns = new ReadTurns(8 * MiB);
-  const order: number[] = [];
-  const started = performance.now();
   // Nobody waits yet: the first 64 KiB are there at once. What costs more keeps the next from that, however slow this machine is.
-  await turns.turn(turns.place());
+  await turns.turn(turns.place("first"));
   turns.spend(MiB);
-  const places = Array.from({ length: 64 }, () => turns.place());
+  return turns;
+}
+
+test("what is read from elsewhere than a connection takes its turn in the same line", async () => {
+  const order: ReadPlace[] = [];
+  const started = performance.now();
+  const turns = await slowTurns();
+  const places = Array.from({ length: 64 }, () => turns.place("a"));
   await Promise.all(places.toReversed().map((place) => turns.turn(place).then(() => order.push(place))));
   // Whoever has the earlier place, although it asked later.
   expect(order).toEqual(places);
   // Five MiB at eight a second; a tick may give out one turn more than is left of its share.
   expect(performance.now() - started).toBeGreaterThan(150);
+});
+
+test("owners take turns, each with its earliest, which is read to its end", async () => {
+  const turns = await slowTurns();
+  let order = "";
+  const read = async (name: string) => {
+    const place = turns.place(name.charAt(0));
+    for (let piece = 0; piece < 3; piece += 1) {
+      await turns.turn(place);
+      order += `${name} `;
+    }
+    turns.end(place);
+  };
+  await Promise.all(["a1", "a2", "a3", "b1", "c1", "c2"].map(read));
+  const inOrder = ["a1", "b1", "c1", "a2", "c2", "a3"];
+  expect(order).toBe(inOrder.map((name) => `${name} `.repeat(3)).join(""));
+});
+
+test("what waits of an owner while its earliest has nothing to read goes on meanwhile", async () => {
+  const turns = await slowTurns();
+  const order: string[] = [];
+  const [slow, quick] = [turns.place("a"), turns.place("a")];
+  const take = async (name: string, place: ReadPlace) => {
+    await turns.turn(place);
+    order.push(name);
+  };
+  await take("slow", slow);
+  await Promise.all([take("quick", quick), take("other", turns.place("b"))]);
+  await Promise.all([take("quick", quick), take("slow", slow)]);
+  expect(order).toEqual(["slow", "quick", "other", "slow", "quick"]);
 });
 
 test("a connection goes on after a refused body of usual length", async () => {

@@ -1,7 +1,8 @@
 /**
  * Turns for reading input that would take the event loop from everybody if it were read as fast as it comes. All connections
  * with such input share one rate. Between its turns a connection is paused, so that TCP slows its sender down instead of this
- * process.
+ * process. Owners take turns: the earliest that waits of each is read before the second of any, first that of the owner
+ * of whom nothing was read to its end for longest. So who sends much delays itself most.
  */
 import type { Socket } from "node:net";
 import { limits } from "./limits.ts";
@@ -10,10 +11,37 @@ import { limits } from "./limits.ts";
 const READ_BYTES = 64 * 1024;
 const TICK_MS = 5;
 
+/** A place in the line of its owner: behind those that have a lower number. */
+export interface ReadPlace {
+  readonly owner: string;
+  readonly number: number;
+  /** Whether it waited, and so keeps its owner known until it ends. */
+  isOpen: boolean;
+}
+
+/** A connection, or the callback of a reader of another source. */
+type Source = Socket | (() => void);
+
+interface Waiting {
+  readonly source: Source;
+  readonly place: ReadPlace;
+  /** The place is for this wait alone. */
+  readonly isOnce: boolean;
+}
+
+interface Owner {
+  /** What waits of it, by places. */
+  readonly line: Waiting[];
+  /** Its open places. */
+  open: number;
+}
+
 export class ReadTurns {
   readonly #perMs: number;
-  /** Waiting connections, and callbacks of readers of other sources, with their places: the lowest is next. */
-  readonly #line = new Map<Socket | (() => void), number>();
+  /** All that wait. */
+  readonly #waiting = new Map<Source, Waiting>();
+  /** Owners with open places or that wait, in the order in which they came or a place of theirs ended last. */
+  readonly #owners = new Map<string, Owner>();
   #places = 0;
   #timer: NodeJS.Timeout | null = null;
   /** Bytes that may be read now, one tick's share at most; below zero after reads that turned out to cost more. */
@@ -25,38 +53,53 @@ export class ReadTurns {
   }
 
   /**
-   * A place behind all others. Readers that take a new one for each wait share the rate; one that keeps its place is read to
-   * the end before those that came later.
+   * A place for input that is read to the end before what came later, until `end`.
+   * @param owner an organization's id; empty: nobody who is known.
    */
-  place(): number {
-    return (this.#places += 1);
+  place(owner: string): ReadPlace {
+    return { owner, number: (this.#places += 1), isOpen: false };
   }
 
-  /** Pauses the connection until its turn, in which it is read from once; not at all where nobody waits and the rate has room. */
-  wait(socket: Socket, place = this.place()): void {
-    if (this.#line.has(socket) || this.#mayReadNow()) return;
-    this.#join(socket, place);
+  /** Gives a place back: its owner's next one is behind all other owners. */
+  end(place: ReadPlace): void {
+    const owner = this.#owners.get(place.owner);
+    if (!place.isOpen || owner === undefined) return;
+    place.isOpen = false;
+    owner.open -= 1;
+    this.#owners.delete(place.owner);
+    if (owner.open > 0 || owner.line.length > 0) this.#owners.set(place.owner, owner);
+  }
+
+  /**
+   * Pauses the connection until its turn, in which it is read from once; not at all where nobody waits and the rate has room.
+   * @param place absent: one behind all others for this wait, so that such connections share the rate.
+   */
+  wait(socket: Socket, place?: ReadPlace): void {
+    if (this.#waiting.has(socket) || this.#mayReadNow()) return;
+    this.#join({ source: socket, place: place ?? this.place(""), isOnce: place === undefined });
     socket.on("resume", pauseAgain);
     socket.pause();
   }
 
   /** Waits until 64 KiB more may be read from a source other than a connection. */
-  async turn(place: number): Promise<void> {
+  async turn(place: ReadPlace): Promise<void> {
     if (this.#mayReadNow()) return;
     const { promise, resolve } = Promise.withResolvers<void>();
-    this.#join(resolve, place);
+    this.#join({ source: resolve, place, isOnce: false });
     await promise;
   }
 
   /** Ends the connection's wait: it is read as usual again. */
   leave(socket: Socket): void {
-    if (!this.#line.delete(socket)) return;
+    const waiting = this.#waiting.get(socket);
+    if (waiting === undefined) return;
+    this.#remove(waiting);
     socket.off("resume", pauseAgain);
     socket.resume();
   }
 
   isWaiting(socket: Socket): boolean {
-    return this.#line.has(socket);
+    return this.#waiting.has(socket);
   }
 
   /** Counts what a read turned out to cost beyond its bytes, as bytes of the shared rate. */
@@ -65,16 +108,32 @@ export class ReadTurns {
   }
 
   #mayReadNow(): boolean {
-    if (this.#line.size > 0) return false;
+    if (this.#waiting.size > 0) return false;
     this.#fill();
     if (this.#left <= 0) return false;
     this.#left -= READ_BYTES;
     return true;
   }
 
-  #join(waiting: Socket | (() => void), place: number): void {
-    this.#line.set(waiting, place);
+  #join(waiting: Waiting): void {
+    const { source, place } = waiting;
+    this.#waiting.set(source, waiting);
+    const owner = this.#owners.get(place.owner) ?? { line: [], open: 0 };
+    this.#owners.set(place.owner, owner);
+    if (!place.isOpen) owner.open += 1;
+    place.isOpen = true;
+    const { line } = owner;
+    // Most come last.
+    line.splice(line.findLastIndex((other) => other.place.number < place.number) + 1, 0, waiting);
     this.#timer ??= setInterval(() => this.#tick(), TICK_MS).unref();
+  }
+
+  #remove(waiting: Waiting): void {
+    const { source, place, isOnce } = waiting;
+    this.#waiting.delete(source);
+    const line = this.#owners.get(place.owner)?.line;
+    line?.splice(line.indexOf(waiting), 1);
+    if (isOnce) this.end(place);
   }
 
   #fill(): void {
@@ -85,18 +144,24 @@ export class ReadTurns {
 
   #tick(): void {
     this.#fill();
-    for (const [waiting] of [...this.#line].sort(([, one], [, other]) => one - other)) {
-      if (this.#left <= 0) return;
-      const isSocket = typeof waiting !== "function";
-      if (!isSocket || !waiting.destroyed) this.#left -= READ_BYTES;
-      if (isSocket) this.leave(waiting);
-      else {
-        this.#line.delete(waiting);
-        waiting();
+    while (this.#waiting.size > 0) {
+      const firsts = Array.from(this.#owners.values()).flatMap(({ line: [first] }) => first ?? []);
+      for (const first of firsts) {
+        if (this.#left <= 0) return;
+        this.#serve(first);
       }
     }
     if (this.#timer !== null) clearInterval(this.#timer);
     this.#timer = null;
+  }
+
+  #serve(waiting: Waiting): void {
+    const { source } = waiting;
+    const isSocket = typeof source !== "function";
+    if (!isSocket || !source.destroyed) this.#left -= READ_BYTES;
+    if (isSocket) return this.leave(source);
+    this.#remove(waiting);
+    source();
   }
 }
 
@@ -110,6 +175,6 @@ export const slowReads = new ReadTurns(limits.slowReadBytesPerSecond);
 
 /**
  * Large bodies: V8 collects its whole heap whenever the bodies held at the moment have grown by 64 MiB. Each body keeps its
- * place: of a hundred at once that cannot all be held, some come to their end.
+ * place: of a hundred at once that cannot all be held, some come to their end, also if a hundred organizations send one each.
  */
 export const largeBodyReads = new ReadTurns(limits.largeBodyBytesPerSecond);

@@ -29,11 +29,15 @@ export function readBody(request: BodyRequest, maxBytes: number): Promise<Buffer
 async function readDecoded(request: BodyRequest, maxBytes: number): Promise<Buffer> {
   const { raw, bodyLease } = request;
   const pieces = new Pieces(0);
-  const place = largeBodyReads.place();
-  for await (const piece of streamBody(raw, maxBytes)) {
-    takeOrRelease(bodyLease, piece.length);
-    pieces.add(piece);
-    if (pieces.length > limits.quickBodyBytes) await largeBodyReads.turn(place);
+  const place = largeBodyReads.place(bodyLease.organizationId);
+  try {
+    for await (const piece of streamBody(raw, maxBytes)) {
+      takeOrRelease(bodyLease, piece.length);
+      pieces.add(piece);
+      if (pieces.length > limits.quickBodyBytes) await largeBodyReads.turn(place);
+    }
+  } finally {
+    largeBodyReads.end(place);
   }
   return pieces.whole();
 }
@@ -100,7 +104,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
     return promise;
   }
   const pieces = new Pieces(announced);
-  const place = largeBodyReads.place();
+  const place = largeBodyReads.place(bodyLease.organizationId);
   const idle = setTimeout(() => {
     // Waiting for a turn is not silence.
     if ([slowReads, largeBodyReads].some((turns) => turns.isWaiting(socket))) idle.refresh();
@@ -109,6 +113,7 @@ function readRaw({ raw: request, bodyLease }: BodyRequest, maxBytes: number): Pr
   const finish = (settle: () => void) => {
     clearTimeout(idle);
     largeBodyReads.leave(socket);
+    largeBodyReads.end(place);
     request.removeListener("data", onData);
     request.removeListener("end", onEnd);
     request.removeListener("close", onClose);

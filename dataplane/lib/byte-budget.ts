@@ -29,6 +29,8 @@ interface Share {
 
 /** Bytes of one body or page. Ends with `release`, which may be called more than once. */
 export interface ByteLease {
+  /** Empty: of a caller who is not known. */
+  readonly organizationId: string;
   readonly bytes: number;
   /** Adds bytes that are in memory or about to be. @throws ApiError 429 or 503 without room for them. */
   take(bytes: number): void;
@@ -193,13 +195,13 @@ const noRoomOfOwn = (): ApiError =>
 
 class Lease implements ByteLease {
   readonly #budget: ByteBudget;
-  readonly #organizationId: string;
+  readonly organizationId: string;
   readonly #kind: LeaseKind;
   #bytes = 0;
 
   constructor(budget: ByteBudget, organizationId: string, kind: LeaseKind) {
     this.#budget = budget;
-    this.#organizationId = organizationId;
+    this.organizationId = organizationId;
     this.#kind = kind;
   }
 
@@ -265,7 +267,7 @@ class Lease implements ByteLease {
 
   /** Looked up each time, because the budget drops the shares of organizations that hold nothing. */
   get #share(): Share {
-    return this.#budget.shareOf(this.#organizationId);
+    return this.#budget.shareOf(this.organizationId);
   }
 
   #judge(share: Share, bytes: number): void {
