@@ -9,8 +9,12 @@ import { ApiError } from "../lib/api-error.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { limits } from "./limits.ts";
 
+const owners = new WeakMap<Socket, string>();
+
+/** The organization that a connection is counted for; empty: no valid key came over it. */
+export const ownerOf = (socket: Socket): string => owners.get(socket) ?? "";
+
 export class ConnectionShares {
-  readonly #owners = new WeakMap<Socket, string>();
   /** Connections of each organization, and of all. */
   readonly #counts = new Map<string, number>();
   #total = 0;
@@ -22,7 +26,7 @@ export class ConnectionShares {
    * again and again.
    */
   take(socket: Socket, organizationId: string): boolean {
-    const before = this.#owners.get(socket);
+    const before = owners.get(socket);
     if (before === organizationId || socket.destroyed) return true;
     const count = this.#counts.get(organizationId) ?? 0;
     if (before === undefined) {
@@ -30,7 +34,7 @@ export class ConnectionShares {
       socket.once("close", () => this.#leave(socket));
     } else if (count >= limits.connectionsWithoutShares) return true;
     else this.#count(before, -1);
-    this.#owners.set(socket, organizationId);
+    owners.set(socket, organizationId);
     this.#count(organizationId, 1);
     return true;
   }
@@ -43,7 +47,7 @@ export class ConnectionShares {
   }
 
   #leave(socket: Socket): void {
-    const owner = this.#owners.get(socket);
+    const owner = owners.get(socket);
     if (owner !== undefined) this.#count(owner, -1);
   }
 

@@ -6,6 +6,7 @@ import { expect, test } from "vitest";
 import { startTestServer, statusOn, upload } from "../../test/fakes/test-server.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
+import { ConnectionShares } from "./connection-shares.ts";
 import { limits } from "./limits.ts";
 import { ReadTurns } from "./read-turns.ts";
 import { readBody } from "./request-body.ts";
@@ -48,6 +49,29 @@ test("connections that wait for turns share one rate, each as much as the others
   expect(perSecond).toBeLessThan(16 * MiB);
   expect(perSecond).toBeGreaterThan(0.25 * MiB);
   expect(Math.max(...read()) - Math.min(...read())).toBeLessThan(MiB);
+  for (const client of clients) client.destroy();
+});
+
+test("connections of two organizations share the rate by organization, however many one has", async () => {
+  const turns = new ReadTurns(8 * MiB);
+  const shares = new ConnectionShares();
+  const owned = new Map<string, Socket[]>();
+  await using server = await serve(({ socket, url = "" }, response) => {
+    shares.take(socket, url);
+    owned.set(url, [...(owned.get(url) ?? []), socket]);
+    response.req.on("data", () => turns.wait(socket));
+  });
+  const clients = ["/a", "/a", "/a", "/a", "/a", "/a", "/a", "/b"].map((path) =>
+    upload(server.port, path, 64 * MiB),
+  );
+  await expect.poll(() => server.connections.length).toBe(8);
+  const readOf = (owner: string) =>
+    (owned.get(owner) ?? []).reduce((sum, { bytesRead }) => sum + bytesRead, 0);
+  await expect.poll(() => readOf("/a")).toBeGreaterThan(MiB);
+  const from = [readOf("/a"), readOf("/b")] as const;
+  await sleep(1_000);
+  const [many, one] = [readOf("/a") - from[0], readOf("/b") - from[1]];
+  expect(one / many).toBeGreaterThan(0.5);
   for (const client of clients) client.destroy();
 });
 

@@ -5,6 +5,7 @@
  * of whom nothing was read to its end for longest. So who sends much delays itself most.
  */
 import type { Socket } from "node:net";
+import { ownerOf } from "./connection-shares.ts";
 import { limits } from "./limits.ts";
 
 /** Most that Node reads of a connection at once. */
@@ -72,11 +73,12 @@ export class ReadTurns {
 
   /**
    * Pauses the connection until its turn, in which it is read from once; not at all where nobody waits and the rate has room.
-   * @param place absent: one behind all others for this wait, so that such connections share the rate.
+   * @param place absent: one for this wait alone, behind all others of the organization that has the connection, so that
+   * organizations share the rate, and the connections of one its share.
    */
   wait(socket: Socket, place?: ReadPlace): void {
     if (this.#waiting.has(socket) || this.#mayReadNow()) return;
-    this.#join({ source: socket, place: place ?? this.place(""), isOnce: place === undefined });
+    this.#join({ source: socket, place: place ?? this.place(ownerOf(socket)), isOnce: place === undefined });
     socket.on("resume", pauseAgain);
     socket.pause();
   }
