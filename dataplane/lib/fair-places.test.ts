@@ -99,6 +99,19 @@ test("what is owed makes no room, and counts for nobody as much", async () => {
   expect(order.slice(1)).toEqual(["a", "b", "c", "a", "b", "a", "b"]);
 });
 
+test("who finds no room is told so as quickly however many owners wait", async () => {
+  const refusals = async (owners: number) => {
+    const { take, order } = world({ places: 1, waiting: owners });
+    for (let index = 0; index <= owners; index += 1) void take(`owner${index}`);
+    await expect.poll(() => order).toEqual(["owner0"]);
+    const began = process.cpuUsage();
+    for (let index = 0; index < 1_000; index += 1) expect(await take("late")).toBe("busy");
+    return process.cpuUsage(began).user;
+  };
+  await refusals(10);
+  expect((await refusals(10_000)) / (await refusals(10))).toBeLessThan(10);
+});
+
 test("who was turned away to make room is out of the line, whatever its client does then", async () => {
   const places = new FairPlaces({ ...limits, places: 1, waiting: 2 });
   const release = given(await places.take("x", never));

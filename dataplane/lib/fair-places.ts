@@ -5,6 +5,8 @@
  * keep out an owner that has few: when as many wait as may, the last one of the owner with the most makes room.
  */
 
+import { BySize } from "./by-size.ts";
+
 export interface PlaceLimits {
   readonly places: number;
   /** How many places one owner may have at once; absent: all. */
@@ -26,8 +28,8 @@ interface Owner {
   /** Places it has. */
   held: number;
   readonly waiting: Set<Job>;
-  /** Owed jobs among `waiting`. */
-  owed: number;
+  /** How many of `waiting` count against the limit of all: those that are not owed. */
+  size: number;
 }
 
 /** Gives the place back; a second call does nothing. */
@@ -42,8 +44,10 @@ export class FairPlaces {
   readonly #owners = new Map<string, Owner>();
   #free: number;
   #waiting = 0;
-  /** Owed jobs among `#waiting`: they do not count against its limit. */
-  #owed = 0;
+  /** How many of `#waiting` count against its limit: those that are not owed. */
+  #counted = 0;
+  /** Owners by how many of their jobs count. */
+  readonly #bySize = new BySize<Owner>();
 
   constructor(limits: PlaceLimits) {
     this.#limits = limits;
@@ -57,10 +61,10 @@ export class FairPlaces {
    */
   async take(owner: string, signal: AbortSignal, isOwed = false): Promise<Release | NoPlace> {
     signal.throwIfAborted();
-    const entry = this.#owners.get(owner) ?? { held: 0, waiting: new Set(), owed: 0 };
+    const entry = this.#owners.get(owner) ?? { held: 0, waiting: new Set(), size: 0 };
     if (!isOwed && (this.#free === 0 || this.#isServed(entry))) {
       if (entry.waiting.size >= this.#mayWait(owner)) return "busy_owner";
-      if (this.#waiting - this.#owed >= this.#limits.waiting && !this.#makeRoom(entry)) return "busy";
+      if (this.#counted >= this.#limits.waiting && !this.#makeRoom(entry)) return "busy";
     }
     this.#owners.set(owner, entry);
     const { promise, resolve, reject } = Promise.withResolvers<NoPlace | undefined>();
@@ -97,24 +101,24 @@ export class FairPlaces {
   #add(job: Job, owner: Owner): void {
     owner.waiting.add(job);
     this.#waiting += 1;
-    if (!job.isOwed) return;
-    owner.owed += 1;
-    this.#owed += 1;
+    if (!job.isOwed) this.#count(owner, 1);
   }
 
   #remove(job: Job, owner: Owner): void {
     owner.waiting.delete(job);
     this.#waiting -= 1;
-    if (!job.isOwed) return;
-    owner.owed -= 1;
-    this.#owed -= 1;
+    if (!job.isOwed) this.#count(owner, -1);
+  }
+
+  #count(owner: Owner, more: 1 | -1): void {
+    this.#counted += more;
+    this.#bySize.resize(owner, owner.size + more);
   }
 
   /** Turns away the last job of the owner with the most, unless the newcomer would have as many itself: false. */
   #makeRoom(newcomer: Owner): boolean {
-    let most = newcomer;
-    for (const owner of this.#owners.values()) if (unowed(owner) > unowed(most)) most = owner;
-    if (unowed(most) <= unowed(newcomer) + 1) return false;
+    const most = this.#bySize.largest;
+    if (most === undefined || most.size <= newcomer.size + 1) return false;
     [...most.waiting].findLast(({ isOwed }) => !isOwed)?.end("busy_owner");
     return true;
   }
@@ -145,6 +149,3 @@ export class FairPlaces {
     }
   }
 }
-
-/** How many jobs of an owner wait that count against the limit of all. */
-const unowed = ({ waiting, owed }: Owner): number => waiting.size - owed;
