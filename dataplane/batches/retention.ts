@@ -96,7 +96,7 @@ async function forgetOld({ pool, clock }: BatchContext): Promise<void> {
 
 /**
  * Clears the batches that `condition` finds, a portion at a time. Batches that could not be cleared before come last, so
- * that the others do not wait for them, however many they are.
+ * that the others do not wait for them, unless they are more than `BatchBackOff` remembers.
  */
 async function clearEach(
   context: BatchContext,
