@@ -148,11 +148,7 @@ function steady(value: JsonValue | undefined): JsonValue {
 
 /** What a stream can say of an answer: a refusal is its text, and its citations are those of the text (rule 2.15). */
 const comparable: Record<Dialect, (message: JsonObject) => JsonValue> = {
-  // An SDK takes the times that cached tokens are kept for from the beginning alone.
-  messages: ({ usage, ...message }) => {
-    const { cache_creation: _, ...counts } = objectOf(usage) ?? {};
-    return steady({ ...message, usage: counts });
-  },
+  messages: steady,
   chat: ({ choices, usage, service_tier }) => {
     const [choice] = (arrayOf(choices) ?? []).map(objectOf);
     const { content, refusal, annotations, tool_calls } = objectOf(choice?.["message"]) ?? {};

@@ -4,6 +4,7 @@
  */
 import { messageStart, wholeBlock } from "../dialects/messages/events.ts";
 import type { MessagesEvent } from "../dialects/messages/types.ts";
+import { cacheWrites } from "../dialects/usage.ts";
 import type { NewId } from "../lib/ids.ts";
 
 export interface MessageStreamOptions {
@@ -37,7 +38,11 @@ export class MessageStream {
     }
     this.started = true;
     const waiting = this.#waiting.splice(0);
-    await this.#options.emit([...events.slice(start, start + 1), ...waiting, ...events.slice(start + 1)]);
+    await this.#options.emit([
+      ...events.slice(start, start + 1).map(withSplit),
+      ...waiting,
+      ...events.slice(start + 1),
+    ]);
   }
 
   /** Emits a whole block. */
@@ -59,4 +64,12 @@ export class MessageStream {
     if (this.#options.streamed) await this.begin();
     await this.say([{ type: "ping" }]);
   }
+}
+
+/** Splits the cache writes by their lifetimes, as the whole answer does: SDKs take the split from the first event alone. */
+function withSplit(event: MessagesEvent): MessagesEvent {
+  if (event.type !== "message_start" || event.message.usage.cache_creation) return event;
+  const { fiveMinutes, oneHour } = cacheWrites(event.message.usage);
+  const cache_creation = { ephemeral_5m_input_tokens: fiveMinutes, ephemeral_1h_input_tokens: oneHour };
+  return { ...event, message: { ...event.message, usage: { ...event.message.usage, cache_creation } } };
 }
