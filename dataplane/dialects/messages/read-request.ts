@@ -3,6 +3,7 @@
  * stays as it is: the checks are those that conversions rely on, and the changes are tool names and ids that other
  * dialects refuse, and the signatures of reasoning that we sealed (reasoning.ts).
  */
+import { withoutCitedFiles } from "../cited-files.ts";
 import type { Carry, CodecContext, Sealer } from "../codecs.ts";
 import { Cursor } from "../cursor.ts";
 import { messagesEfforts } from "../effort.ts";
@@ -158,7 +159,7 @@ function readBlock(block: Cursor, reading: Reading): ContentBlockParam | null {
   switch (type) {
     case "text":
       block.requiredText("text");
-      return block.value as unknown as ContentBlockParam;
+      return withoutCitedFiles(block.value) as unknown as ContentBlockParam;
     case "search_result":
       block.requiredText("source");
       block.requiredText("title");

@@ -1,11 +1,15 @@
 /** Inspects content blocks of Messages form. */
+import { documentCitations } from "../../dialects/cited-files.ts";
 import { isServerToolName } from "../../dialects/find-server-tool.ts";
-import type { JsonReader } from "../../lib/json-reader.ts";
+import type { JsonReader, Span } from "../../lib/json-reader.ts";
+import { replaceValue } from "../../lib/json-splice.ts";
 import { countBlock, countDocument, countImage, skipped, type ContentFacts, type Path } from "./content.ts";
 import { inspectToolChange } from "./tools.ts";
 import { isBlobKey, keepBlockBlobs, readBlockBlob, type BlockBlob } from "./reasoning.ts";
 import {
   addHosted,
+  addReference,
+  editCitedFile,
   hostedBlocks,
   isOurs,
   ownToolBlocks,
@@ -119,14 +123,28 @@ function readSource(reader: JsonReader, facts: ContentFacts, path: Path): string
  */
 function readCitations(reader: JsonReader, facts: ContentFacts, path: Path, restored: boolean): void {
   reader.array((index) => {
-    if (reader.kind() !== "object") return walk(reader, facts, [...path, index]);
     const here = [...path, index];
-    reader.object((key) => {
-      if (key === "type") {
-        if (reader.string() === "web_search_result_location") facts.serverToolHistory = true;
-      } else if (key !== "encrypted_index") walkMember(reader, facts, key, here);
-      else if (restored) facts.serverToolHistory = true;
-      else refuseStray(reader, facts, [...here, key]);
-    });
+    if (reader.kind() === "object") readCitation(reader, facts, here, restored);
+    else walk(reader, facts, here);
   });
+}
+
+function readCitation(reader: JsonReader, facts: ContentFacts, path: Path, restored: boolean): void {
+  let type: string | undefined;
+  let file = null as (Span & { readonly id: string }) | null;
+  reader.object((key) => {
+    if (key === "type") type = reader.string();
+    else if (key === "file_id" && reader.kind() === "string") {
+      const start = reader.position;
+      const id = reader.string() ?? "";
+      file = { start, end: reader.position, id };
+    } else if (key !== "encrypted_index") walkMember(reader, facts, key, path);
+    else if (restored) facts.serverToolHistory = true;
+    else refuseStray(reader, facts, [...path, key]);
+  });
+  if (type === "web_search_result_location") facts.serverToolHistory = true;
+  if (file === null) return;
+  // Only a text of the conversation itself is written anew without it.
+  if (restored && documentCitations.has(type)) editCitedFile(facts, replaceValue(file, "null"), path);
+  else addReference(facts, { ...file, path: [...path, "file_id"], kind: "file", objectStart: -1 });
 }

@@ -16,7 +16,7 @@ import { JsonFault, JsonReader, type Member, type ObjectSpan } from "../../lib/j
 import { readMessageContent } from "./blocks.ts";
 import { FieldChecks, fieldNames, type LimitField } from "./fields.ts";
 import { noFacts, type ContentFacts, type ToolEntry } from "./content.ts";
-import { readChatContent, readResponsesInput } from "./parts.ts";
+import { readAnnotations, readChatContent, readResponsesInput } from "./parts.ts";
 import { readToolChoice, inspectTools, type InspectedChoice } from "./tools.ts";
 import { addReference, bodyFieldError, walk, walkMember } from "./walk.ts";
 
@@ -349,7 +349,9 @@ const readMessages =
         else if (key === "content") {
           // Most are plain text.
           if (reader.kind() !== "string") readContent(reader, facts, [...here, key]);
-        } else if (key === "audio" && dialect === "chat" && reader.kind() === "object") {
+        } else if (key === "annotations" && dialect === "chat" && reader.kind() === "array")
+          readAnnotations(reader, facts, [...here, key]);
+        else if (key === "audio" && dialect === "chat" && reader.kind() === "object") {
           const audio = reader.position;
           reader.skip();
           const span = { start: audio, end: reader.position, objectStart: audio };

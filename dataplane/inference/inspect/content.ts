@@ -72,7 +72,7 @@ export interface ContentFacts {
   firstPdf: Path | null;
   firstAudio: Path | null;
   readonly references: Reference[];
-  /** Cuts of a Responses answer's citations of files: history, not files of the client, and no upstream's either. */
+  /** Edits of earlier answers' citations of files (cited-files.ts). */
   readonly citedFiles: Edit[];
   /**
    * Whether there are blocks or items that only a server tool of ours can have made, or a summary that we sealed; they

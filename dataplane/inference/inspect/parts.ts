@@ -1,4 +1,5 @@
 /** Inspects the content parts of Chat, and the items and parts of Responses. */
+import { fileAnnotations } from "../../dialects/cited-files.ts";
 import { bodyLimits, limitExceeded } from "../../lib/body-limits.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
 import { removeEntries } from "../../lib/json-splice.ts";
@@ -14,6 +15,7 @@ import { inspectTools } from "./tools.ts";
 import {
   addHosted,
   addReference,
+  editCitedFile,
   hostedBlocks,
   hostedItems,
   ownToolBlocks,
@@ -225,15 +227,8 @@ function readPart(reader: JsonReader, facts: ContentFacts, path: Path): void {
   countMedia(facts, type, path, file);
 }
 
-/** Annotations that cite files of the account that answered; a client can only repeat them. */
-const fileCitations: ReadonlySet<string | undefined> = new Set([
-  "file_citation",
-  "container_file_citation",
-  "file_path",
-]);
-
-/** Reads the annotations of an earlier answer's text. Citations of files are cut, so that the ids in them go nowhere. */
-function readAnnotations(reader: JsonReader, facts: ContentFacts, path: Path): void {
+/** Reads the annotations of an earlier answer. Citations of files are cut, so that the ids in them go nowhere. */
+export function readAnnotations(reader: JsonReader, facts: ContentFacts, path: Path): void {
   const entries: Span[] = [];
   const ofFiles = new Set<number>();
   reader.array((index) => {
@@ -250,12 +245,9 @@ function readAnnotations(reader: JsonReader, facts: ContentFacts, path: Path): v
     else walk(reader, facts, [...path, index]);
     if (reader.position === start) reader.skip();
     entries.push({ start, end: reader.position });
-    if (!fileCitations.has(type)) return;
+    if (!fileAnnotations.has(type)) return;
     ofFiles.add(index);
     facts.references.length = known;
   });
-  for (const edit of removeEntries(entries, (index) => ofFiles.has(index))) {
-    if (facts.citedFiles.length === bodyLimits.references) throw limitExceeded("references", "openai", path);
-    facts.citedFiles.push(edit);
-  }
+  for (const edit of removeEntries(entries, (index) => ofFiles.has(index))) editCitedFile(facts, edit, path);
 }

@@ -11,6 +11,7 @@ import { ApiError, type ErrorCode } from "../../lib/api-error.ts";
 import { bodyLimits, limitExceeded } from "../../lib/body-limits.ts";
 import { fieldPath, type PathStep } from "../../lib/field-path.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
+import type { Edit } from "../../lib/json-splice.ts";
 import { isEnvelope } from "../../lib/seal.ts";
 import type { ContentFacts, Path, Reference } from "./content.ts";
 
@@ -164,6 +165,13 @@ export function addReference(facts: ContentFacts, reference: Reference): void {
   if (facts.references.length === bodyLimits.references)
     throw limitExceeded("references", dialectErrorFamily[facts.dialect], reference.path);
   facts.references.push(reference);
+}
+
+/** Notes the edit that keeps a file which an earlier answer cites from going upstream. @throws ApiError as `addReference` */
+export function editCitedFile(facts: ContentFacts, edit: Edit, path: Path): void {
+  if (facts.citedFiles.length === bodyLimits.references)
+    throw limitExceeded("references", dialectErrorFamily[facts.dialect], path);
+  facts.citedFiles.push(edit);
 }
 
 /** Refuses a sealed blob of ours in a place where nothing opens it: it must not go upstream. */

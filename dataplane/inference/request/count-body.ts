@@ -35,7 +35,7 @@ export function forCountUpstream(
     openRequestReasoning(inspected, sealer),
     dedicatedTo !== null,
   );
-  const edits: Edit[] = [...opened, ...withoutBlocks(body, gone)];
+  const edits: Edit[] = [...opened, ...withoutBlocks(body, gone), ...inspected.content.citedFiles];
   const named = fields.get("model");
   if (named !== undefined) edits.push(replaceValue(named, JSON.stringify(model)));
   const { edits: mapped, outputConfig, removed } = thinkingEdits(inspected, capabilities.thinking);

@@ -443,3 +443,46 @@ describe("rule 2.10: a file that an earlier answer cites is no file of the clien
     expect(() => inspectBody("responses", Buffer.from(many))).toThrow(/10,?000/);
   });
 });
+
+describe("rule 2.10: nor is a file that an earlier Messages answer cites, or that a Chat answer is annotated with", () => {
+  const cited = (fileId: string, more = '"type":"char_location"') =>
+    `{"file_id":${fileId},"cited_text":"a","document_index":0,${more},"start_char_index":0,"end_char_index":1}`;
+  const answer = (citation: string) =>
+    `{"model":"m","max_tokens":9,"messages":[{"role":"assistant","content":[{"type":"text","text":"x","citations":[${citation}]}]}]}`;
+
+  test.each(["char_location", "page_location", "content_block_location"])(
+    "its id is null in a relayed %s",
+    (type) => {
+      const sent = answer(cited('"file_theirs"', `"type":"${type}"`));
+      expect(inspectBody("messages", Buffer.from(sent)).content.references).toEqual([]);
+      expect(edit("messages", sent).text).toBe(answer(cited("null", `"type":"${type}"`)));
+      expect(edit("messages", sent).dropped).toEqual([]);
+    },
+  );
+
+  test.each(['"type":"x"', '"type":"web_search_result_location"', '"kind":1'])(
+    "an id in any other citation is found as everywhere: %s",
+    (more) => {
+      const { references } = inspectBody("messages", Buffer.from(answer(cited('"f"', more)))).content;
+      expect(references).toMatchObject([{ kind: "file", id: "f" }]);
+    },
+  );
+
+  test("an id that is no text is refused as everywhere", () => {
+    expect(() => inspectBody("messages", Buffer.from(answer(cited("1"))))).toThrow(/must be a string/);
+  });
+
+  test("more than any answer has are refused", () => {
+    const many = answer(Array.from({ length: 10_001 }, () => cited('"f"')).join(","));
+    expect(() => inspectBody("messages", Buffer.from(many))).toThrow(/10,?000/);
+  });
+
+  test("a Chat message's annotation of a file is cut", () => {
+    const web = '{"type":"url_citation","url_citation":{"url":"https://a.example/"}}';
+    const file = '{"type":"file_citation","file_citation":{"file_id":"file-theirs"}}';
+    const chat = (annotations: string) =>
+      `{"model":"m","messages":[{"role":"assistant","content":"x","annotations":[${annotations}]}]}`;
+    expect(inspectBody("chat", Buffer.from(chat(file))).content.references).toEqual([]);
+    expect(edit("chat", chat(`${file},${web}`)).text).toBe(chat(web));
+  });
+});

@@ -106,6 +106,7 @@ class RelayEdits {
     const { members } = top;
     const edits = insertMembers(top, this.#inserted, members.length - this.#removed.size);
     edits.push(...this.#edits);
+    for (const edit of this.#look.content.citedFiles) edits.push(edit);
     if (this.#removed.size > 0)
       edits.push(...removeEntries(members, (index) => this.#removed.has(members[index]?.key ?? "")));
     return {
@@ -195,7 +196,6 @@ class RelayEdits {
     else if (encrypted) this.#includeReasoning();
     this.#cutOfflineSearch();
     this.#cutReasoning();
-    for (const edit of this.#look.content.citedFiles) this.#edits.push(edit);
   }
 
   /** Asks for the content of reasoning, which an upstream that stores nothing gives only then. */
