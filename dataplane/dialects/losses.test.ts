@@ -1,7 +1,7 @@
 /** Rule 2.2: what is lost on the way is named, and refused under strict; what is kept is neither. */
 import { describe, expect, test } from "vitest";
 import { openContext, openTarget } from "../../test/fakes/request-edges.ts";
-import type { Dialect } from "./dialect.ts";
+import { type Dialect, dialects } from "./dialect.ts";
 import { DropNotes } from "./losses.ts";
 import type { JsonObject } from "./messages/types.ts";
 import { requestCodecs } from "./request-codecs.ts";
@@ -194,12 +194,52 @@ test("under strict every field that would be dropped is named, the first as `par
   );
 });
 
+/** The only tool is taken away before the choice among what is left. */
+const chosenOfNone = (tool_choice: JsonObject): JsonObject => ({
+  tools: [{ name: "a", input_schema: { type: "object" } }],
+  tool_choice,
+  messages: [
+    ...user({ type: "text", text: "x" }),
+    { role: "system", content: [{ type: "tool_removal", tool: { type: "tool_reference", name: "a" } }] },
+  ],
+});
+
 test.each(["auto", "none"])("a tool_choice %s without tools asks for nothing", (type) => {
   for (const upstream of ["chat", "responses"] as const) {
     const notes = new DropNotes(false);
     write("messages", upstream, { tool_choice: { type } }, notes);
     expect(notes.header()).toBeNull();
   }
+});
+
+describe("a call that is demanded without any tool is refused, as by each vendor", () => {
+  test.each<[Dialect, JsonObject]>([
+    ["messages", { tool_choice: { type: "any" } }],
+    ["messages", { tool_choice: { type: "any" }, tools: [] }],
+    ["messages", { tool_choice: { type: "tool", name: "a" } }],
+    ["chat", { tool_choice: "required" }],
+    ["chat", { tool_choice: { type: "function", function: { name: "a" } }, tools: [] }],
+    ["responses", { tool_choice: "required", tools: [] }],
+    ["responses", { tool_choice: { type: "function", name: "a" } }],
+  ])("from %s: %j", (client, more) => {
+    for (const upstream of dialects)
+      expect(() => write(client, upstream, more, new DropNotes(false))).toThrow(
+        expect.objectContaining({
+          code: "invalid_value",
+          param: expect.stringContaining("tool_choice") as string,
+        }),
+      );
+  });
+
+  test("a tool that a system turn defines may be chosen", () => {
+    const tool = { type: "tool_definition", definition: { name: "a", input_schema: { type: "object" } } };
+    const turns = [
+      ...user({ type: "text", text: "x" }),
+      { role: "system", content: [{ type: "tool_addition", tool }] },
+    ];
+    const asked = { tool_choice: { type: "any" }, messages: turns };
+    expect(write("messages", "chat", asked, new DropNotes(true))).toMatchObject({ tool_choice: "required" });
+  });
 });
 
 describe("dropped, so that it is named, and refused under strict", () => {
@@ -219,12 +259,12 @@ describe("dropped, so that it is named, and refused under strict", () => {
       { input: cachedResult },
       "input.output.prompt_cache_breakpoint",
     ],
-    ["a choice among no tools", "messages", "chat", { tool_choice: { type: "any" } }, "tool_choice"],
+    ["a choice among tools that went", "messages", "chat", chosenOfNone({ type: "any" }), "tool_choice"],
     [
-      "a choice among no tools",
+      "a choice among tools that went",
       "messages",
       "responses",
-      { tool_choice: { type: "tool", name: "a" }, tools: [] },
+      chosenOfNone({ type: "tool", name: "a" }),
       "tool_choice",
     ],
     ["the end of a system turn", "messages", "chat", shownUntil("next_user_message"), "messages.clear_at"],

@@ -68,7 +68,7 @@ export class ToolList {
     const parallel = oneAtATime ? false : root.boolean("parallel_tool_calls");
     const tools = [...this.#tools.values()];
     if (tools.length === 0 && !serverTools) {
-      if (choice?.type === "any") root.fail("tool_choice", "a tool call is required, but there are no tools");
+      if (choice?.type === "any") failWithoutTools(root);
       return {};
     }
     const disable = parallel === false ? { disable_parallel_tool_use: true } : {};
@@ -83,6 +83,10 @@ export class ToolList {
     return { ...(tools.length > 0 && { tools }), ...(full !== undefined && { tool_choice: full }) };
   }
 }
+
+/** @throws always: a call is demanded and there is nothing to call, which each vendor refuses. */
+export const failWithoutTools = (root: Cursor): never =>
+  root.fail("tool_choice", "a tool call is required, but there are no tools");
 
 /** A choice in one word. */
 export const choiceOfMode = (mode: "none" | "auto" | "required"): ToolChoice =>

@@ -10,8 +10,8 @@ const isFunctionTool = (tool: FunctionTool | JsonObject): tool is FunctionTool =
   (tool.type ?? "custom") === "custom";
 
 /**
- * Returns the tools. A choice that demands a call without any tool is dropped (rule 2.2), as Chat and Responses refuse
- * it.
+ * Returns the tools. A choice that demands a call where system turns took all tools away is dropped (rule 2.2), as Chat
+ * and Responses refuse it.
  * @throws ApiError `unsupported_tool` for a typed tool, which only a Messages upstream knows (dialects.md §D1).
  */
 export function functionTools(request: MessagesRequest, carry: Carry, notes: DropListener): FunctionTool[] {

@@ -8,10 +8,12 @@ import type { Carry, CodecContext, Sealer } from "../codecs.ts";
 import { Cursor } from "../cursor.ts";
 import { messagesEfforts } from "../effort.ts";
 import { serverToolOf } from "../find-server-tool.ts";
+import { allTools, demandsCall } from "../instructions.ts";
 import { checkImageType } from "../media.ts";
 import { compactionFields, openBlob, openSignature, unreadCompaction } from "../reasoning.ts";
 import { emptySchema } from "../schemas.ts";
 import { readStops } from "../stop-sequences.ts";
+import { failWithoutTools } from "../tool-list.ts";
 import { Aliases, checkToolResults } from "../conversation-builder.ts";
 import type {
   ContentBlockParam,
@@ -54,6 +56,8 @@ export function readMessagesRequest(
     ...(tools !== undefined && { tools }),
     ...(choice !== undefined && { tool_choice: choice }),
   };
+  if ((tools ?? []).length === 0 && demandsCall(request) && allTools(request).length === 0)
+    failWithoutTools(root);
   checkSystem(root);
   checkToolResults(
     messages,
