@@ -33,7 +33,7 @@ function noteText(field: FieldRule): string {
       ? []
       : [`toward ${titles[target]} dropped for any value but ${codes(values)}`];
   });
-  const values = codes((neutral ?? []).map((value) => JSON.stringify(value)));
+  const values = neutral === "any" ? "it" : codes((neutral ?? []).map((value) => JSON.stringify(value)));
   const isFine = values === "" ? [] : [`${values} is never a loss`];
   return [...held, ...used, ...kept, ...others, ...crossing, ...(note === undefined ? [] : [note]), ...isFine]
     .join("; ")

@@ -10,8 +10,8 @@ export interface FieldRule {
   /** Dotted; lists are walked through without an index. */
   readonly name: string;
   readonly to: Readonly<Record<Dialect, FieldHandling>>;
-  /** Values that ask for nothing: leaving them out loses nothing. */
-  readonly neutral?: readonly JsonValue[];
+  /** Values that ask for nothing: leaving them out loses nothing. `any`: whatever it holds. */
+  readonly neutral?: readonly JsonValue[] | "any";
   /** In an object with this `role` the field is mapped, whatever the target. */
   readonly usedInRole?: string;
   /** It is dropped wherever the object around it is not of this `role`. */

@@ -212,6 +212,17 @@ test.each(["auto", "none"])("a tool_choice %s without tools asks for nothing", (
   }
 });
 
+test.each(["messages", "responses"] as const)(
+  "rule 2.17: reasoning of an answer of ours may come back, also under strict, to %s",
+  (upstream) => {
+    const said = { role: "assistant", content: "Hello", reasoning_content: "Hm." };
+    const messages = [...user({ type: "text", text: "x" }), said, ...user({ type: "text", text: "y" })];
+    const notes = new DropNotes(true);
+    expect(JSON.stringify(write("chat", upstream, { messages }, notes))).toContain("Hello");
+    expect(notes.header()).toBeNull();
+  },
+);
+
 describe("a call that is demanded without any tool is refused, as by each vendor", () => {
   test.each<[Dialect, JsonObject]>([
     ["messages", { tool_choice: { type: "any" } }],

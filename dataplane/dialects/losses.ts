@@ -47,6 +47,7 @@ interface Found {
 
 const isNeutral = (row: FieldRule, value: JsonValue): boolean => {
   if (row.neutral === undefined) return false;
+  if (row.neutral === "any") return true;
   const text = JSON.stringify(value);
   return row.neutral.some((neutral) => JSON.stringify(neutral) === text);
 };

@@ -50,7 +50,7 @@ export const chatFields = fieldTable([
     dropped,
     mapped,
     dropped,
-    { note: "without the signature that the others ask for" },
+    { neutral: "any", note: "the others ask for a signature, which it has not" },
   ],
   ["messages.content.image_url.detail", dropped, mapped, mapped, { neutral: ["auto"] }],
   [
