@@ -5,6 +5,7 @@
 import { ApiError } from "../lib/api-error.ts";
 import { chatFields } from "./chat/request-fields.ts";
 import { type ClientPlaces, type PlacedField, placedFields } from "./client-places.ts";
+import { type ForeignPlaces, noPlaces, placeAround } from "./foreign-places.ts";
 import { responsesFields } from "./responses/request-fields.ts";
 import { refusalOf } from "./upstream-error.ts";
 
@@ -15,16 +16,20 @@ const sharedNames = new Set(
 );
 
 /**
- * Removes paths from an upstream's error for a client of another dialect, whose body has no such paths.
+ * Removes paths from an upstream's error for a client of another dialect, whose body has no such paths. The place that
+ * its message begins with is named as the client has it, where that is known.
  * @returns `error` itself when it is not an upstream's.
  */
-export function withoutForeignPaths(error: ApiError): ApiError {
+export function withoutForeignPaths(error: ApiError, places = noPlaces): ApiError {
   if (error.code === "context_length_exceeded" && error.param !== undefined) return withoutPlace(error);
   if (refusalOf(error) === null || error.code !== "invalid_request") return error;
   const text = error.message.replace(leadingPath, "").replaceAll(pathInside, "a field");
-  const { param, reportedCode } = error;
+  const { reportedCode } = error;
+  const [, path = ""] = leadingPath.exec(error.message) ?? [];
+  const param =
+    error.param !== undefined && sharedNames.has(error.param) ? error.param : placeAround(path, places);
   return new ApiError("invalid_request", text, {
-    ...(param !== undefined && sharedNames.has(param) ? { param } : {}),
+    ...(param === undefined ? {} : { param }),
     ...(reportedCode === undefined ? {} : { reportedCode }),
     cause: error,
   });
@@ -38,15 +43,17 @@ function withoutPlace(error: ApiError): ApiError {
   });
 }
 
-/** Places of the upstream's request that its error may name to the client; `foreign`: that request was of another dialect. */
-export type ToldPlaces = ClientPlaces | "all" | "foreign";
+/** Places of the upstream's request that its error may name to the client, or, of another dialect, their names for it. */
+export type ToldPlaces = ClientPlaces | "all" | ForeignPlaces;
+
+const isForeign = (told: ClientPlaces | ForeignPlaces): told is ForeignPlaces => told instanceof Map;
 
 /**
  * Removes places that are not the client's from an upstream's error.
  * @returns `error` itself when it is not an upstream's, or names no such place.
  */
 export function withToldPlaces(error: ApiError, told: ToldPlaces): ApiError {
-  if (told === "foreign") return withoutForeignPaths(error);
+  if (told !== "all" && isForeign(told)) return withoutForeignPaths(error, told);
   if (told === "all" || refusalOf(error) === null || error.code !== "invalid_request") return error;
   const isTold = (field: string, index: string) => Number(index) < (told[field as PlacedField] ?? 0);
   const text = error.message.replaceAll(
@@ -74,6 +81,6 @@ const placeInList = new RegExp(
 );
 
 /** `messages.1.content.0: …`, `max_tokens: …` */
-const leadingPath = /^[a-z][a-z0-9_]*(?:\.\w+|\[\d+\])*: /;
+const leadingPath = /^([a-z][a-z0-9_]*(?:\.\w+|\[\d+\])*): /;
 /** `'input[3].content[0].text'` */
 const pathInside = /['"`]?\b[a-z][a-z_]*(?:\.\w+)*(?:\[\d+\](?:\.\w+)*)+['"`]?/g;

@@ -19,23 +19,28 @@ interface Declaration {
 export class ToolList {
   readonly #tools = new Map<string, FunctionTool>();
   readonly #aliases: Aliases;
+  readonly #places: WeakMap<object, string>;
 
-  constructor(aliases: Aliases) {
+  /** @param places gets the path of each tool. */
+  constructor(aliases: Aliases, places: WeakMap<object, string>) {
     this.#aliases = aliases;
+    this.#places = places;
   }
 
   /** @returns the name in the hub. @throws ApiError when the name is taken. */
   add(clientName: string, { description, parameters, strict }: Declaration, at: Cursor): string {
     const name = this.#aliases.name(clientName);
     if (this.#tools.has(name)) at.fail("name", `there are two tools named ${clientName.slice(0, 100)}`);
-    this.#tools.set(name, {
+    const tool: FunctionTool = {
       name,
       ...(description !== undefined && { description }),
       // `{}` means no parameters to OpenAI; Messages upstreams refuse a schema without a type.
       input_schema:
         parameters === undefined || Object.keys(parameters).length === 0 ? emptySchema() : parameters,
       ...(strict !== undefined && { strict }),
-    });
+    };
+    this.#tools.set(name, tool);
+    this.#places.set(tool, at.path);
     return name;
   }
 

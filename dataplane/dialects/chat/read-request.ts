@@ -107,10 +107,10 @@ function readFormat(root: Cursor): MessagesRequest["output_config"] {
 
 function readTools(
   root: Cursor,
-  { aliases }: Reading,
+  { aliases, places }: Reading,
   serverTools: boolean,
 ): Pick<MessagesRequest, "tools" | "tool_choice"> {
-  const list = new ToolList(aliases);
+  const list = new ToolList(aliases, places);
   for (const tool of root.objects("tools") ?? []) {
     if (tool.requiredText("type") !== "function")
       tool.fail("type", "only function tools are supported for this model", "unsupported_tool");

@@ -41,7 +41,7 @@ export function readResponsesRequest(
   const model = root.name("model");
   const instructions = root.text("instructions");
   if (instructions !== undefined && instructions !== "") reading.conversation.instructions(instructions);
-  const { serverTools, ...tools } = readResponsesTools(root, aliases, reading.namespaces);
+  const { serverTools, ...tools } = readResponsesTools(root, aliases, reading.namespaces, reading.places);
   const compacts = readInput(root, reading);
   const { system, messages } = reading.conversation.finish();
   const asked: MessagesRequest = {

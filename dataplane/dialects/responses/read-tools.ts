@@ -28,8 +28,9 @@ export function readResponsesTools(
   root: Cursor,
   aliases: Aliases,
   namespaces: Namespaces,
+  places: WeakMap<object, string>,
 ): Pick<MessagesRequest, "tools" | "tool_choice"> & { readonly serverTools: boolean } {
-  const reading: Reading = { list: new ToolList(aliases), aliases, namespaces };
+  const reading: Reading = { list: new ToolList(aliases, places), aliases, namespaces };
   let serverTools = false;
   for (const tool of declaredTools(root)) serverTools = readTool(tool, reading) || serverTools;
   return { ...reading.list.finish(root, readChoice(root, reading), serverTools), serverTools };

@@ -9,6 +9,7 @@ import type { Dialect } from "../../dialects/dialect.ts";
 import { rememberInputs } from "../../dialects/exact-inputs.ts";
 import { keepSchemas } from "../../dialects/exact-schemas.ts";
 import { demandsCall, hoistSystemTurns, lostWithSystemTurns } from "../../dialects/instructions.ts";
+import { foreignPlaces, noPlaces } from "../../dialects/foreign-places.ts";
 import { DropNotes } from "../../dialects/losses.ts";
 import { asksLogprobs } from "../../dialects/logprobs.ts";
 import { showsCitations } from "../../dialects/url-citations.ts";
@@ -198,9 +199,14 @@ export class Conversion implements Converting {
       body["service_tier"] = standardTier(upstream.dialect);
       own.push("service_tier");
     }
-    const isForeign = upstream.dialect !== this.#facts.dialect;
-    const places = isForeign ? "foreign" : clientPlaces(this.#client, body);
+    const places = this.#places(upstream, request, body);
     return { body: Buffer.from(JSON.stringify(body)), dropped: notes.header(), own, places };
+  }
+
+  /** Returns which places of a written body an error may name to the client. */
+  #places({ dialect }: Upstream, request: MessagesRequest, body: JsonObject): ToldPlaces {
+    if (dialect === this.#facts.dialect) return clientPlaces(this.#client, body);
+    return dialect === "messages" ? foreignPlaces(this.carry, request, body) : noPlaces;
   }
 
   reading(upstream: Upstream, limit?: number): CodecContext {
