@@ -76,7 +76,7 @@ export class CompactionWriter implements StreamWriter {
   readonly #context: CodecContext;
   readonly #head: JsonObject;
   readonly #id: string;
-  readonly #events = new NumberedEvents(() => this.#context.newId("resp"));
+  readonly #events = new NumberedEvents();
   readonly #texts: string[] = [];
   #end: MessageDelta | null = null;
   keptCharacters = 0;

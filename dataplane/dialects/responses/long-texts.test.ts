@@ -3,6 +3,7 @@ import { expect, test, vi } from "vitest";
 import { framesOf } from "../../../test/grammar/sse.ts";
 import { testCarry, testContext } from "../../../test/grammar/convert.ts";
 import { messageEnd, messageStart } from "../messages/events.ts";
+import { markReasoning } from "../reasoning.ts";
 import type { BlockDelta, ContentBlock, JsonObject, MessagesEvent } from "../messages/types.ts";
 import { ResponsesStreamWriter } from "./write-stream.ts";
 
@@ -43,6 +44,12 @@ test.each([
     { type: "tool_use", id: "call_1", name: "f", input: {} },
     { type: "input_json_delta", partial_json: piece },
     "arguments",
+  ],
+  [
+    "reasoning",
+    { type: "thinking", thinking: "", signature: markReasoning({ from: "chat" }) },
+    { type: "thinking_delta", thinking: piece },
+    "text",
   ],
 ] as const)("%s", (_name, block, delta, member) => {
   const { datas, kept, long, keptCharacters } = written(block, delta);

@@ -11,21 +11,18 @@ export class NumberedEvents {
   #sequence = 0;
   /** Long texts as JSON, by the index in what stands for each of them. */
   readonly #long: string[] = [];
-  readonly #newMark: () => string;
   /** Begins what stands for a long text. */
   #mark = "";
   /** By how many characters the JSON of the long texts is longer than they are. */
   escapedCharacters = 0;
 
-  /** @param newMark makes what begins a mark: nobody can foresee it, so that no text holds it. */
-  constructor(newMark: () => string) {
-    this.#newMark = newMark;
-  }
-
-  /** Returns what stands for a text that several events tell: a mark for a long one, which `json` replaces; else itself. */
-  textFor(text: string): string {
+  /**
+   * Returns what stands for a text that several events tell: a mark for a long one, which `json` replaces; else itself.
+   * @param newMark makes what begins a mark: nobody can foresee it, so that no text holds it.
+   */
+  textFor(text: string, newMark: () => string): string {
     if (text.length <= LONG_TEXT) return text;
-    if (this.#mark === "") this.#mark = `${this.#newMark()}:`;
+    if (this.#mark === "") this.#mark = `${newMark()}:`;
     const json = JSON.stringify(text);
     this.#long.push(json);
     this.escapedCharacters += json.length - text.length;

@@ -73,17 +73,18 @@ export function functionCallItem(
 const includesReasoning = (carry: Carry): boolean =>
   arrayOf(carry.request["include"])?.includes("reasoning.encrypted_content") === true;
 
-/** Makes a reasoning item, with its encrypted content where the client asked for it or the item is kept. */
+/**
+ * Makes a reasoning item, with its encrypted content where the client asked for it or the item is kept.
+ * @param told what stands for the text of thinking (numbered-events.ts).
+ */
 export function reasoningItem(
   id: string,
   block: ThinkingBlock | RedactedThinkingBlock,
   carry: Carry,
   context: CodecContext,
+  told = block.type === "thinking" ? block.thinking : "",
 ): JsonObject {
-  const summary =
-    block.type === "thinking" && block.thinking !== ""
-      ? [{ type: "summary_text", text: block.thinking }]
-      : [];
+  const summary = told === "" ? [] : [{ type: "summary_text", text: told }];
   return {
     id,
     type: "reasoning",

@@ -79,8 +79,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   readonly #context: CodecContext;
   readonly #annotate: Annotate | undefined;
   readonly #head: JsonObject;
-  // An id that no client is told.
-  readonly #events = new NumberedEvents(() => this.#context.newId("resp"));
+  readonly #events = new NumberedEvents();
   /** Finished items by output index; an open item leaves its index empty until it closes. */
   readonly #output: JsonObject[] = [];
   /** The finished content parts by the indexes of their blocks: citations may come later. */
@@ -283,16 +282,17 @@ export class ResponsesStreamWriter implements StreamWriter {
 
   #thinkingStop({ id, output, text, signature }: Extract<Open, { kind: "thinking" }>): string {
     const place = { item_id: id, output_index: output, summary_index: 0 };
+    const told = this.#told(text);
     const said =
       text === ""
         ? ""
-        : this.#events.write("response.reasoning_summary_text.done", { ...place, text }) +
+        : this.#events.write("response.reasoning_summary_text.done", { ...place, text: told }) +
           this.#events.write("response.reasoning_summary_part.done", {
             ...place,
-            part: { type: "summary_text", text },
+            part: { type: "summary_text", text: told },
           });
     const block: ThinkingBlock = { type: "thinking", thinking: text, signature };
-    return said + this.#itemDone(output, reasoningItem(id, block, this.#carry, this.#context));
+    return said + this.#itemDone(output, reasoningItem(id, block, this.#carry, this.#context, told));
   }
 
   #redacted(block: RedactedThinkingBlock): string {
@@ -397,7 +397,8 @@ export class ResponsesStreamWriter implements StreamWriter {
   /** Returns what stands for a text in the events that tell it. A long one is kept as its JSON, which may be longer. */
   #told(text: string): string {
     const before = this.#events.escapedCharacters;
-    const told = this.#events.textFor(text);
+    // An id that no client is told.
+    const told = this.#events.textFor(text, () => this.#context.newId("resp"));
     this.keptCharacters += this.#events.escapedCharacters - before;
     return told;
   }
