@@ -41,7 +41,7 @@ export async function startDemo(manifests: string, data: string, say: Say): Prom
   say(`port ${DEMO_PORT} is taken: the demo's models are at ${upstream.url}, see the manifests in ${copy}`);
   const edit = (text: string) =>
     text.replaceAll(DEMO_ADDRESS, upstream.url).replaceAll(`[${DEMO_PORT}]`, `[${upstream.port}]`);
-  const followed = followManifests({ from: manifests, to: copy, data, edit });
+  const followed = followManifests({ from: manifests, to: copy, data, edit, say });
   return {
     manifests: copy,
     close: async () => {
