@@ -208,6 +208,46 @@ test("keys of a namespace that took long are made as fast as the API server goes
   expect(seen.calls).toBe(300);
 });
 
+test.for(["a while each", "for ever"])(
+  "many keys of a slow namespace that take %s leave room for a key of another one",
+  async (takes) => {
+    const server = slowServer();
+    let callMs = 2_000;
+    let underWay = 0;
+    let most = 0;
+    const api = {
+      call: async (call: Call) => {
+        most = Math.max(most, (underWay += 1));
+        await sleep(callMs);
+        return await server.call(call).finally(() => (underWay -= 1));
+      },
+    } as unknown as KubeApi;
+    const keys = makerFor(api);
+    const made: string[] = [];
+    const told = {
+      made: ({ secret }: WantedKey) => made.push(secret),
+      failed: (error: unknown) => expect.unreachable(String(error)),
+      late: () => {},
+    };
+    // Both took long once.
+    await inTime(keys.make([wanted("evil", "k", "evil"), wanted("first", "k", "good")], () => {}, told));
+    await inTime(sleep(1_000));
+    expect(made.toSorted()).toEqual(["evil", "first"]);
+    callMs = 1_100;
+    const release = takes === "for ever" ? server.hold("evil") : () => {};
+
+    const evil = Array.from({ length: 300 }, (_, index) => wanted(`evil${index}`, "k", "evil"));
+    await inTime(keys.make(evil, () => {}, told));
+    await inTime(sleep(500));
+    const left = evil.filter(({ secret }) => !made.includes(secret));
+    await inTime(keys.make([...left, wanted("second", "k", "good")], () => {}, told));
+    await inTime(sleep(2_500));
+    expect(made).toContain("second");
+    expect(most, "calls at once").toBeLessThanOrEqual(16);
+    release();
+  },
+);
+
 test("a Secret that the watch has not shown yet keeps its values", async () => {
   const { stored, keys } = slowServer();
   stored.set("s", { version: 1, data: { k: "bWluZQ==" } });

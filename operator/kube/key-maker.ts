@@ -23,6 +23,8 @@ const LATE_MS = 500;
 /** Secrets in which keys are being made: from so many on no others are begun, and none in namespaces that took long before. */
 const MOST_LATE = 32;
 const MOST_SLOW = 16;
+/** Of these, those of one namespace: where its calls hang, others' have the rest. */
+const MOST_SLOW_OF_ONE = 14;
 /** A key that was refused is tried again after this time, then after twice as long, and so on. */
 const FIRST_REFUSED_MS = 20_000;
 const LONGEST_REFUSED_MS = 5 * 60_000;
@@ -51,6 +53,15 @@ interface Group {
   readonly keys: readonly WantedKey[];
 }
 
+/** Keys of a namespace that took long, which no round waits for. */
+interface SlowGroup {
+  readonly group: Group;
+  /** After this moment it is left to the next round. */
+  readonly deadline: number;
+  readonly permit: () => void;
+  readonly listener: MakingListener;
+}
+
 export class KeyMaker {
   readonly #api: KubeApi;
   readonly #secrets: ReferencedSecrets;
@@ -59,6 +70,8 @@ export class KeyMaker {
   /** Number of Secrets in which keys are being made, by namespace. */
   readonly #making = new Map<string, number>();
   readonly #turns = new NamespaceTurns();
+  /** Those that wait for a place. */
+  #slow: SlowGroup[] = [];
 
   /** @param secrets knows the versions of Secrets, and takes note of keys that are made */
   constructor(api: KubeApi, secrets: ReferencedSecrets) {
@@ -112,22 +125,50 @@ export class KeyMaker {
 
   /** Makes keys, in as many Secrets at a time as may be under way, and waits for none. */
   #makeSlow(groups: readonly Group[], permit: () => void, listener: MakingListener): void {
-    const width = Math.max(0, MOST_SLOW - this.#underWay);
     const deadline = performance.now() + MAKING_SLOWLY_MS;
-    const making = inParallel(groups, width, async (group) => {
-      const startedAt = performance.now();
-      let isMade = false;
-      const made = (key: WantedKey) => {
-        isMade = true;
-        listener.made(key);
-      };
-      await this.#makeGroup(group, deadline, permit, { ...listener, made });
-      if (!isMade) return;
-      const isQuick = performance.now() - startedAt < MAKING_MS && !this.#making.has(group.namespace);
-      if (isQuick) this.#turns.wasQuick(group.namespace);
-      listener.late();
-    });
-    making.catch(listener.failed);
+    // Those of other namespaces are wanted by this round too, or not any more.
+    const waiting = this.#slow.filter(({ group }) => this.#making.has(group.namespace));
+    this.#slow = [...waiting, ...groups.map((group) => ({ group, deadline, permit, listener }))];
+    this.#beginSlow();
+  }
+
+  #beginSlow(): void {
+    while (this.#underWay < MOST_SLOW) {
+      const next = this.#takeSlow();
+      if (next === undefined) return;
+      this.#makeSlowly(next)
+        .catch((error: unknown) => {
+          // Whoever leads no more makes none of the others either.
+          this.#slow = [];
+          next.listener.failed(error);
+        })
+        .finally(() => this.#beginSlow());
+    }
+  }
+
+  /** Takes the next one of the namespace that has the fewest places. */
+  #takeSlow(): SlowGroup | undefined {
+    const placesOf = ({ group }: SlowGroup) => this.#making.get(group.namespace) ?? 0;
+    let next: SlowGroup | undefined;
+    for (const one of this.#slow) if (next === undefined || placesOf(one) < placesOf(next)) next = one;
+    if (next === undefined || placesOf(next) >= MOST_SLOW_OF_ONE) return undefined;
+    this.#slow.splice(this.#slow.indexOf(next), 1);
+    return next;
+  }
+
+  /** @throws NotLeading */
+  async #makeSlowly({ group, deadline, permit, listener }: SlowGroup): Promise<void> {
+    const startedAt = performance.now();
+    let isMade = false;
+    const made = (key: WantedKey) => {
+      isMade = true;
+      listener.made(key);
+    };
+    await this.#makeGroup(group, deadline, permit, { ...listener, made });
+    if (!isMade) return;
+    const isQuick = performance.now() - startedAt < MAKING_MS && !this.#making.has(group.namespace);
+    if (isQuick) this.#turns.wasQuick(group.namespace);
+    listener.late();
   }
 
   /** Number of Secrets in which keys are being made. */
