@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { declaredObject } from "../../test/fakes/declared.ts";
+import type { Fault } from "./objects.ts";
 import { readSpec } from "./read-spec.ts";
 
 const limited = (requestsPerMinute: number) => ({ keyDefaults: { limits: { requestsPerMinute } } });
@@ -18,4 +19,31 @@ test.for<[spec: object, path: string, message: string]>([
 ])("of %j is told what it must be", ([spec, path, message]) => {
   const faults = [{ reason: "Invalid", path, message }];
   expect(readSpec(declaredObject("Organization", "default", "acme", spec))).toEqual({ ok: false, faults });
+});
+
+test("of more than twenty faults it is told how many are not named", () => {
+  const notes = (count: number) =>
+    Object.fromEntries(Array.from({ length: count }, (_, at) => [`f${at}`, 1]));
+  const faultsOf = (count: number) => {
+    const read = readSpec(declaredObject("Organization", "default", "acme", notes(count)));
+    return read.ok ? [] : read.faults.map(({ path, message }) => `${path} ${message}`);
+  };
+  expect(faultsOf(20)).toHaveLength(20);
+  expect(faultsOf(20).at(-1)).toBe("spec.f19 is not a known field");
+  expect(faultsOf(27)).toHaveLength(20);
+  expect(faultsOf(27).at(-1)).toBe("spec.f19 is not a known field; the object has 7 more faults");
+});
+
+test("faults beside the spec hide none in it; what was not read has none", () => {
+  const beside: Fault = { reason: "Invalid", path: "metadata.labels.a", message: "must be a string" };
+  const object = declaredObject("Organization", "default", "acme", { displayName: "" });
+  expect(readSpec({ ...object, faults: [beside] })).toMatchObject({
+    faults: [beside, { path: "spec.displayName" }],
+  });
+  expect(readSpec({ ...object, spec: { displayName: "A" }, faults: [beside] })).toEqual({
+    ok: false,
+    faults: [beside],
+  });
+  const unread: Fault = { reason: "NotPermitted", path: "", message: "the quota is used up" };
+  expect(readSpec({ ...object, faults: [unread] })).toEqual({ ok: false, faults: [unread] });
 });

@@ -26,7 +26,15 @@ const judged: Readonly<Record<Kind, WeakMap<object, ReadSpec>>> = {
 
 /** Checks a spec by schema and semantic rules of its kind; faults that the source found come first. */
 export function readSpec(object: Declared): ReadSpec {
-  if (object.faults.length > 0) return { ok: false, faults: object.faults };
+  if (object.faults.length === 0) return judgeOnce(object);
+  // Those around the spec come first. What was not read, or may not be declared, is not judged.
+  const isRead = object.faults.every(({ reason }) => reason === "Invalid");
+  const read = isRead ? judgeOnce(object) : null;
+  const inside = read === null || read.ok ? [] : read.faults;
+  return { ok: false, faults: [...object.faults, ...inside] };
+}
+
+function judgeOnce(object: Declared): ReadSpec {
   const { spec } = object;
   if (typeof spec !== "object" || spec === null) return judge(object.kind, spec);
   let result = judged[object.kind].get(spec);
@@ -59,7 +67,20 @@ function judge(kind: Kind, given: unknown): ReadSpec {
     (one, other) => Number(isOfAllIntegers(one)) - Number(isOfAllIntegers(other)),
   );
   const faults = sorted.flatMap((issue) => faultsOf(issue, ["spec"]));
-  return { ok: false, faults: firstOfEachPath(faults).slice(0, MAX_FAULTS) };
+  return { ok: false, faults: firstOnes(firstOfEachPath(faults)) };
+}
+
+/** The last of the faults that are named says how many are not. */
+function firstOnes(faults: readonly Fault[]): Fault[] {
+  const more = faults.length - MAX_FAULTS;
+  if (more <= 0) return [...faults];
+  return faults.slice(0, MAX_FAULTS).map((fault, index) => {
+    if (index < MAX_FAULTS - 1) return fault;
+    return {
+      ...fault,
+      message: `${fault.message}; the object has ${more} more fault${more === 1 ? "" : "s"}`,
+    };
+  });
 }
 
 const isOfAllIntegers = (issue: z.core.$ZodIssue): boolean =>
