@@ -19,6 +19,9 @@ const forms: Readonly<Record<string, string>> = {
   "an event that is no JSON": `event: error\ndata: ${said}\n\n`,
   "an empty event": "event: error\ndata: {}\n\n",
   "a chunk that ends its choice with an error": `data: ${JSON.stringify({ ...chunk, error: { code: "server_error", message: said } })}\n\n`,
+  "a chunk whose choice holds the error": `data: ${JSON.stringify({ ...chunk, choices: [{ ...ending, error: { code: 502, message: said } }] })}\n\n`,
+  "a chunk whose choice holds an error and no reason": `data: ${JSON.stringify({ ...chunk, choices: [{ ...ending, finish_reason: null, error: { code: 502, message: said } }] })}\n\n`,
+  "a chunk that gives a failure as its reason": `data: ${JSON.stringify(chunk)}\n\n`,
 };
 
 /** The events of a good answer. */
@@ -129,6 +132,36 @@ test.each(ways.filter(({ stream }) => !stream).map((way) => [nameOf(way), way] a
     expect(call.meter.settled).toMatchObject([{ status: "error", tokens: { input: 11, output: 7 } }]);
   },
 );
+
+const failedChoices: Readonly<Record<string, object>> = {
+  "with the error": { finish_reason: "error", error: { code: "server_error", message: said } },
+  "with the error and a good reason": { error: { code: "server_error", message: said } },
+  "by its reason alone": { finish_reason: "error" },
+  "by another provider's reason": { finish_reason: "insufficient_system_resource" },
+};
+
+test.each(
+  ways
+    .filter(({ stream, upstream }) => !stream && upstream === "chat")
+    .flatMap((way) =>
+      Object.entries(failedChoices).map(([what, failure]) => [what, nameOf(way), way, failure] as const),
+    ),
+)("a whole answer whose choice failed, %s: %s", async (_what, _name, way, failure) => {
+  fake.next(hello);
+  const good = callOn(fake.url, { ...way, path: "relay", client: way.upstream });
+  await serve(good);
+  const answer = JSON.parse(good.sink.text) as { choices: object[] };
+  const body = JSON.stringify({
+    ...answer,
+    choices: answer.choices.map((choice) => ({ ...choice, ...failure })),
+  });
+  fake.next({ raw: { body, contentType: "application/json" } });
+  const call = callOn(fake.url, way);
+  const error = await refusal(call);
+  expect(error).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+  expect(error.message).not.toContain(said);
+  expect(call.meter.settled).toMatchObject([{ status: "error", tokens: { input: 11, output: 7 } }]);
+});
 
 describe("what an error is beside an answer depends on its value alone, as it does to official clients", () => {
   const values: [value: unknown, isError: boolean][] = [

@@ -28,9 +28,13 @@ import type {
   UrlCitation,
 } from "../messages/types.ts";
 
-/** @throws ApiError `upstream_error` without choices or message, with broken arguments, or for an error in a 200. */
+/**
+ * @throws ApiError `upstream_error` without choices or message, with broken arguments, or for an error in a 200, also one
+ * that a choice holds.
+ */
 export function readChatResponse(body: JsonObject, context: CodecContext): MessagesResponse {
-  if (holdsError(body)) throw inBandError(body);
+  const failed = errorHolder(body);
+  if (failed !== null) throw inBandError(failed);
   const choices = (arrayOf(body["choices"]) ?? []).map(objectOf);
   const choice = choices.find((candidate) => (candidate?.["index"] ?? 0) === 0) ?? choices[0];
   const message = objectOf(choice?.["message"]);
@@ -64,6 +68,16 @@ export function readChatResponse(body: JsonObject, context: CodecContext): Messa
       stringOf(body["service_tier"]),
     ),
   };
+}
+
+/** Returns what of an answer or a chunk holds an error: itself, or one of its choices, as of OpenRouter's; null: nothing. */
+export function errorHolder(body: JsonObject): JsonObject | null {
+  if (holdsError(body)) return body;
+  for (const value of arrayOf(body["choices"]) ?? []) {
+    const choice = objectOf(value);
+    if (choice !== null && holdsError(choice)) return choice;
+  }
+  return null;
 }
 
 /** A text, or reasoning, between others. */
@@ -237,6 +251,9 @@ const filterReasons = ["content_filter", "sensitive"];
 /** OpenRouter; DeepSeek; Zhipu. */
 const failureReasons = ["error", "insufficient_system_resource", "network_error"];
 
+/** Whether the reason says that the provider failed. */
+export const isChatFailure = (finish: string | null): boolean => failureReasons.includes(finish ?? "");
+
 /** Whether the answer ended at its output limit. */
 export const isChatLimit = (finish: string | null): boolean => limitReasons.includes(finish ?? "");
 
@@ -246,7 +263,7 @@ export const isChatLimit = (finish: string | null): boolean => limitReasons.incl
  * @throws ApiError for a reason that is a failure.
  */
 export function chatStopReason(finish: string | null, toolUsed: boolean, refused: boolean): StopReason {
-  if (failureReasons.includes(finish ?? "")) throw corruptAnswer(`finish_reason ${finish}`);
+  if (isChatFailure(finish)) throw corruptAnswer(`finish_reason ${finish}`);
   if (toolUsed) return "tool_use";
   if (refused || filterReasons.includes(finish ?? "")) return "refusal";
   return isChatLimit(finish) ? "max_tokens" : "end_turn";

@@ -14,16 +14,18 @@ import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
 import { WaitingLogprobs } from "../logprobs.ts";
 import { isWholeInput, MAX_CALLS, parsedInput } from "../tool-input.ts";
-import { corruptAnswer, cutAnswer, holdsError, inBandError } from "../upstream-error.ts";
+import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { foreignEnd } from "../refusal.ts";
 import {
   callsIn,
   citationsIn,
+  errorHolder,
   logprobsIn,
   saidIn,
   chatStopReason,
+  isChatFailure,
   isChatLimit,
   CallIds,
 } from "./read-response.ts";
@@ -130,7 +132,8 @@ export class ChatStreamReader implements StreamReader {
       if (this.#finish !== null) return [];
       throw corruptAnswer("a chunk that is not a JSON object");
     }
-    if (event.event === "error" || holdsError(chunk)) throw inBandError(chunk);
+    const failed = event.event === "error" ? chunk : errorHolder(chunk);
+    if (failed !== null) throw inBandError(failed);
     const start = this.#start();
     const choices = arrayOf(chunk["choices"]) ?? [];
     for (const value of choices) this.#choice(objectOf(value));
@@ -161,7 +164,8 @@ export class ChatStreamReader implements StreamReader {
     const delta = objectOf(choice["delta"]) ?? objectOf(choice["message"]);
     if (delta !== null) this.#delta(delta, logprobsIn(choice, this.#context));
     const finish = textOf(choice["finish_reason"]);
-    if (finish !== null) this.#finish = finish;
+    // The usage may come behind a failure; no later reason undoes it.
+    if (finish !== null && !isChatFailure(this.#finish)) this.#finish = finish;
   }
 
   #delta(delta: JsonObject, logprobs: readonly Logprob[]): void {

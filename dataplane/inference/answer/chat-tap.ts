@@ -1,8 +1,13 @@
-import { audioLengthIn, imagesIn, weighMessage } from "../../dialects/chat/read-response.ts";
+import {
+  audioLengthIn,
+  errorHolder,
+  imagesIn,
+  isChatFailure,
+  weighMessage,
+} from "../../dialects/chat/read-response.ts";
 import { arrayOf, objectOf, parseJson } from "../../dialects/fields.ts";
 import type { JsonObject, MessagesUsage } from "../../dialects/messages/types.ts";
 import { type CountedOutput, writtenWith } from "../../dialects/output-estimate.ts";
-import { holdsError } from "../../dialects/upstream-error.ts";
 import { readChatUsage } from "../../dialects/usage.ts";
 import { COLON } from "../../lib/json-bytes.ts";
 import type { JsonReader, Span } from "../../lib/json-reader.ts";
@@ -92,8 +97,9 @@ export class ChatTap extends Tap {
     const { bytes, dataStart, dataEnd } = frame;
     if (dataEnd - dataStart === DONE.length && bytes.compare(DONE, 0, DONE.length, dataStart, dataEnd) === 0)
       return this.#end(frame);
-    if (frameName(frame) === "error" || (valueAt(frame, ERROR, dataStart) !== -1 && this.#isError(frame)))
-      return { kind: "error", data: frameData(frame) };
+    if (frameName(frame) === "error") return { kind: "error", data: frameData(frame) };
+    const error = valueAt(frame, ERROR, dataStart) === -1 ? null : this.#errorIn(frame);
+    if (error !== null) return { kind: "error", data: error };
     const models = this.#readHead(frame);
     const usageAt = valueAt(frame, USAGE, dataStart);
     if (this.#anyFinish(frame) || (usageAt !== -1 && bytes[usageAt] !== NULL_START)) {
@@ -144,17 +150,20 @@ export class ChatTap extends Tap {
     return false;
   }
 
-  /** Whether the chunk holds an error, perhaps beside choices as OpenRouter's; `error` may be a nested key. */
-  #isError(frame: SseFrame): boolean {
-    const chunk = objectOf(parseJson(frameData(frame).toString("utf8")));
-    return chunk !== null && holdsError(chunk);
+  /** Returns what of a chunk holds an error; null: nothing. `error` may be a nested key. */
+  #errorIn(frame: SseFrame): Buffer | null {
+    const data = frameData(frame);
+    const chunk = objectOf(parseJson(data.toString("utf8")));
+    const failed = chunk === null ? null : errorHolder(chunk);
+    if (failed === null) return null;
+    return failed === chunk ? data : Buffer.from(JSON.stringify(failed));
   }
 
   /** Reads a chunk that finishes a choice or reports usage. */
   #readChunk(frame: SseFrame): FrameAction | null {
     let choices = 0;
     let usage: MessagesUsage | null = null;
-    const finished = new Set<number>();
+    const finished = new Map<number, string>();
     this.read(frame, (reader) =>
       reader.object((key) => {
         if (key === "usage") usage = readChatUsage(reader.value());
@@ -164,13 +173,14 @@ export class ChatTap extends Tap {
         }
       }),
     );
-    for (const index of finished) this.#finished.add(index);
+    for (const index of finished.keys()) this.#finished.add(index);
     this.usage = usage ?? this.usage;
     const reported = usage !== null;
     const finishes = finished.size > 0;
     // Some providers put the last piece, or the whole text, in the chunk with the reason.
     if (choices > 0)
       this.weight += this.weigh(objectOf(parseJson(frameData(frame).toString("utf8"))) ?? {}, frame);
+    if ([...finished.values()].some(isChatFailure)) return { kind: "error", data: frameData(frame) };
     // Usage in a chunk with choices is a running total (continuous usage): the last one counts.
     if (reported && (choices === 0 || finishes)) this.final = true;
     if (reported && choices === 0) return this.options.usageInjected ? SWALLOW : null;
@@ -178,16 +188,16 @@ export class ChatTap extends Tap {
     return isEnd ? { kind: "terminal", models: [], last: false } : null;
   }
 
-  /** Adds the choice ahead to those that are finished. */
-  #readChoice(reader: JsonReader, finished: Set<number>): void {
+  /** Adds the choice ahead to those that are finished, with the reason. */
+  #readChoice(reader: JsonReader, finished: Map<number, string>): void {
     if (reader.kind() !== "object") return;
     let index = 0;
-    let isFinished = false;
+    let reason = "";
     reader.object((key) => {
       if (key === "index") index = reader.number() ?? 0;
-      else if (key === "finish_reason") isFinished = (reader.string() ?? "") !== "";
+      else if (key === "finish_reason") reason = reader.string() ?? "";
     });
-    if (isFinished) finished.add(index);
+    if (reason !== "") finished.set(index, reason);
   }
 
   /** Reads the fields that every chunk has: the tier and the model's name. @returns the names of other models. */

@@ -1,4 +1,5 @@
 /** Inspects a whole answer that is relayed: what it reports of itself, and what of it is replaced. */
+import { isChatFailure } from "../../dialects/chat/read-response.ts";
 import type { KeepItem } from "../../dialects/codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
@@ -18,7 +19,7 @@ export interface WholeInspection {
   readonly tier: string | null;
   /** Whether the mandatory parts of an answer are there. */
   readonly complete: boolean;
-  /** Whether the answer failed, by its error or a response's status, even if its mandatory parts are there. */
+  /** Whether the answer failed, by its error, a choice's, or a response's status, even if its mandatory parts are there. */
   readonly failed: boolean;
   /** Puts the public id in place of another model's name; in Chat adds an empty list of annotations to each message without one. */
   readonly edits: readonly Edit[];
@@ -41,6 +42,7 @@ export function inspectWhole(
     let tier: string | null = null;
     let parts = 0;
     let error = false;
+    let choiceFailed = false;
     let status: string | undefined;
     const edits: Edit[] = [];
     reader.object((key) => {
@@ -57,6 +59,7 @@ export function inspectWhole(
       else if (key === "status") status = reader.string();
       else if (key === partsField[dialect]) {
         parts = 0;
+        choiceFailed = false;
         if (kind !== "array") return;
         if (dialect !== "chat") parts = 1;
         if (dialect === "responses" && keepItem !== undefined)
@@ -64,18 +67,14 @@ export function inspectWhole(
         if (dialect !== "chat") return;
         reader.array(() => {
           if (reader.kind() !== "object") return;
-          let hasMessage = false;
-          reader.object((name) => {
-            if (name !== "message") return;
-            hasMessage = reader.kind() === "object";
-            if (hasMessage) for (const edit of annotationsOf(reader)) edits.push(edit);
-          });
-          if (hasMessage) parts += 1;
+          const choice = readChoice(reader, edits);
+          if (choice.hasMessage) parts += 1;
+          choiceFailed ||= choice.failed;
         });
       }
     });
     if (reader.containers > MAX_ANSWER_CONTAINERS) throw corruptAnswer("more in it than in any answer");
-    const failed = error || (dialect === "responses" && !isEndedStatus(status));
+    const failed = error || choiceFailed || (dialect === "responses" && !isEndedStatus(status));
     return {
       usage: usageIn(dialect, body, usage),
       tier,
@@ -94,6 +93,21 @@ function usageIn(dialect: Dialect, body: Buffer, span: Span | null): MessagesUsa
 }
 
 const partsField = { messages: "content", chat: "choices", responses: "output" } as const;
+
+/** Reads a choice of a Chat answer, with the edits of its message. */
+function readChoice(reader: JsonReader, edits: Edit[]): { hasMessage: boolean; failed: boolean } {
+  let hasMessage = false;
+  let error = false;
+  let finish: string | undefined;
+  reader.object((name) => {
+    if (name === "error") error = isErrorAhead(reader);
+    else if (name === "finish_reason") finish = reader.string();
+    if (name !== "message") return;
+    hasMessage = reader.kind() === "object";
+    if (hasMessage) for (const edit of annotationsOf(reader)) edits.push(edit);
+  });
+  return { hasMessage, failed: error || isChatFailure(finish ?? null) };
+}
 
 /** Reads a Chat message. @returns edits that add the list of annotations (service.md "Chat completion"), if it is missing or null. */
 function annotationsOf(reader: JsonReader): Edit[] {

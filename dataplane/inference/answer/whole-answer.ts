@@ -2,6 +2,7 @@
  * Classifies the bytes of a whole answer, on every path: an answer, an error in spite of its status, or unreadable, with its
  * cost. Pure, so that a large answer can be read in another thread.
  */
+import { errorHolder } from "../../dialects/chat/read-response.ts";
 import type { CodecContext } from "../../dialects/codecs.ts";
 import { cutMessage } from "../../dialects/cut-at-stops.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
@@ -130,7 +131,8 @@ export function isErrorBody(body: JsonObject): boolean {
 /** Returns the error that an answer reports beside its content; null: it reports none. */
 function failureBeside(body: JsonObject): ApiError | null {
   if (isResponse(body)) return failureOfResponse(body);
-  return holdsError(body) ? inBandError(body) : null;
+  const failed = errorHolder(body);
+  return failed === null ? null : inBandError(failed);
 }
 
 /** Returns the usage that an unreadable answer reports all the same, or else counts its output (rule 10.6). */
