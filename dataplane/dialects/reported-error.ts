@@ -1,6 +1,6 @@
 /** Reads an upstream's error, whatever its form, as far as it came. What it means for the client: upstream-error.ts. Pure. */
 import { closedJson } from "../lib/json-prefix.ts";
-import { objectOf, parseJson, stringOf } from "./fields.ts";
+import { arrayOf, objectOf, parseJson, stringOf } from "./fields.ts";
 
 /** `error` of either style, whatever surrounds it. */
 export interface ReportedError {
@@ -19,7 +19,22 @@ interface FieldError {
   readonly field: string;
 }
 
+/** Reads an error, or what it wraps. */
 function reported(error: unknown): ReportedError {
+  const outer = flatly(error);
+  const inner = wrappedIn(error);
+  if (outer.code !== "400" || inner === null || inner.message === "") return outer;
+  return { ...inner, type: inner.type || outer.type, code: inner.code || outer.code };
+}
+
+/** Reads the provider's own error, which OpenRouter puts as text beside "Provider returned error"; null: there is none. */
+function wrappedIn(error: unknown): ReportedError | null {
+  const raw = stringOf(objectOf(objectOf(error)?.["metadata"])?.["raw"]);
+  const body = raw === null ? null : objectOf(parseJson(raw));
+  return body === null ? null : flatly(body["error"] ?? body);
+}
+
+function flatly(error: unknown): ReportedError {
   const fields = objectOf(error);
   const code = fields?.["code"] ?? objectOf(fields?.["details"])?.["error_code"];
   return {
@@ -63,8 +78,8 @@ function fieldErrors(detail: unknown): FieldError[] {
 }
 
 /**
- * Reads an error of the three dialects, vLLM's flat form, FastAPI's `detail`, or the beginning of one; empty strings
- * for anything else.
+ * Reads an error of the three dialects, vLLM's flat form, FastAPI's `detail`, Google's list of one, or the beginning of one;
+ * empty strings for anything else.
  */
 export function readErrorBody(bytes: string | Uint8Array): ReportedError {
   const text = textIn(bytes);
@@ -73,7 +88,7 @@ export function readErrorBody(bytes: string | Uint8Array): ReportedError {
 }
 
 function reportedIn(json: unknown): ReportedError {
-  const body = objectOf(json);
+  const body = objectOf(arrayOf(json)?.[0] ?? json);
   return reported(body?.["error"] ?? stringOf(body?.["detail"]) ?? body);
 }
 

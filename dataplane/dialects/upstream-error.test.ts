@@ -181,6 +181,64 @@ describe("rule 1.5: the code of a refusal", () => {
     });
   });
 
+  describe("in a list, as Google's", () => {
+    const google = (message: string, status = "INVALID_ARGUMENT") => [
+      { error: { code: 400, message, status } },
+    ];
+
+    test("is read as any other", () => {
+      expect(told(google("top_p must be at most 1.")).message).toBe("top_p must be at most 1.");
+      const long = "The input token count (1048600) exceeds the maximum number of tokens allowed (1048576).";
+      expect(told(google(long))).toMatchObject({
+        code: "context_length_exceeded",
+        message: "prompt is too long: 1048600 tokens > 1048576 maximum",
+      });
+    });
+
+    test("about our key there is ours to mend", () => {
+      const error = told(google("API key not valid. Please pass a valid API key."));
+      expect(error).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+    });
+  });
+
+  describe("that an aggregator wraps (OpenRouter)", () => {
+    const wrapped = (raw: unknown, code = 400) => ({
+      error: {
+        message: "Provider returned error",
+        code,
+        metadata: { raw: typeof raw === "string" ? raw : JSON.stringify(raw), provider_name: "Vendor" },
+      },
+    });
+
+    test("says what is inside", () => {
+      expect(inChat(wrapped(openai("Too high.", "decimal_above_max_value", "temperature")))).toEqual({
+        message: "Too high.",
+        type: "invalid_request_error",
+        param: "temperature",
+        code: "decimal_above_max_value",
+      });
+      expect(told(wrapped(anthropic("tools.0.name: taken"))).message).toBe("tools.0.name: taken");
+      expect(told(wrapped(anthropic("prompt is too long: 210000 tokens > 200000 maximum")))).toMatchObject({
+        code: "context_length_exceeded",
+        message: "prompt is too long: 210000 tokens > 200000 maximum",
+      });
+    });
+
+    test("inside a stream as well", () => {
+      expect(inBandError(wrapped(anthropic("Bad image.")))).toMatchObject({
+        code: "invalid_request",
+        message: "Bad image.",
+      });
+      expect(inBandError(wrapped(anthropic("secret words"), 429))).toMatchObject({ code: "rate_limited" });
+    });
+
+    test("and nothing where the account is meant, or what is inside is no error", () => {
+      expect(told(wrapped(anthropic("Your credit balance is too low."))).code).toBe("upstream_error");
+      for (const raw of ["", "no JSON", "[]", "{}", "null", '"text"', wrapped(wrapped(anthropic("deep")))])
+        expect(told(wrapped(raw)).message).toBe("Provider returned error");
+    });
+  });
+
   test.each([
     ["no code", "some words of https://vendor.example"],
     ["a status", "400"],
