@@ -99,6 +99,11 @@ describe("rule 1.5: a 400", () => {
     expect(error.message).not.toContain(message);
   });
 
+  test("that does not know our name of its model is ours to mend, as a 404 is", () => {
+    const error = failure(400, openai("The model `vendor/secret-model` does not exist", "model_not_found"));
+    expect(error).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+  });
+
   test("that only mentions a tool called workspace stays a 400", () => {
     expect(failure(400, openai("Invalid schema for function 'get_workspace'.")).code).toBe("invalid_request");
   });

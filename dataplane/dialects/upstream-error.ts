@@ -304,6 +304,7 @@ const inBandCodes: ReadonlyMap<string, OwnCode> = new Map<string, OwnCode>([
   ["429", "rate_limited"],
   ["insufficient_quota", "upstream_error"],
   ["invalid_api_key", "upstream_error"],
+  ["model_not_found", "upstream_error"],
   ["overloaded_error", "overloaded"],
   ["529", "overloaded"],
   ["server_is_overloaded", "unavailable"],
