@@ -408,6 +408,27 @@ describe("keys", () => {
     await expect(fs.stat(path("data", "secrets", "default", "keys", "api-key"))).rejects.toThrow("ENOENT");
   });
 
+  test("an empty value in a manifest's Secret does not hide the key that is generated in its place", async () => {
+    await write("organization.yaml", organization);
+    await write("keys.yaml", 'apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\ndata: {api-key: ""}\n');
+    start();
+    await expectSoon(async () => (await newest())?.published?.routing.organizations[0]?.apiKeys.length, 1);
+    const value = (await fs.readFile(path("data", "secrets", "default", "keys", "api-key"), "utf8")).trim();
+    expect((await newest())?.published?.routing.organizations[0]?.apiKeys[0]?.sha256).toBe(
+      createHash("sha256").update(value).digest("hex"),
+    );
+    // A value that is filled in later is the key from then on.
+    const imported = `sk-svc-${"i".repeat(40)}`;
+    await write(
+      "keys.yaml",
+      `apiVersion: v1\nkind: Secret\nmetadata: {name: keys}\nstringData: {api-key: ${imported}}\n`,
+    );
+    await expectSoon(
+      async () => (await newest())?.published?.routing.organizations[0]?.apiKeys[0]?.sha256,
+      createHash("sha256").update(imported).digest("hex"),
+    );
+  });
+
   test("nothing that is published, kept or printed holds a key or a credential, but for the credentials part", async () => {
     const values = {
       imported: `sk-svc-${"0123456789".repeat(4)}`,

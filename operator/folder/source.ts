@@ -175,10 +175,23 @@ export class FolderSource {
           continue;
         }
         seen.set(key, file);
-        secrets.set(key, { ...secrets.get(key), ...secret.data });
+        secrets.set(key, withGenerated(secret.data, keys.get(key)));
       }
     return secrets;
   }
+}
+
+/** Adds the generated keys of a Secret to what a manifest gives it. An empty value is a missing one (plan/credentials.ts). */
+function withGenerated(
+  data: SecretDocument["data"],
+  generated: Readonly<Record<string, string>> | undefined,
+): Readonly<Record<string, string>> {
+  if (generated === undefined) return data;
+  return {
+    ...data,
+    ...generated,
+    ...Object.fromEntries(Object.entries(data).filter(([, value]) => value !== "")),
+  };
 }
 
 async function parseFound({ path, size, fault }: FoundFile, options: ParseOptions): Promise<ParsedFile> {
