@@ -429,6 +429,15 @@ describe("keys", () => {
     );
   });
 
+  test("an object that a faulty file may hide is told the fault's place and field", async () => {
+    await write("organization.yaml", organization);
+    start();
+    await expectSoon(async () => lines.some((line) => line.startsWith("Organization default/acme")), true);
+    await write("organization.yaml", "apiVersion: gapura.dev/v1alpha1\nmetadata: {name: acme}\n");
+    const told = `Organization default/acme Unreadable: ${path("manifests", "organization.yaml")}:1 kind: is required`;
+    await expectSoon(async () => lines.some((line) => line.startsWith(told)), true);
+  });
+
   test("nothing that is published, kept or printed holds a key or a credential, but for the credentials part", async () => {
     const values = {
       imported: `sk-svc-${"0123456789".repeat(4)}`,

@@ -141,7 +141,8 @@ export class FolderSource {
       if (seen.has(`${object.kind} ${reference(object)}`)) return [];
       const file = join(this.#folder, identity.file);
       const first = this.#files.get(file)?.parsed.faults.find(({ hidesObject }) => hidesObject);
-      const message = `${file}:${first?.line ?? 1} ${first?.message ?? "cannot be read"}`;
+      const field = first === undefined || first.path === "" ? "" : `${first.path}: `;
+      const message = `${file}:${first?.line ?? 1} ${field}${first?.message ?? "cannot be read"}`;
       const fault: Fault = { reason: "Unreadable", path: "", message };
       const { uid, generation, createdAt } = identity;
       // Another generation: the text that cannot be read is not what was published.
