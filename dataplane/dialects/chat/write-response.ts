@@ -3,12 +3,13 @@ import { codePoints } from "../../lib/code-points.ts";
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { writeArguments } from "../arguments.ts";
 import { serverToolBlocks } from "../find-server-tool.ts";
-import { refusalText } from "../refusal.ts";
+import { answeredBlocks, refusalText } from "../refusal.ts";
 import { clientTool } from "../tool-name.ts";
 import { movedBy } from "../url-citations.ts";
 import { openaiTier, writeChatUsage } from "../write-usage.ts";
 import { TextJoiner } from "./text-joiner.ts";
 import type {
+  ContentBlock,
   JsonObject,
   MessagesResponse,
   StopReason,
@@ -25,12 +26,14 @@ export function writeChatResponse(
   context: CodecContext,
   annotate?: Annotate,
 ): JsonObject {
-  const text = joinedText(response, carry);
+  const refused = response.stop_reason === "refusal";
+  const answered = refused ? answeredBlocks(response.content) : response.content.length;
+  const said = response.content.slice(0, answered);
+  const text = joinedText(said, carry);
   const reasoning = response.content
     .flatMap((block) => (block.type === "thinking" && block.thinking !== "" ? [block.thinking] : []))
     .join(REASONING_BREAK);
   const calls = response.content.filter((block) => block.type === "tool_use");
-  const refused = response.stop_reason === "refusal";
   return {
     id: completionId(context),
     object: "chat.completion",
@@ -41,9 +44,11 @@ export function writeChatResponse(
         index: 0,
         message: {
           role: "assistant",
-          content: refused || (text === "" && calls.length > 0) ? null : text,
-          refusal: refused ? refusalText(text, response) : null,
-          annotations: refused ? [] : nested(annotate?.(text) ?? ownCitations(response)),
+          content: text === "" && (refused || calls.length > 0) ? null : text,
+          refusal: refused
+            ? refusalText(joinedText(response.content.slice(answered), carry), response)
+            : null,
+          annotations: nested(annotate?.(text) ?? ownCitations(said)),
           ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
           ...writeCalls(calls, carry),
         },
@@ -67,7 +72,7 @@ function writeLogprobs({ content }: MessagesResponse, refused: boolean): JsonObj
 }
 
 /** What a provider's own tools did parts no texts, as in a stream. */
-function joinedText({ content }: MessagesResponse, { serverTools }: Carry): string {
+function joinedText(content: readonly ContentBlock[], { serverTools }: Carry): string {
   if (!serverTools) return content.map((block) => (block.type === "text" ? block.text : "")).join("");
   const joiner = new TextJoiner();
   let text = "";
@@ -89,7 +94,7 @@ export const nested = (citations: readonly UrlCitation[]): JsonObject[] =>
   }));
 
 /** The upstream's own citations, read only where no server tool parts the texts. */
-function ownCitations({ content }: MessagesResponse): UrlCitation[] {
+function ownCitations(content: readonly ContentBlock[]): UrlCitation[] {
   let points = 0;
   return content.flatMap((block) => {
     if (block.type !== "text") return [];

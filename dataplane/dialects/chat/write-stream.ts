@@ -48,6 +48,7 @@ export class ChatStreamWriter implements StreamWriter {
   #pointsBefore = 0;
   #points = new CodePointCount();
   readonly #pointsBeforeText = new Map<number, number>();
+  /** Whether a text was said since the last server tool. */
   #saidText = false;
   #saidReasoning = false;
   #reasoningBreak = false;
@@ -96,7 +97,10 @@ export class ChatStreamWriter implements StreamWriter {
     this.#points = new CodePointCount();
     if (block.type === "text") this.#pointsBeforeText.set(index, this.#pointsBefore);
     if (block.type === "thinking") this.#reasoningBreak = this.#saidReasoning;
-    if (isServerTool(block.type)) this.#joiner?.toolRan();
+    if (isServerTool(block.type)) {
+      this.#joiner?.toolRan();
+      this.#saidText = false;
+    }
     if (block.type !== "tool_use") return "";
     this.#toolIndex += 1;
     const name = JSON.stringify(clientTool(block.name, this.#carry).name);
@@ -154,9 +158,10 @@ export class ChatStreamWriter implements StreamWriter {
 
   /** Writes the last chunks before `finish_reason`: held line breaks, the explanation of a mute refusal, the annotations. */
   #lastWords(event: MessageDelta): string {
-    let bytes = this.#say(this.#joiner?.end() ?? "");
-    if (event.delta.stop_reason === "refusal" && !this.#saidText)
-      bytes += this.#say(refusalText("", { stop_details: event.delta.stop_details ?? null }));
+    const isMute = event.delta.stop_reason === "refusal" && !this.#saidText;
+    const explanation = isMute ? refusalText("", { stop_details: event.delta.stop_details ?? null }) : "";
+    let bytes = this.#say(this.#joiner?.push(explanation) ?? explanation);
+    bytes += this.#say(this.#joiner?.end() ?? "");
     const cited = nested(this.#annotate?.(this.#text) ?? this.#cited);
     if (cited.length > 0) bytes += this.#chunk(`{"annotations":${JSON.stringify(cited)}}`);
     return bytes;

@@ -1,7 +1,7 @@
 /** Writes a whole answer for a Responses client (dialects.md §C3, §D2–§D4, §E; service.md "Response"). */
 import type { Annotate, Carry, CodecContext } from "../codecs.ts";
 import { writeArguments } from "../arguments.ts";
-import { refusalText } from "../refusal.ts";
+import { answeredBlocks, refusalText } from "../refusal.ts";
 import {
   annotationsOf,
   callStatus,
@@ -43,20 +43,24 @@ function outputItems(
   const items: JsonObject[] = [];
   const refused = response.stop_reason === "refusal";
   let parts: JsonObject[] = [];
-  let saidText = false;
+  const answered = refused ? answeredBlocks(response.content) : response.content.length;
+  let saidRefusal = false;
   const closeMessage = (status: "completed" | "incomplete") => {
     if (parts.length > 0) items.push(messageItem(context.newId("msg"), status, parts));
     parts = [];
   };
   const results = resultsById(response);
-  const addText = ({ text, logprobs, annotations }: Omit<TextBlock, "type">) => {
-    saidText = true;
-    if (refused) parts.push({ type: "refusal", refusal: text });
-    else parts.push(textPart(text, annotationsOf(text, annotate, annotations), logprobs));
+  const addText = ({ text, logprobs, annotations }: TextBlock) =>
+    parts.push(textPart(text, annotationsOf(text, annotate, annotations), logprobs));
+  const addRefusal = (refusal: string) => {
+    if (refusal === "") return;
+    saidRefusal = true;
+    parts.push({ type: "refusal", refusal });
   };
-  for (const block of response.content) {
+  for (const [index, block] of response.content.entries()) {
     if (block.type === "text") {
-      if (block.text !== "") addText(block);
+      if (index >= answered) addRefusal(block.text);
+      else if (block.text !== "") addText(block);
       continue;
     }
     closeMessage("completed");
@@ -76,10 +80,7 @@ function outputItems(
       default:
     }
   }
-  if (refused && !saidText) {
-    const explanation = refusalText("", response);
-    if (explanation !== "") addText({ text: explanation });
-  }
+  if (refused && !saidRefusal) addRefusal(refusalText("", response));
   closeMessage(isComplete(response.stop_reason) ? "completed" : "incomplete");
   return items;
 }

@@ -88,6 +88,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   #open: Open | null = null;
   #message: OpenMessage | null = null;
   readonly #serverCalls = new Map<string, { call: ServerCall; output: number }>();
+  /** Whether a text was said since the last server tool. */
   #saidText = false;
   keptCharacters = 0;
   #end: MessageDelta | null = null;
@@ -337,6 +338,7 @@ export class ResponsesStreamWriter implements StreamWriter {
   #serverStart(block: ServerToolUseBlock): string {
     const call = serverCall(block, this.#context);
     if (call === null) return "";
+    this.#saidText = false;
     const output = this.#nextOutput++;
     this.#serverCalls.set(block.id, { call, output });
     const added = this.#events.write("response.output_item.added", {
