@@ -51,6 +51,20 @@ describe("end states", () => {
       { kind: "stop", reason: "refusal" },
     ],
     ["server calls lead to another iteration", {}, after(0), {}, { kind: "ask", final: false }],
+    [
+      "server calls under a reason of the provider's own lead to another iteration",
+      {},
+      after(0),
+      { stopReason: "tool_calls" as StopReason },
+      { kind: "ask", final: false },
+    ],
+    [
+      "calls of the client's under a reason of the provider's own → tool_use",
+      {},
+      after(0),
+      { calls: [], clientCalls: 1, stopReason: "tool_calls" as StopReason },
+      { kind: "stop", reason: "tool_use" },
+    ],
     ["Messages: 8 iterations reached → pause_turn", {}, after(7), {}, { kind: "stop", reason: "pause_turn" }],
     [
       "Responses: 8 iterations reached → one final call",

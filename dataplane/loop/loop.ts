@@ -126,8 +126,15 @@ export function judgeIteration(rules: LoopRules, before: LoopState, answer: Iter
   return { state, calls, next: afterCalls(rules, state, answer) };
 }
 
-const runsCalls = (reason: StopReason | null) =>
-  reason === "tool_use" || reason === "end_turn" || reason === "pause_turn" || reason === null;
+/** What ends an answer early: its last call may be half of one, or was not meant. Providers also have reasons of their own. */
+const early: ReadonlySet<StopReason | null> = new Set([
+  "max_tokens",
+  "model_context_window_exceeded",
+  "stop_sequence",
+  "refusal",
+]);
+
+const runsCalls = (reason: StopReason | null) => !early.has(reason);
 
 const stop = (state: LoopState, reason: StopReason): Judgement => ({
   state,
