@@ -17,7 +17,7 @@ const sharedNames = new Set(
 
 /**
  * Removes paths from an upstream's error for a client of another dialect, whose body has no such paths. The place that
- * its message begins with is named as the client has it, where that is known.
+ * it names, or that its message begins with, is told as the client has it, where that is known.
  * @returns `error` itself when it is not an upstream's.
  */
 export function withoutForeignPaths(error: ApiError, places = noPlaces): ApiError {
@@ -26,8 +26,8 @@ export function withoutForeignPaths(error: ApiError, places = noPlaces): ApiErro
   const text = error.message.replace(leadingPath, "").replaceAll(pathInside, "a field");
   const { reportedCode } = error;
   const [, path = ""] = leadingPath.exec(error.message) ?? [];
-  const param =
-    error.param !== undefined && sharedNames.has(error.param) ? error.param : placeAround(path, places);
+  const named = error.param ?? path;
+  const param = sharedNames.has(named) && named === error.param ? named : placeAround(named, places);
   return new ApiError("invalid_request", text, {
     ...(param === undefined ? {} : { param }),
     ...(reportedCode === undefined ? {} : { reportedCode }),

@@ -1,4 +1,4 @@
-/** A Messages upstream's refusal names a place of its own request: Chat and Responses clients get theirs, or none. */
+/** An upstream's refusal names a place of its own request: Chat and Responses clients get theirs, or none. */
 import { expect, test } from "vitest";
 import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import { callOn } from "../../test/fakes/ways.ts";
@@ -12,6 +12,8 @@ const fields = { temperature: 0.5 };
 const bodies = {
   chat: {
     ...fields,
+    reasoning_effort: "low",
+    verbosity: "low",
     stop: ["END"],
     response_format: { type: "json_schema", json_schema: { name: "a", schema } },
     tools: ["look", "see"].map((name) => ({ type: "function", function: { name, parameters } })),
@@ -35,7 +37,8 @@ const bodies = {
   },
   responses: {
     ...fields,
-    text: { format: { type: "json_schema", name: "a", schema } },
+    reasoning: { effort: "low" },
+    text: { verbosity: "low", format: { type: "json_schema", name: "a", schema } },
     tools: ["look", "see"].map((name) => ({ type: "function", name, parameters })),
     input: [
       { role: "system", content: "Be kind." },
@@ -70,7 +73,7 @@ const cases: readonly [path: string, chat: string | null, responses: string | nu
   ["top_p", null, null],
   ["stop_sequences.0", "stop", null],
   ["output_config.format.schema", "response_format", "text.format"],
-  ["output_config.effort", null, null],
+  ["output_config.effort", "reasoning_effort", "reasoning.effort"],
   ["thinking.type", null, null],
 ];
 
@@ -85,3 +88,36 @@ for (const path of ["convert", "tools"] as const)
       const { message, param } = await refusal(call);
       expect({ message, param: param ?? null }).toEqual({ message: "is odd", param: names[index] ?? null });
     });
+
+/** `param` in the request of the upstream, with the client's. */
+const fromChat: readonly [told: string, param: string | null][] = [
+  ["max_output_tokens", "max_completion_tokens"],
+  ["reasoning.effort", "reasoning_effort"],
+  ["text.format.schema", "response_format"],
+  ["text.verbosity", "verbosity"],
+  ["tools[1].parameters", "tools[1].function"],
+  ["tools[2].parameters", null],
+  ["temperature", "temperature"],
+  ["input[4].content[1]", null],
+  ["top_p", "top_p"],
+];
+const fromResponses: readonly [told: string, param: string | null][] = [
+  ["max_completion_tokens", "max_output_tokens"],
+  ["max_tokens", "max_output_tokens"],
+  ["reasoning_effort", "reasoning.effort"],
+  ["response_format.json_schema.schema", "text.format"],
+  ["verbosity", "text.verbosity"],
+  ["tools[1].function.parameters", "tools[1]"],
+  ["messages[3].content", null],
+];
+for (const [client, upstream, told] of [
+  ["chat", "responses", fromChat],
+  ["responses", "chat", fromResponses],
+] as const)
+  test.each(told)(`${client} to ${upstream}: %s`, async (place, param) => {
+    const error = { message: "Odd.", type: "invalid_request_error", param: place, code: null };
+    fake.next({ raw: { status: 400, contentType: "application/json", body: JSON.stringify({ error }) } });
+    const way = { path: "convert", client, upstream, stream: false } as const;
+    const refused = await refusal(callOn(fake.url, way, { body: bodies[client] }));
+    expect({ message: refused.message, param: refused.param ?? null }).toEqual({ message: "Odd.", param });
+  });

@@ -9,7 +9,7 @@ import type { Dialect } from "../../dialects/dialect.ts";
 import { rememberInputs } from "../../dialects/exact-inputs.ts";
 import { keepSchemas } from "../../dialects/exact-schemas.ts";
 import { demandsCall, hoistSystemTurns, lostWithSystemTurns } from "../../dialects/instructions.ts";
-import { foreignPlaces, noPlaces } from "../../dialects/foreign-places.ts";
+import { foreignPlaces } from "../../dialects/foreign-places.ts";
 import { DropNotes } from "../../dialects/losses.ts";
 import { asksLogprobs } from "../../dialects/logprobs.ts";
 import { showsCitations } from "../../dialects/url-citations.ts";
@@ -205,8 +205,9 @@ export class Conversion implements Converting {
 
   /** Returns which places of a written body an error may name to the client. */
   #places({ dialect }: Upstream, request: MessagesRequest, body: JsonObject): ToldPlaces {
-    if (dialect === this.#facts.dialect) return clientPlaces(this.#client, body);
-    return dialect === "messages" ? foreignPlaces(this.carry, request, body) : noPlaces;
+    return dialect === this.#facts.dialect
+      ? clientPlaces(this.#client, body)
+      : foreignPlaces(this.carry, request, dialect, body);
   }
 
   reading(upstream: Upstream, limit?: number): CodecContext {
