@@ -60,6 +60,7 @@ const headerValue = z
   .regex(/^[\t -~]*$/, "must be printable ASCII, as headers are");
 
 const gatewayHeaders = `[${[...GATEWAY_HEADERS].map((name) => `'${name}'`).join(", ")}]`;
+const BY_GATEWAY = "is set by the gateway itself";
 const isOfGateway = (name: string) => GATEWAY_HEADERS.has(name.toLowerCase());
 
 const upstream = withRules(
@@ -157,7 +158,12 @@ const upstream = withRules(
     },
     {
       cel: `!has(self.headers) || self.headers.all(n, !(n.lowerAscii() in ${gatewayHeaders}))`,
-      message: "is set by the gateway itself",
+      message: BY_GATEWAY,
+      naming: {
+        cel: `'"' + self.headers.filter(n, n.lowerAscii() in ${gatewayHeaders})[0] + '" ${BY_GATEWAY}'`,
+        // Its path ends with the header.
+        of: () => BY_GATEWAY,
+      },
       fieldPath: ".headers",
       fault: (value) => {
         const name = Object.keys(value.headers ?? {}).find(isOfGateway);
@@ -166,7 +172,7 @@ const upstream = withRules(
     },
     {
       cel: `!has(self.credentials) || !has(self.credentials.header) || !(self.credentials.header.lowerAscii() in ${gatewayHeaders})`,
-      message: "is set by the gateway itself",
+      message: BY_GATEWAY,
       fieldPath: ".credentials.header",
       fault: (value) => (isOfGateway(value.credentials?.header ?? "") ? ["credentials", "header"] : null),
     },

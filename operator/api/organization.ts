@@ -116,6 +116,13 @@ function unlisted(
   return (entries ?? []).findIndex((entry) => !known.has(entry.project ?? DEFAULT_PROJECT));
 }
 
+/** In CEL: whether the project of an entry `k` is not listed. */
+const UNLISTED =
+  "has(k.project) && k.project != 'default' && !(has(self.projects) && self.projects.exists(p, p.name == k.project))";
+const namingUnlisted = (entries: string) =>
+  `'the project "' + ${entries}.map(k, ${UNLISTED}, k.project)[0] + '" is not in projects'`;
+const unlistedMessage = (project: string | undefined) => `the project "${project}" is not in projects`;
+
 export const organizationSpec = withRules(
   z.strictObject({
     displayName: field(
@@ -223,12 +230,11 @@ export const organizationSpec = withRules(
   }),
   [
     {
-      cel: "!has(self.apiKeys) || self.apiKeys.all(k, !has(k.project) || k.project == 'default' || (has(self.projects) && self.projects.exists(p, p.name == k.project)))",
+      cel: `!has(self.apiKeys) || self.apiKeys.all(k, !(${UNLISTED}))`,
       message: "apiKeys name a project that is not in projects",
       naming: {
-        cel: `'the project "' + self.apiKeys.map(k, has(k.project) && k.project != 'default' && !(has(self.projects) && self.projects.exists(p, p.name == k.project)), k.project)[0] + '" is not in projects'`,
-        of: (spec) =>
-          `the project "${spec.apiKeys?.[unlisted(spec.apiKeys, spec.projects)]?.project}" is not in projects`,
+        cel: namingUnlisted("self.apiKeys"),
+        of: (spec) => unlistedMessage(spec.apiKeys?.[unlisted(spec.apiKeys, spec.projects)]?.project),
       },
       fieldPath: ".apiKeys",
       fault: (spec) => {
@@ -237,8 +243,13 @@ export const organizationSpec = withRules(
       },
     },
     {
-      cel: "!has(self.identity) || self.identity.rules.all(r, !has(r.project) || r.project == 'default' || (has(self.projects) && self.projects.exists(p, p.name == r.project)))",
+      cel: `!has(self.identity) || self.identity.rules.all(k, !(${UNLISTED}))`,
       message: "identity.rules name a project that is not in projects",
+      naming: {
+        cel: namingUnlisted("self.identity.rules"),
+        of: (spec) =>
+          unlistedMessage(spec.identity?.rules[unlisted(spec.identity.rules, spec.projects)]?.project),
+      },
       fieldPath: ".identity.rules",
       fault: (spec) => {
         const index = unlisted(spec.identity?.rules, spec.projects);

@@ -358,7 +358,7 @@ export const organizationRows = ofKind("Organization", [
     spec: { projects: [{ name: "lab" }], ...identity({}, { project: "other" }) },
     verdict: "refused",
     path: "spec.identity.rules[0].project",
-    says: /identity.rules name a project that is not in projects/,
+    says: /spec.identity.rules: .*the project "other" is not in projects/,
   },
   {
     title: "a claim that is no text",
