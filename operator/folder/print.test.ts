@@ -78,7 +78,7 @@ test("many good objects are counted, each bad one is named", () => {
   ]);
 });
 
-test("a file's fault is told once while it lasts", () => {
+test("a file's fault is told once while it lasts, and that it is gone", () => {
   const fault = {
     file: "a.yaml",
     line: 3,
@@ -92,7 +92,14 @@ test("a file's fault is told once while it lasts", () => {
   } as const;
   printer.files([fault]);
   printer.files([fault]);
+  printer.files([{ ...fault, line: 4 }]);
+  printer.files([]);
   printer.files([]);
   printer.files([fault]);
-  expect(lines).toEqual(["a.yaml:3 Unreadable: broken", "a.yaml:3 Unreadable: broken"]);
+  expect(lines).toEqual([
+    "a.yaml:3 Unreadable: broken",
+    "a.yaml:4 Unreadable: broken",
+    "a.yaml has no faults any more",
+    "a.yaml:3 Unreadable: broken",
+  ]);
 });

@@ -14,7 +14,8 @@ export class StatusPrinter {
   #known = new Map<string, string>();
   /** Since when an object waits for the data plane. */
   #waiting = new Map<string, number>();
-  #faults = new Set<string>();
+  /** The lines of each file that has faults. */
+  #faults = new Map<string, ReadonlySet<string>>();
 
   /** `now`: Unix milliseconds. */
   constructor(print: (line: string) => void, now: () => number) {
@@ -52,11 +53,15 @@ export class StatusPrinter {
     this.#waiting = waiting;
   }
 
-  /** Prints faults of files that belong to no object, each once while it lasts. */
+  /** Prints faults of files that belong to no object, each once while it lasts, and which files have none any more. */
   files(faults: readonly LocatedFault[]): void {
-    const lines = faults.map(fileFaultLine);
-    for (const line of lines) if (!this.#faults.has(line)) this.#print(line);
-    this.#faults = new Set(lines);
+    const byFile = Map.groupBy(faults, ({ file }) => file);
+    const known = new Map([...byFile].map(([file, ones]) => [file, new Set(ones.map(fileFaultLine))]));
+    for (const [file, lines] of known)
+      for (const line of lines) if (this.#faults.get(file)?.has(line) !== true) this.#print(line);
+    for (const file of this.#faults.keys())
+      if (!known.has(file)) this.#print(`${file} has no faults any more`);
+    this.#faults = known;
   }
 }
 
