@@ -133,6 +133,21 @@ test.each(ways.filter(({ stream }) => !stream).map((way) => [nameOf(way), way] a
   },
 );
 
+const partOf = { messages: "content", chat: "choices", responses: "output" } as const;
+
+test.each(
+  ways.flatMap((way) => [null, []].map((part) => [JSON.stringify(part), nameOf(way), way, part] as const)),
+)("an error beside %s, in which nothing was said, is free: %s", async (_what, _name, way, part) => {
+  const told = { [partOf[way.upstream]]: part, error: { code: "server_error", message: said } };
+  const step = { raw: { body: JSON.stringify(told), contentType: "application/json" } };
+  fake.next(step, step, step);
+  const call = callOn(fake.url, way);
+  const error = await refusal(call);
+  fake.reset();
+  expect(error).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+  expect(call.meter).toMatchObject({ settled: [], released: 1 });
+});
+
 const failedChoices: Readonly<Record<string, object>> = {
   "with the error": { finish_reason: "error", error: { code: "server_error", message: said } },
   "with the error and a good reason": { error: { code: "server_error", message: said } },

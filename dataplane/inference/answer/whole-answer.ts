@@ -8,7 +8,12 @@ import { cutMessage } from "../../dialects/cut-at-stops.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { rememberInputs } from "../../dialects/exact-inputs.ts";
 import { objectOf, parseJson, textOf } from "../../dialects/fields.ts";
-import type { JsonObject, MessagesResponse, MessagesUsage } from "../../dialects/messages/types.ts";
+import type {
+  JsonObject,
+  JsonValue,
+  MessagesResponse,
+  MessagesUsage,
+} from "../../dialects/messages/types.ts";
 import { tokensOfBytes, type CountedOutput } from "../../dialects/output-estimate.ts";
 import { codecs } from "../../dialects/registry.ts";
 import {
@@ -125,8 +130,12 @@ export const usageOfBytes = (context: UsageContext, received: number): MessagesU
  */
 export function isErrorBody(body: JsonObject): boolean {
   if (isFailedResponse(body)) return readResponsesUsage(body["usage"]) === null && weighResponses(body) === 0;
-  return holdsError(body) && ["choices", "content", "output"].every((part) => body[part] === undefined);
+  return holdsError(body) && ["choices", "content", "output"].every((part) => isNothing(body[part]));
 }
+
+/** Whether a part of an answer is missing, or is there and holds nothing. */
+const isNothing = (part: JsonValue | undefined): boolean =>
+  part === undefined || part === null || (Array.isArray(part) && part.length === 0);
 
 /** Returns the error that an answer reports beside its content; null: it reports none. */
 function failureBeside(body: JsonObject): ApiError | null {
