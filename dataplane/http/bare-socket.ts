@@ -8,6 +8,12 @@ import { limits } from "./limits.ts";
 import { slowReads } from "./read-turns.ts";
 import type { HttpServices } from "./route.ts";
 
+const CONNECT_ASKED = "CONNECT_ASKED";
+
+/** Refuses a client that takes this server for a proxy: Node gives no answer to such a request, and would say nothing. */
+export const refuseConnect = (socket: Socket, services: HttpServices): void =>
+  refuseConnection(Object.assign(new Error("CONNECT"), { code: CONNECT_ASKED }), socket, services);
+
 /** Answers what is not HTTP, or comes too slowly, on the bare socket. */
 export function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, services: HttpServices): void {
   const answer = answerOn(socket);
@@ -89,5 +95,9 @@ function connectionFault(error: NodeJS.ErrnoException): [number, ApiError] {
   if (error.code === "ERR_HTTP_REQUEST_TIMEOUT") {
     return [408, new ApiError("request_timeout", "The request did not arrive in time.")];
   }
-  return [400, new ApiError("invalid_request", "The request is not valid HTTP/1.1.")];
+  const message =
+    error.code === CONNECT_ASKED
+      ? "This is no proxy: CONNECT is not served."
+      : "The request is not valid HTTP/1.1.";
+  return [400, new ApiError("invalid_request", message)];
 }

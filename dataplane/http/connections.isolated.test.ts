@@ -192,6 +192,14 @@ test("a request without a Host header, or with two, is 400 with a body and a req
   socket.destroy();
 });
 
+test("CONNECT is refused in words, and no tunnel is opened", async () => {
+  await using server = await start(echo);
+  const { socket, text, closed } = await dial(server);
+  socket.write("CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n");
+  await closed;
+  expect(text()).toMatch(/^HTTP\/1\.1 400 [^]*request-id: req_[^]*connection: close[^]*no proxy/);
+});
+
 test("an expectation that is not understood is 417 in the style of its path; 100-continue is served", async () => {
   await using server = await start(echo);
   const odd = await dial(server);

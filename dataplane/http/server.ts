@@ -9,7 +9,7 @@ import type { Principal } from "../identity/principal.ts";
 import type { ByteLease } from "../lib/byte-budget.ts";
 import type { RequestSummary } from "../telemetry/request-summary.ts";
 import { authenticate, callerOfUnserved, kindFault } from "./auth.ts";
-import { closeWithAnswer, refuseConnection } from "./bare-socket.ts";
+import { closeWithAnswer, refuseConnect, refuseConnection } from "./bare-socket.ts";
 import { beforeBody } from "./before-body.ts";
 import { boundChunks } from "./chunked-bodies.ts";
 import { ConnectionShares, tooManyConnections } from "./connection-shares.ts";
@@ -175,6 +175,7 @@ function openApp(services: HttpServices): FastifyInstance {
   app.server.maxConnections = limits.connections;
   // Node would answer 417 by itself, without a body and a request id.
   app.server.on("checkExpectation", (request, response) => app.server.emit("request", request, response));
+  app.server.on("connect", (_request, socket) => refuseConnect(socket as Socket, services));
   letBodiesWait(app.server);
   boundPipelining(app.server);
   boundChunks(app.server);
