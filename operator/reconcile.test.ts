@@ -200,6 +200,26 @@ describe("statuses", () => {
     expect(world.reconciler.pending).toBe(true);
   });
 
+  test("an Organization that a pod copies later than it adopts its serial is pending until it is there, or refused", async () => {
+    world.objects = [organization(1, {})];
+    await world.reconciler.reconcile();
+    world.take("p1");
+    const [pod] = world.pods;
+    const answer = async (more: object): Promise<boolean> => {
+      await world.reconciler.acknowledge([{ ...pod!, status: { ...pod!.status!, ...more } }]);
+      return world.reconciler.pending;
+    };
+    expect(await answer({ objects: [] })).toBe(true);
+    expect(world.programmed).toBe("False 0/1 pods");
+    const refused = pod!.status!.objects.map(({ notes: _, ...source }) => ({
+      ...source,
+      reason: "NotStored",
+    }));
+    expect(await answer({ objects: [], refused })).toBe(false);
+    expect(await answer({})).toBe(false);
+    expect(world.programmed).toBe("True 1/1 pods");
+  });
+
   test("a snapshot that cannot be written is said and tried again", async () => {
     world.take("p1");
     world.declare("USD");

@@ -87,9 +87,17 @@ export class Reconciler {
     this.#ports = ports;
   }
 
-  /** True until every ready pod has acknowledged the newest serial; false where nobody is asked. */
+  /** True until every ready pod has acknowledged the newest serial, and all that is in it; false where nobody is asked. */
   get pending(): boolean {
-    return this.#ports.asksPods && this.#serial !== null && this.#settled !== this.#serial;
+    if (!this.#ports.asksPods || this.#serial === null) return false;
+    return this.#settled !== this.#serial || this.#pods.some(({ status }) => this.#lacks(status));
+  }
+
+  /** Whether a pod has yet to say of some object whether it takes it: it copies Organizations after it adopted their serial. */
+  #lacks(status: ConfigStatus | null): boolean {
+    if (status === null || status.serial !== this.#serial) return false;
+    const published = this.#published?.content.routing.objects ?? [];
+    return status.objects.length + (status.refused?.length ?? 0) < published.length;
   }
 
   get serial(): number | null {
