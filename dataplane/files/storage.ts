@@ -187,7 +187,7 @@ function refused(error: unknown): false {
 function storageFull(used: StorageUse, { maxBytes, maxFiles }: StorageLimits): ApiError {
   return new ApiError(
     "storage_limit_reached",
-    `The organization's storage is full: ${used.bytes} of ${maxBytes} bytes and ${used.files} of ${maxFiles} files are in use. Delete files or results of batches, or wait for them to expire.`,
+    `The organization's storage has no room for this: ${used.bytes} of ${maxBytes} bytes and ${used.files} of ${maxFiles} files are in use. Delete files or results of batches, or wait for them to expire.`,
   );
 }
 

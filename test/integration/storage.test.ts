@@ -34,7 +34,7 @@ const full = (used: number, files: number) => ({
     error: {
       code: "storage_limit_reached",
       message: expect.stringContaining(
-        `${used} of ${limits.maxBytes} bytes and ${files} of ${limits.maxFiles} files`,
+        `storage has no room for this: ${used} of ${limits.maxBytes} bytes and ${files} of ${limits.maxFiles} files`,
       ) as string,
     },
   },
