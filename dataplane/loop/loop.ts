@@ -16,6 +16,7 @@
  * (stop pause_turn) and an upstream that fails (an error, or pause_turn for a whole Messages answer).
  */
 import type { Dialect } from "../dialects/dialect.ts";
+import { endsEarly } from "../dialects/messages/read-response.ts";
 import type { JsonObject, StopReason, ToolChoice } from "../dialects/messages/types.ts";
 import type { ServerToolName } from "../dialects/server-tools.ts";
 
@@ -120,21 +121,11 @@ export function judgeIteration(rules: LoopRules, before: LoopState, answer: Iter
   };
   if (before.final) return stop(asked, answer.stopReason === "tool_use" ? "end_turn" : ended(answer));
   // An answer that was cut or refused: its calls are not run.
-  if (answer.calls.length === 0 || !runsCalls(answer.stopReason)) return stop(asked, ended(answer));
+  if (answer.calls.length === 0 || endsEarly(answer.stopReason)) return stop(asked, ended(answer));
 
   const { state, calls } = admitCalls(rules, asked, answer.calls);
   return { state, calls, next: afterCalls(rules, state, answer) };
 }
-
-/** What ends an answer early: its last call may be half of one, or was not meant. Providers also have reasons of their own. */
-const early: ReadonlySet<StopReason | null> = new Set([
-  "max_tokens",
-  "model_context_window_exceeded",
-  "stop_sequence",
-  "refusal",
-]);
-
-const runsCalls = (reason: StopReason | null) => !early.has(reason);
 
 const stop = (state: LoopState, reason: StopReason): Judgement => ({
   state,
@@ -143,7 +134,7 @@ const stop = (state: LoopState, reason: StopReason): Judgement => ({
 });
 
 function ended(answer: IterationResult): StopReason {
-  if (answer.clientCalls > 0 && runsCalls(answer.stopReason)) return "tool_use";
+  if (answer.clientCalls > 0 && !endsEarly(answer.stopReason)) return "tool_use";
   // A lone `tool_use`, without any call, means nothing to a client.
   return answer.stopReason === null || answer.stopReason === "tool_use" ? "end_turn" : answer.stopReason;
 }

@@ -49,10 +49,17 @@ function weighBlock({ type, text, thinking, input, content }: JsonObject): numbe
 export const isMessagesLimit = (reason: JsonValue | undefined): boolean =>
   reason === "max_tokens" || reason === "model_context_window_exceeded";
 
-/** Returns the upstream's own reason; only the end of an answer with tool calls is corrected. */
+/** Whether the reason ended an answer early: its last call may be half of one, or was not meant. */
+export const endsEarly = (reason: StopReason | null): boolean =>
+  isMessagesLimit(reason) || reason === "stop_sequence" || reason === "refusal";
+
+/**
+ * Returns the upstream's own reason; only the end of an answer with tool calls is corrected. Providers have reasons of their
+ * own for it, such as `tool_calls`.
+ */
 export function messagesStopReason(reason: JsonValue | undefined, toolUsed: boolean): StopReason {
   const given = textOf(reason) as StopReason | null;
-  if (toolUsed && (given === null || given === "end_turn")) return "tool_use";
+  if (toolUsed && !endsEarly(given)) return "tool_use";
   return given ?? "end_turn";
 }
 

@@ -56,6 +56,27 @@ test("blocks that stand in message_start already are said", () => {
   ]);
 });
 
+test.each(["tool_calls", "stop", "pause_turn"])(
+  "a call under a reason of the provider's own (%s) is one, streamed and whole",
+  (stop_reason) => {
+    const call = { type: "tool_use", id: "toolu_1", name: "look", input: {} };
+    const events = [
+      start,
+      block(0, call),
+      { type: "message_delta", delta: { stop_reason }, usage: { output_tokens: 1 } },
+      { type: "message_stop" },
+    ];
+    expect(stepWords("messages", events).at(-1)).toContain("tool_use");
+    const frames = events.map((data) => ({ event: data.type, data: JSON.stringify(data) }));
+    expect(convertStream("messages", frames, testCarry("chat")).terminal).toContain(
+      '"finish_reason":"tool_calls"',
+    );
+    expect(convertWhole("messages", { content: [call], stop_reason }, testCarry("chat"))).toMatchObject({
+      choices: [{ finish_reason: "tool_calls" }],
+    });
+  },
+);
+
 test.each(["chat", "responses"] as const)(
   "words before a refusal are it, with nothing explained behind them, streamed and whole: %s",
   (to) => {
