@@ -30,8 +30,13 @@ function reported(error: unknown): ReportedError {
 /** Reads the provider's own error, which OpenRouter puts as text beside "Provider returned error"; null: there is none. */
 function wrappedIn(error: unknown): ReportedError | null {
   const raw = stringOf(objectOf(objectOf(error)?.["metadata"])?.["raw"]);
-  const body = raw === null ? null : objectOf(parseJson(raw));
-  return body === null ? null : flatly(body["error"] ?? body);
+  return raw === null ? null : flatly(errorIn(parseJson(raw)));
+}
+
+/** Returns the error of a body, without what surrounds it. */
+function errorIn(json: unknown): unknown {
+  const body = objectOf(arrayOf(json)?.[0] ?? json);
+  return body?.["error"] ?? stringOf(body?.["detail"]) ?? body;
 }
 
 function flatly(error: unknown): ReportedError {
@@ -84,17 +89,12 @@ function fieldErrors(detail: unknown): FieldError[] {
 export function readErrorBody(bytes: string | Uint8Array): ReportedError {
   const text = textIn(bytes);
   const body = parseJson(text);
-  return bounded(body === undefined ? readBegunError(text) : reportedIn(body));
-}
-
-function reportedIn(json: unknown): ReportedError {
-  const body = objectOf(arrayOf(json)?.[0] ?? json);
-  return reported(body?.["error"] ?? stringOf(body?.["detail"]) ?? body);
+  return bounded(body === undefined ? readBegunError(text) : reported(errorIn(body)));
 }
 
 /** Reads an error that was cut: its last word may be the beginning of a secret, and half a code says nothing. */
 function readBegunError(begun: string): ReportedError {
-  const { type, code, message, param, details } = reportedIn(parseJson(closedJson(begun)));
+  const { type, code, message, param, details } = reported(errorIn(parseJson(closedJson(begun))));
   const isWhole = (text: string) => begun.includes(JSON.stringify(text));
   return {
     type: isWhole(type) ? type : "",

@@ -229,6 +229,15 @@ describe("rule 1.5: the code of a refusal", () => {
       });
     });
 
+    test("says what Google says inside, in a list too", () => {
+      const google = {
+        error: { code: 400, message: "top_p must be at most 1.", status: "INVALID_ARGUMENT" },
+      };
+      for (const raw of [google, [google]])
+        expect(told(wrapped(raw)).message).toBe("top_p must be at most 1.");
+      expect(told(wrapped({ detail: "Bad field." })).message).toBe("Bad field.");
+    });
+
     test("inside a stream as well", () => {
       expect(inBandError(wrapped(anthropic("Bad image.")))).toMatchObject({
         code: "invalid_request",
