@@ -75,6 +75,8 @@ export interface LoopDeps {
    * @throws ApiError when no upstream took the call, BrokenAnswer when one did and its answer is corrupt.
    */
   ask(next: (target: Dialect) => NextCall, span: Span | null): Promise<ModelAnswer>;
+  /** @throws ApiError when no upstream can be sent such a call. */
+  judge(next: (target: Dialect) => NextCall): Promise<void>;
   readonly runTool: (call: ToolCall, signal: AbortSignal) => Promise<ToolOutcome>;
   /** Called with each call's outcome, in call order, also of a call that a limit kept from running. */
   readonly brought: (call: ToolCall, outcome: ToolOutcome) => Promise<void>;
@@ -135,6 +137,7 @@ class Loop {
   async run(): Promise<void> {
     try {
       if (this.#input.pending.length > 0) {
+        await this.#refuseUnsendable();
         const { state, calls } = admitCalls(this.#input.rules, this.#state, this.#input.pending);
         this.#state = state;
         const results = await this.#runCalls(calls);
@@ -157,6 +160,21 @@ class Loop {
       await this.#abandon();
       throw error;
     }
+  }
+
+  /**
+   * Refuses a request that no upstream can be sent before its resent calls run, which may cost something (rule 3.1): with
+   * results in place of theirs.
+   */
+  async #refuseUnsendable(): Promise<void> {
+    const results = this.#input.pending.map(({ id }): ToolResultBlock => ({
+      type: "tool_result",
+      tool_use_id: aliasOfId(id),
+      content: "…",
+    }));
+    this.#added.push({ turn: [], results });
+    await this.#deps.judge((target) => this.#next(target));
+    this.#added.pop();
   }
 
   /** One upstream call and the calls it leads to; the stop reason when it was the last. */

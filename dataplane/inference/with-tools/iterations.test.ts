@@ -69,6 +69,31 @@ async function serveTools(messages: readonly object[], stream: boolean, upstream
 }
 
 test.each([false, true])(
+  "rule 3.1: what no upstream can be sent is refused before a resent call runs, and free (streamed: %s)",
+  async (stream) => {
+    const pending = {
+      type: "server_tool_use",
+      id: "srvtoolu_1",
+      name: "web_search",
+      input: { query: "gates" },
+    };
+    const asked = (block: object) => [
+      { role: "user", content: [block] },
+      { role: "assistant", content: [pending] },
+    ];
+    const { call, error, sent } = await serveTools(asked({ type: "riddle" }), stream, "chat");
+    expect(error).toMatchObject({ kind: { status: 400 } });
+    expect(call.meter).toMatchObject({ settled: [], released: 1 });
+    expect([sent, call.summary.toolCalls?.size ?? 0, call.sink.text]).toEqual([[], 0, ""]);
+    fake.next(text("Nothing."));
+    const sound = await serveTools(asked({ type: "text", text: "What is new?" }), stream, "chat");
+    expect(sound.error).toBeNull();
+    expect(sound.call.summary.toolCalls).toEqual(new Map([["web_search ok", 1]]));
+    expect(sound.call.meter.settled).toMatchObject([{ status: "ok", iterations: 1 }]);
+  },
+);
+
+test.each([false, true])(
   "rule 2.17: reasoning that another account made is left out and asked again (streamed: %s)",
   async (stream) => {
     fake.next(refused, searching("of-this-account"), text("Nothing."));

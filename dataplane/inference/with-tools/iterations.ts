@@ -74,6 +74,21 @@ export class Iterations {
     }
   }
 
+  /** @throws ApiError when a call can be written for no upstream of the route. */
+  async judge(next: (target: Upstream["dialect"]) => NextCall): Promise<void> {
+    const { route, work } = this.#services;
+    let refusal: ApiError | null = null;
+    for (const upstream of route.upstreams)
+      try {
+        await work.write(upstream, next(upstream.dialect), this.#wishes);
+        return;
+      } catch (error) {
+        if (!(error instanceof ApiError)) throw error;
+        refusal ??= error;
+      }
+    if (refusal !== null) throw refusal;
+  }
+
   async #ask(deadline: Deadline, next: (target: Upstream["dialect"]) => NextCall): Promise<ModelAnswer> {
     const ask = () => this.#try(deadline, next);
     try {

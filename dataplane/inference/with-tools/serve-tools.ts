@@ -153,6 +153,7 @@ class ToolServing {
     try {
       await runLoop(this.#input(), {
         ask: (next, span) => this.#iterations.ask(next, span),
+        judge: (next) => this.#iterations.judge(next),
         runTool: ({ name, input }, signal) => {
           const query = input?.["query"];
           if (typeof query === "string") this.#scope.prior.addQuery(query);
