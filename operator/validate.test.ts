@@ -43,3 +43,15 @@ test("what is declared twice is told with the file that counts, a Secret in one 
     [14, "Duplicate", `PriceTable default/default is declared in ${file} too; the first one counts`],
   ]);
 });
+
+test("kustomize's own file is no manifest, and what kustomize makes may be judged as one file", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "gapura-validate-"));
+  const table = `apiVersion: gapura.dev/v1alpha1\nkind: PriceTable\nmetadata: {name: default}\nspec: {unit: USD}\n`;
+  await writeFile(join(folder, "prices.yaml"), table);
+  await writeFile(join(folder, "kustomization.yaml"), "namespace: ml\nresources: [prices.yaml]\n");
+  const whole = await validateFolder(folder);
+  const single = await validateFolder(join(folder, "prices.yaml"));
+  await rm(folder, { recursive: true });
+  expect([whole.faults, whole.files, whole.objects]).toEqual([[], 1, 1]);
+  expect([single.faults, single.files, single.objects]).toEqual([[], 1, 1]);
+});

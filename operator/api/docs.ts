@@ -8,7 +8,7 @@ const introduction = `# Configuration
 
 *Written by \`npm run generate\` from \`operator/api\`; edit the schemas, not this page.*
 
-Models, tools, prices and organizations are declared as four kinds of the group \`${GROUP}\`, version \`${VERSION}\`. The same YAML works in a cluster, where an operator reads it, and on one machine, where it lies in a folder beside plain \`kind: Secret\` documents. \`npm run validate -- DIR\` checks a folder and names each fault with file and line, words and numbers too that kubectl, which reads YAML 1.1, would take for something else (\`NO\`, \`on\`, \`010\`).
+Models, tools, prices and organizations are declared as four kinds of the group \`${GROUP}\`, version \`${VERSION}\`. The same YAML works in a cluster, where an operator reads it, and on one machine, where it lies in a folder beside plain \`kind: Secret\` documents. \`npm run validate -- DIR\` checks a folder, or a file, and names each fault with file and line (of one object the first twenty), words and numbers too that kubectl, which reads YAML 1.1, would take for something else (\`NO\`, \`on\`, \`010\`). In a folder hidden files and \`kustomization.yaml\` are left out; where kustomize or Helm changes manifests, check what it prints.
 
 - Durations are strings such as \`90s\`, \`2m\` or \`1m30s\`, at most 24 hours. Prices and credits are decimals in quotes.
 - A field that is not known is refused with its path. Nothing is filled in in your manifests: where a field is absent, the default of the table applies.

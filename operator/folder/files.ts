@@ -27,7 +27,8 @@ export interface FindOptions {
 }
 
 /**
- * Finds every .yaml, .yml and .json below a folder, sorted. Hidden names (editors' swap files, `..data`) are left out.
+ * Finds every .yaml, .yml and .json below a folder, sorted. Hidden names (editors' swap files, `..data`) are left out,
+ * and so is kustomize's own file, which declares nothing and needs no kind.
  * Synchronous: 10,000 files take 50 ms this way and a second of CPU with a promise for each, and nobody else waits in this
  * process.
  * @throws when the folder itself cannot be listed.
@@ -56,7 +57,7 @@ function walk(folder: string, into: Walk, above: ReadonlySet<string>): void {
   const inside = new Set([...above, real]);
   into.enter(folder);
   for (const name of readdirSync(folder)) {
-    if (name.startsWith(".") || name.endsWith("~")) continue;
+    if (name.startsWith(".") || name.endsWith("~") || KUSTOMIZATION.test(name)) continue;
     const path = join(folder, name);
     const noteFault = (fault: string) => {
       // A file of another ending would not be read; a name without one may be a folder.
@@ -80,6 +81,7 @@ function walk(folder: string, into: Walk, above: ReadonlySet<string>): void {
   }
 }
 
+const KUSTOMIZATION = /^kustomization\.ya?ml$/;
 const MANIFEST = /\.(ya?ml|json)$/i;
 
 /** Why a symbolic link without a target cannot be read. */
