@@ -1,12 +1,10 @@
 /** rules.md §8 with the real processes: what one namespace declares, and what the others notice of it. */
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
 import { resolve } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { gunzipSync } from "node:zlib";
 import fc from "fast-check";
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
-import { parseAllDocuments } from "yaml";
 import { z } from "zod";
 import { routingSchema } from "../../dataplane/config/schema.ts";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
@@ -16,7 +14,7 @@ import { runs } from "../fakes/runs.ts";
 import type { DataPlanePod } from "./data-plane-pod.ts";
 import { DataPlaneWorld } from "./data-plane-world.ts";
 import { hostileAnswers, HostilePod } from "./hostile-pods.ts";
-import { KubeClient, type KubeObject } from "./kube-client.ts";
+import type { KubeObject } from "./kube-client.ts";
 import { conditionText } from "./kube-world.ts";
 import { Objects, priceSpec, routeSpec } from "./objects.ts";
 import { programEnvironment } from "../fakes/program-environment.ts";
@@ -346,64 +344,3 @@ describe.skipIf(access === null)("an organization id", () => {
     await ofSquatter.untilCondition("Organization", "squat", "Ready", /^True/);
   }, 180_000);
 });
-
-describe.skipIf(access === null)("the admission policy of docs/kubernetes.md", () => {
-  test("refuses upstreams of tenants inside the cluster, and takes public ones", async () => {
-    const page = readFileSync(resolve(root, "docs/kubernetes.md"), "utf8");
-    const [, text = ""] = /```yaml\n([^`]*kind: ValidatingAdmissionPolicy\n[^`]*)```/.exec(page) ?? [];
-    const [policy, binding] = parseAllDocuments(text).map((document) => document.toJS() as PolicyObject);
-    const client = new KubeClient(access as KubeAccess);
-    const namespace = "tenancy-admission";
-    await client.makeNamespace(namespace);
-    const objects = new Objects(client, namespace, () => "");
-    const path = (plural: string, name: string) => `/apis/admissionregistration.k8s.io/v1/${plural}/${name}`;
-    const rules = [
-      [path("validatingadmissionpolicies", policy?.metadata.name ?? ""), policy],
-      // Not those of the other tests' namespaces.
-      [
-        path("validatingadmissionpolicybindings", binding?.metadata.name ?? ""),
-        {
-          ...binding,
-          spec: {
-            ...binding?.spec,
-            matchResources: {
-              namespaceSelector: { matchLabels: { "kubernetes.io/metadata.name": namespace } },
-            },
-          },
-        },
-      ],
-    ] as const;
-    const tryRoute = async (name: string, baseURL: string) => {
-      const { status, body } = await client.call("PATCH", objects.path("ModelRoute", name), {
-        apiVersion: API_VERSION,
-        kind: "ModelRoute",
-        metadata: { name, namespace },
-        spec: routeSpec(baseURL),
-      });
-      return `${status} ${JSON.stringify(body)}`;
-    };
-    try {
-      for (const [where, rule] of rules) await client.must("PATCH", where, rule);
-      const denied = /^422 .*upstreams of tenants are called over https, by a public name/;
-      await client.until("the policy holds", async () =>
-        denied.test(await tryRoute("inside", "http://gapura-redis:6379")),
-      );
-      for (const baseURL of [
-        "https://10.0.0.1",
-        "https://gapura.gapura.svc",
-        "https://kubernetes.default.svc.cluster.local",
-        "http://api.example.com",
-      ])
-        expect(await tryRoute("inside", baseURL), baseURL).toMatch(denied);
-      expect(await tryRoute("outside", "https://api.example.com")).toMatch(/^201 /);
-    } finally {
-      for (const [where] of rules) await client.call("DELETE", where);
-      await client.close();
-    }
-  });
-});
-
-interface PolicyObject {
-  readonly metadata: { readonly name: string };
-  readonly spec: Readonly<Record<string, unknown>>;
-}
