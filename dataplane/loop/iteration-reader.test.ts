@@ -7,6 +7,7 @@ const citer = { native: () => null, ofText: () => [] };
 test("what a compaction's delta brings goes back to the model in the next iteration", () => {
   const reader = new IterationReader({
     serverTools: new Set(),
+    clientTools: false,
     final: false,
     nextIndex: 2,
     started: true,

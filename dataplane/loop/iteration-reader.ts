@@ -31,6 +31,8 @@ export interface Citer {
 
 export interface IterationOptions {
   readonly serverTools: ReadonlySet<string>;
+  /** Whether the client has tools of its own. */
+  readonly clientTools: boolean;
   /** Whether this is the final call: tool calls in its answer are dropped. */
   readonly final: boolean;
   /** Index of the next content block of the client's message. */
@@ -41,12 +43,16 @@ export interface IterationOptions {
   readonly citer: Citer;
 }
 
+const MOST_NAME_LENGTH = 64;
+
 export class IterationReader {
   readonly #options: IterationOptions;
   /** The model's turn, to be sent back to it. */
   readonly blocks: ContentBlockParam[] = [];
   readonly calls: ToolCall[] = [];
   readonly clientCalls: ToolUseBlock[] = [];
+  /** Calls of tools that nobody has: the client, which has none, could not answer them. */
+  readonly strayCalls: ToolUseBlock[] = [];
   stopReason: StopReason | null = null;
   stopSequence: string | null = null;
   stopDetails: MessagesResponse["stop_details"] = undefined;
@@ -155,11 +161,20 @@ export class IterationReader {
     if (this.#options.final) return;
     const input = json === "" ? block.input : parseArguments(json);
     if (!this.#options.serverTools.has(block.name)) {
-      this.clientCalls.push({ ...block, input: input ?? {} });
+      if (this.#options.clientTools) this.clientCalls.push({ ...block, input: input ?? {} });
+      else this.#stray(block.name);
       return;
     }
     const call: ToolCall = { id: this.#options.newId("srvtoolu"), name: block.name as ServerToolName, input };
     this.calls.push(call);
     this.blocks.push({ type: "tool_use", id: call.id, name: call.name, input: input ?? {} });
+  }
+
+  /** Its name goes back in a form that every upstream takes. */
+  #stray(name: string): void {
+    const plain = name.replaceAll(/[^A-Za-z0-9_-]/g, "_").slice(0, MOST_NAME_LENGTH);
+    const call: ToolUseBlock = { type: "tool_use", id: this.#options.newId("toolu"), name: plain, input: {} };
+    this.strayCalls.push(call);
+    this.blocks.push(call);
   }
 }

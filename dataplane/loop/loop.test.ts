@@ -18,6 +18,7 @@ const answer = (over: Partial<IterationResult> = {}): IterationResult => ({
   stopReason: "tool_use",
   calls: calls("web_search"),
   clientCalls: 0,
+  strayCalls: 0,
   outputTokens: 10,
   ...over,
 });
@@ -51,6 +52,20 @@ describe("end states", () => {
       { kind: "stop", reason: "refusal" },
     ],
     ["server calls lead to another iteration", {}, after(0), {}, { kind: "ask", final: false }],
+    [
+      "calls of tools that nobody has lead to another iteration",
+      {},
+      after(0),
+      { calls: [], strayCalls: 1 },
+      { kind: "ask", final: false },
+    ],
+    [
+      "an answer that was cut is over, whatever it calls",
+      {},
+      after(0),
+      { calls: [], strayCalls: 1, stopReason: "max_tokens" },
+      { kind: "stop", reason: "max_tokens" },
+    ],
     [
       "server calls under a reason of the provider's own lead to another iteration",
       {},
@@ -205,6 +220,7 @@ test("whatever a model answers, the loop ends within its iterations and one fina
       .array(fc.constantFrom<ServerToolName>("web_search", "web_fetch", "x_search"), { maxLength: 6 })
       .map((names) => calls(...names)),
     clientCalls: fc.constantFrom(0, 0, 0, 1),
+    strayCalls: fc.constantFrom(0, 0, 1),
     outputTokens: fc.nat(50),
   });
   fc.assert(

@@ -3,7 +3,7 @@
  * dialects, streamed or not, live or in a batch (design.md §4.5; service.md "How the loop ends",
  * rules 3.5–3.8). `run.ts` does what is decided here.
  *
- *            ask ──> answer ──┬── no server call ───────────────────────────> stop (the model's own reason)
+ *            ask ──> answer ──┬── no call that is answered here ────────────> stop (the model's own reason)
  *             ^               └── server calls: run them ──┬── a client tool was called too ──> stop tool_use
  *             │                                            ├── output limit used up ─────────> stop max_tokens
  *             │                                            ├── Messages: 8th iteration ──────> stop pause_turn
@@ -11,6 +11,8 @@
  *             │                                            │   max_tool_calls used up ───────> ask once more,
  *             │                                            │                                   tools off (final)
  *             └────────────────────────────────────────────┴── otherwise
+ *
+ * A call of a tool that nobody has, where the client has none of its own, is answered here too: with an error.
  *
  * The runner adds two causes of its own before it asks again: credit that does not cover the next iteration
  * (stop pause_turn) and an upstream that fails (an error, or pause_turn for a whole Messages answer).
@@ -69,6 +71,8 @@ export interface IterationResult {
   readonly calls: readonly ToolCall[];
   /** How many of the client's own functions were called. */
   readonly clientCalls: number;
+  /** How many calls there were of tools that nobody has. */
+  readonly strayCalls: number;
   readonly outputTokens: number;
 }
 
@@ -121,7 +125,8 @@ export function judgeIteration(rules: LoopRules, before: LoopState, answer: Iter
   };
   if (before.final) return stop(asked, answer.stopReason === "tool_use" ? "end_turn" : ended(answer));
   // An answer that was cut or refused: its calls are not run.
-  if (answer.calls.length === 0 || endsEarly(answer.stopReason)) return stop(asked, ended(answer));
+  const answered = answer.calls.length + answer.strayCalls;
+  if (answered === 0 || endsEarly(answer.stopReason)) return stop(asked, ended(answer));
 
   const { state, calls } = admitCalls(rules, asked, answer.calls);
   return { state, calls, next: afterCalls(rules, state, answer) };

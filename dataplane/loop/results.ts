@@ -9,6 +9,7 @@ import type {
   ContentBlockParam,
   DocumentBlock,
   ToolResultBlock,
+  ToolUseBlock,
   WebFetchErrorCode,
   WebFetchToolResultBlock,
   WebSearchErrorCode,
@@ -72,6 +73,14 @@ export function resultForModel(callId: string, outcome: ToolOutcome, citePages: 
       return { type: "tool_result", tool_use_id: callId, content: [pageDocument(outcome.page, citePages)] };
   }
 }
+
+/** What the model reads of a call of a tool that nobody has. The client does not see such a call. */
+export const noSuchTool = ({ id, name }: Pick<ToolUseBlock, "id" | "name">): ToolResultBlock => ({
+  type: "tool_result",
+  tool_use_id: id,
+  content: `invalid_tool_input: There is no tool ${name}; use one of those that are there, or answer with what you have.`,
+  is_error: true,
+});
 
 const hitForModel = (hit: SearchHit): ContentBlockParam => ({
   type: "search_result",

@@ -229,7 +229,9 @@ describe("one answer over several iterations", () => {
   });
 
   test("a server tool and a client tool in one turn: the server tool runs first, then tool_use", async () => {
-    const { starts, end, asked } = await run([{ blocks: [own("toolu_1"), search("x")] }]);
+    const { starts, end, asked } = await run([{ blocks: [own("toolu_1"), search("x")] }], {
+      rules: { clientFunctions: true },
+    });
     expect(starts.map(({ content_block: block }) => block.type)).toEqual([
       "server_tool_use",
       "web_search_tool_result",
@@ -238,6 +240,35 @@ describe("one answer over several iterations", () => {
     expect(end).toMatchObject({ delta: { stop_reason: "tool_use" } });
     expect(asked).toHaveLength(1);
   });
+
+  test.each(["messages", "chat", "responses"] as const)(
+    "%s: a call of a tool that nobody has is an error for the model, and nothing for the client",
+    async (dialect) => {
+      const stray = { type: "tool_use", id: "c", name: "functions.open", input: {} } as const;
+      const { starts, end, asked } = await run(
+        [{ blocks: [text("Let me look."), stray] }, { blocks: [search("x"), stray] }],
+        { rules: { dialect } },
+      );
+      expect(starts.map(({ content_block: block }) => block.type)).toEqual([
+        "text",
+        ...(dialect === "messages" ? [] : ["text"]),
+        "server_tool_use",
+        "web_search_tool_result",
+        "text",
+      ]);
+      expect(end).toMatchObject({ delta: { stop_reason: "end_turn" } });
+      expect(asked[1]?.messages.slice(1)).toMatchObject([
+        { content: [{ type: "text" }, { type: "tool_use", id: "toolu_1", name: "functions_open" }] },
+        {
+          content: [{ type: "tool_result", tool_use_id: "toolu_1", is_error: true }],
+        },
+      ]);
+      expect(asked[2]?.messages[4]?.content).toMatchObject([
+        { type: "tool_result", content: [{ type: "search_result" }] },
+        { type: "tool_result", is_error: true },
+      ]);
+    },
+  );
 
   test("results stand in call order, at most four run at once", async () => {
     let running = 0;

@@ -42,7 +42,7 @@ import {
   type ToolCall,
 } from "./loop.ts";
 import { isInstructed, type AddedTurn, type NextCall } from "./next-request.ts";
-import { citationForClient, searchCitation, type ToolOutcome } from "./results.ts";
+import { citationForClient, noSuchTool, searchCitation, type ToolOutcome } from "./results.ts";
 import { IterationReader, type Citer } from "./iteration-reader.ts";
 import { runCalls } from "./run-calls.ts";
 import { MessageStream } from "./message-stream.ts";
@@ -177,6 +177,13 @@ class Loop {
     this.#added.pop();
   }
 
+  /** Parts what an iteration said from what follows (rule 3.12), where a client sees nothing between them. */
+  async #part({ blocks }: IterationReader): Promise<void> {
+    const said = blocks.some((block) => block.type === "text" && block.text.trim() !== "");
+    if (said && this.#input.rules.dialect !== "messages")
+      await this.#message.block({ type: "text", text: "\n\n" });
+  }
+
   /** One upstream call and the calls it leads to; the stop reason when it was the last. */
   async #iterate(): Promise<StopReason | null> {
     const { rules } = this.#input;
@@ -194,6 +201,7 @@ class Loop {
       stopReason: read.stopReason,
       calls: read.calls,
       clientCalls: read.clientCalls.length,
+      strayCalls: read.strayCalls.length,
       outputTokens: asked.usage.output_tokens,
     });
     this.#state = judged.state;
@@ -204,7 +212,8 @@ class Loop {
         for (const call of read.clientCalls) await this.#message.block(call);
       return judged.next.reason;
     }
-    this.#added.push({ turn: read.blocks, results });
+    if (judged.calls.length === 0) await this.#part(read);
+    this.#added.push({ turn: read.blocks, results: [...results, ...read.strayCalls.map(noSuchTool)] });
     this.#state = { ...this.#state, final: judged.next.final };
     return null;
   }
@@ -214,6 +223,7 @@ class Loop {
     const target: { dialect: Dialect } = { dialect: "messages" };
     const read = new IterationReader({
       serverTools: this.#input.serverTools,
+      clientTools: this.#input.rules.clientFunctions,
       final: this.#state.final,
       nextIndex: this.#message.nextIndex,
       started: this.#message.started,
