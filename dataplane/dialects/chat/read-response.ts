@@ -1,6 +1,6 @@
 /** Reads a Chat upstream's whole answer into Messages form (dialects.md §C2, §D2–§D4; lenient as rules 2.13–2.14 say). */
 import type { CodecContext } from "../codecs.ts";
-import { aliasOfId } from "../alias.ts";
+import { CallIds } from "../call-ids.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { codePoints } from "../../lib/code-points.ts";
 import { readLogprobs, WaitingLogprobs } from "../logprobs.ts";
@@ -220,28 +220,6 @@ function toolCalls(message: JsonObject, context: CodecContext, isCut: boolean): 
         ),
     };
   });
-}
-
-/** Gives the calls of one answer their ids. */
-export class CallIds {
-  readonly #context: CodecContext;
-  readonly #given = new Set<string>();
-
-  constructor(context: CodecContext) {
-    this.#context = context;
-  }
-
-  /**
-   * Returns the upstream's id where every dialect takes it, else its alias; a new id where there is none or where an
-   * earlier call has it: some engines give all calls one id, and their results could not be told apart.
-   */
-  of(upstreams: unknown): string {
-    const given = textOf(upstreams);
-    const known = given === null ? null : aliasOfId(given);
-    const id = known === null || this.#given.has(known) ? this.#context.newId("call") : known;
-    this.#given.add(id);
-    return id;
-  }
 }
 
 /** OpenAI's `length`; Mistral and Zhipu have words of their own. */

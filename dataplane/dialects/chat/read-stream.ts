@@ -6,6 +6,7 @@
  *
  * A `[DONE]` before any chunk is the end of nothing (rule 1.6).
  */
+import { CallIds } from "../call-ids.ts";
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { CodePointCount } from "../../lib/code-points.ts";
 import { BlockOrder } from "../block-order.ts";
@@ -27,7 +28,6 @@ import {
   chatStopReason,
   isChatFailure,
   isChatLimit,
-  CallIds,
 } from "./read-response.ts";
 import { movedBy, StreamedCitations, textAt } from "../url-citations.ts";
 import { messageEnd, messageStart } from "../messages/events.ts";

@@ -1,6 +1,6 @@
 /** Reads a Messages upstream's whole answer into the hub (dialects.md §C1). */
 import type { CodecContext } from "../codecs.ts";
-import { aliasOfId } from "../alias.ts";
+import { CallIds } from "../call-ids.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { boundedInput, toolInput } from "../tool-input.ts";
 import { corruptAnswer, holdsError, inBandError } from "../upstream-error.ts";
@@ -14,8 +14,9 @@ export function readMessagesResponse(body: JsonObject, context: CodecContext): M
   const blocks = arrayOf(body["content"]);
   if (blocks === null) throw corruptAnswer("no content");
   const isCut = isMessagesLimit(body["stop_reason"]);
+  const ids = new CallIds(context, "toolu");
   const content = blocks.map((block, index) =>
-    readBlock(block, context, isCut && index === blocks.length - 1),
+    readBlock(block, context, ids, isCut && index === blocks.length - 1),
   );
   const toolUsed = content.some((block) => block.type === "tool_use");
   const reported = objectOf(body["usage"]);
@@ -77,7 +78,7 @@ export function stopDetails(from: JsonObject): Pick<MessagesResponse, "stop_deta
  * Reads a block of an answer; unknown kinds pass as they are.
  * @param isCut the output limit ended the answer with this block.
  */
-export function readBlock(value: unknown, context: CodecContext, isCut = false): ContentBlock {
+export function readBlock(value: unknown, context: CodecContext, ids: CallIds, isCut = false): ContentBlock {
   const given = objectOf(value);
   const block = given === null ? null : boundedInput(given);
   const missing = (field: string) => corruptAnswer(`a ${stringOf(block?.["type"])} block without ${field}`);
@@ -99,11 +100,10 @@ export function readBlock(value: unknown, context: CodecContext, isCut = false):
     case "tool_use": {
       const name = textOf(block["name"]);
       if (name === null) throw missing("name");
-      const id = textOf(block["id"]);
       return {
         ...block,
         type: "tool_use",
-        id: id === null ? context.newId("toolu") : aliasOfId(id),
+        id: ids.of(block["id"]),
         name,
         input: readInput(block["input"], name, context, isCut),
       };

@@ -11,6 +11,7 @@ import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.t
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { boundedInput, isWholeInput, toolInput } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError, kindOfEvent } from "../upstream-error.ts";
+import { CallIds } from "../call-ids.ts";
 import { writtenText, weightOf } from "../output-estimate.ts";
 import { countedUsage, readMessagesUsage } from "../usage.ts";
 import { messageEnd, messageStart } from "./events.ts";
@@ -43,6 +44,7 @@ interface OpenBlock {
 
 export class MessagesStreamReader implements StreamReader {
   readonly #context: CodecContext;
+  readonly #ids: CallIds;
   #started = false;
   /** The message's id as the upstream gave it. */
   #id: JsonValue | undefined;
@@ -60,6 +62,7 @@ export class MessagesStreamReader implements StreamReader {
 
   constructor(context: CodecContext) {
     this.#context = context;
+    this.#ids = new CallIds(context, "toolu");
   }
 
   get usage(): MessagesUsage {
@@ -136,7 +139,7 @@ export class MessagesStreamReader implements StreamReader {
     if (!this.#started) this.#start({}, out);
     if (this.#open !== null) this.#blockStop(out);
     this.#hold(BLOCK_CHARACTERS);
-    const block = readBlock(data["content_block"], this.#context);
+    const block = readBlock(data["content_block"], this.#context, this.#ids);
     const upstreamIndex = typeof data["index"] === "number" ? data["index"] : this.#lastUpstreamIndex + 1;
     this.#lastUpstreamIndex = upstreamIndex;
     const { start, first, startInput } = emptied(block);

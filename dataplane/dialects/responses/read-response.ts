@@ -1,6 +1,6 @@
 /** Reads a Responses upstream's whole answer into Messages form (dialects.md §C3, §D2–§D4). */
 import type { CodecContext } from "../codecs.ts";
-import { aliasOfId } from "../alias.ts";
+import { CallIds } from "../call-ids.ts";
 import { arrayOf, objectOf, stringOf, textOf } from "../fields.ts";
 import { readLogprobs } from "../logprobs.ts";
 import { markReasoning } from "../reasoning.ts";
@@ -32,13 +32,14 @@ export function readResponsesResponse(body: JsonObject, context: CodecContext): 
 
   const content: ContentBlock[] = [];
   let refused = false;
+  const ids = new CallIds(context);
   const isCut = isResponsesLimit(body);
   for (const [index, value] of items.entries()) {
     const item = objectOf(value);
     if (item === null) throw corruptAnswer("an output item that is no object");
     if (item["type"] === "message") refused = readMessageItem(item, content, context) || refused;
     else if (item["type"] === "function_call")
-      content.push(readCall(item, context, isCut && index === items.length - 1));
+      content.push(readCall(item, context, ids, isCut && index === items.length - 1));
     else if (item["type"] === "reasoning") {
       const thinking = reasoningTexts(item).join(SUMMARY_BREAK);
       const signature = readReasoningMark(item);
@@ -136,20 +137,17 @@ export const partCitations = (
   context: Pick<CodecContext, "annotations">,
 ): UrlCitation[] => (context.annotations === true ? readUrlCitations(part?.["annotations"]) : []);
 
-function readCall(item: JsonObject, context: CodecContext, isCut: boolean): ContentBlock {
+function readCall(item: JsonObject, context: CodecContext, ids: CallIds, isCut: boolean): ContentBlock {
   const name = textOf(item["name"]);
   if (name === null) throw corruptAnswer("a function_call without a name");
   const input =
     parsedInput(item["arguments"]) ??
     toolInput(stringOf(item["arguments"]) ?? "", name, context.serverTools, isCut);
-  return { type: "tool_use", id: callId(item, context), name, input };
+  return { type: "tool_use", id: ids.of(callId(item)), name, input };
 }
 
-/** Returns the upstream's call id, or its alias, or a new one. */
-export function callId(item: JsonObject, context: CodecContext): string {
-  const given = textOf(item["call_id"]) ?? textOf(item["id"]);
-  return given === null ? context.newId("call") : aliasOfId(given);
-}
+/** The upstream's id of a call; null: it has none. */
+export const callId = (item: JsonObject): string | null => textOf(item["call_id"]) ?? textOf(item["id"]);
 
 /** Returns the summary texts; open models that have none send their raw reasoning. `form`: which of the two is wanted. */
 export function reasoningTexts(item: JsonObject, form?: "summary" | "raw"): string[] {

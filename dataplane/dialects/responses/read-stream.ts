@@ -7,6 +7,7 @@
  * events (`…done`, `output_item.done`, the terminal response) hold beyond them is taken from there, so that an
  * upstream without deltas loses nothing.
  */
+import { CallIds } from "../call-ids.ts";
 import type { CodecContext, EndCause, SseEvent, StreamReader } from "../codecs.ts";
 import { BlockOrder } from "../block-order.ts";
 import type { Piece } from "../block-order.ts";
@@ -42,6 +43,7 @@ const lastEvents: ReadonlySet<string> = new Set([
 
 export class ResponsesStreamReader implements StreamReader {
   readonly #context: CodecContext;
+  readonly #ids: CallIds;
   readonly #blocks: BlockOrder;
   readonly #items = new StreamItems();
   #started = false;
@@ -59,6 +61,7 @@ export class ResponsesStreamReader implements StreamReader {
 
   constructor(context: CodecContext) {
     this.#context = context;
+    this.#ids = new CallIds(context);
     this.#blocks = new BlockOrder(context);
     this.#citations = new PartCitations(this.#blocks, context);
   }
@@ -269,7 +272,7 @@ export class ResponsesStreamReader implements StreamReader {
     const { pieces } = this.#items.at("function_call", output);
     const known = pieces.get(0);
     if (known !== undefined) return known;
-    const piece = this.#blocks.add("tool_use", callId(item, this.#context), textOf(item["name"]) ?? "");
+    const piece = this.#blocks.add("tool_use", this.#ids.of(callId(item)), textOf(item["name"]) ?? "");
     pieces.set(0, piece);
     return piece;
   }
@@ -278,7 +281,8 @@ export class ResponsesStreamReader implements StreamReader {
   #closeCall(output: number, whole: JsonObject): void {
     const piece = this.#call(output, whole);
     if (piece.ended) return;
-    if (textOf(whole["call_id"]) !== null) this.#blocks.identify(piece, callId(whole, this.#context));
+    const id = textOf(whole["call_id"]);
+    if (id !== null && !this.#ids.has(id)) this.#blocks.identify(piece, this.#ids.of(id));
     const name = textOf(whole["name"]);
     if (name !== null) this.#blocks.rename(piece, name);
     const parsed = parsedInput(whole["arguments"]);
