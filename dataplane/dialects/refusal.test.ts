@@ -109,3 +109,17 @@ test.each(["chat", "responses"] as const)(
     );
   },
 );
+
+test("rule 2.15: blanks alone behind a tool are no refusal of Chat's, streamed or whole", () => {
+  const response = answer([{ type: "text", text: "\n" }], "Not allowed.");
+  expect(written("chat", response)["choices"]).toMatchObject([
+    { message: { content: said, refusal: "Not allowed." } },
+  ]);
+  expect(streamed("chat", response)).toContain('"\\n\\nNot allowed."');
+});
+
+test("rule 2.15: a refusal of Chat's has no line breaks before it that a stream leaves out", () => {
+  const response = answer([{ type: "text", text: "\n\nI can't." }]);
+  expect(written("chat", response)["choices"]).toMatchObject([{ message: { refusal: "I can't." } }]);
+  expect(streamed("chat", response)).toContain('"\\n\\nI can\'t."');
+});

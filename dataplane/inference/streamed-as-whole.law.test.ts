@@ -155,7 +155,8 @@ const comparable: Record<Dialect, (message: JsonObject) => JsonValue> = {
     const reason = choice?.["finish_reason"] ?? null;
     const isRefused = reason === "content_filter";
     return steady({
-      text: (content ?? "") === "" ? (refusal ?? "") : (content ?? ""),
+      // What was said before a server tool ran stays text.
+      text: [content, refusal].filter((said) => (said ?? "") !== "").join("\n\n"),
       cited: isRefused ? [] : (annotations ?? []),
       calls: tool_calls ?? [],
       reason,

@@ -30,6 +30,8 @@ export function writeChatResponse(
   const answered = refused ? answeredBlocks(response.content) : response.content.length;
   const said = response.content.slice(0, answered);
   const text = joinedText(said, carry);
+  // With the tool before it, behind which blanks alone are nothing.
+  const behindTool = response.content.slice(Math.max(0, answered - 1));
   const reasoning = response.content
     .flatMap((block) => (block.type === "thinking" && block.thinking !== "" ? [block.thinking] : []))
     .join(REASONING_BREAK);
@@ -45,9 +47,7 @@ export function writeChatResponse(
         message: {
           role: "assistant",
           content: text === "" && (refused || calls.length > 0) ? null : text,
-          refusal: refused
-            ? refusalText(joinedText(response.content.slice(answered), carry), response)
-            : null,
+          refusal: refused ? refusalText(joinedText(behindTool, carry), response) : null,
           annotations: nested(annotate?.(text) ?? ownCitations(said)),
           ...(reasoning === "" ? {} : { reasoning_content: reasoning }),
           ...writeCalls(calls, carry),

@@ -158,10 +158,12 @@ export class ChatStreamWriter implements StreamWriter {
 
   /** Writes the last chunks before `finish_reason`: held line breaks, the explanation of a mute refusal, the annotations. */
   #lastWords(event: MessageDelta): string {
-    const isMute = event.delta.stop_reason === "refusal" && !this.#saidText;
-    const explanation = isMute ? refusalText("", { stop_details: event.delta.stop_details ?? null }) : "";
-    let bytes = this.#say(this.#joiner?.push(explanation) ?? explanation);
-    bytes += this.#say(this.#joiner?.end() ?? "");
+    let bytes = this.#say(this.#joiner?.end() ?? "");
+    if (event.delta.stop_reason === "refusal" && !this.#saidText) {
+      const explanation = refusalText("", { stop_details: event.delta.stop_details ?? null });
+      bytes += this.#say(this.#joiner?.push(explanation) ?? explanation);
+      bytes += this.#say(this.#joiner?.end() ?? "");
+    }
     const cited = nested(this.#annotate?.(this.#text) ?? this.#cited);
     if (cited.length > 0) bytes += this.#chunk(`{"annotations":${JSON.stringify(cited)}}`);
     return bytes;
