@@ -248,6 +248,23 @@ test.for(["a while each", "for ever"])(
   },
 );
 
+test("very many keys whose time is over are left to the next round at once", async () => {
+  const { keys, hold } = slowServer();
+  const told = { made: () => {}, failed: () => {}, late: () => {} };
+  const release = hold("evil");
+  await inTime(keys.make([wanted("evil", "k", "evil")], () => {}, told));
+  release();
+  await inTime(sleep(100));
+  const releaseMany = hold("evil");
+  const many = Array.from({ length: 20_000 }, (_, index) => wanted(`evil${index}`, "k", "evil"));
+  await inTime(keys.make(many, () => {}, told));
+  await inTime(sleep(11_000));
+  const began = process.cpuUsage();
+  releaseMany();
+  await inTime(sleep(100));
+  expect(process.cpuUsage(began).user).toBeLessThan(400_000);
+});
+
 test("a Secret that the watch has not shown yet keeps its values", async () => {
   const { stored, keys } = slowServer();
   stored.set("s", { version: 1, data: { k: "bWluZQ==" } });

@@ -133,6 +133,9 @@ export class KeyMaker {
   }
 
   #beginSlow(): void {
+    // All at once: there may be very many of them, and each one is looked for among all.
+    const now = performance.now();
+    this.#slow = this.#slow.filter(({ deadline }) => now <= deadline);
     while (this.#underWay < MOST_SLOW) {
       const next = this.#takeSlow();
       if (next === undefined) return;
