@@ -97,7 +97,7 @@ async function install() {
   process.stderr.write("gapura: installing dependencies (npm ci, about half a minute)\n");
   // What npm takes away first would stay taken for installed where it does not come to its end.
   rmSync(stamp, { force: true });
-  // A mirror that swallows packages is given up after half a minute, not after npm's fifteen.
+  // A mirror that swallows packets is given up after half a minute, not after npm's fifteen.
   const patience = ["--fetch-timeout=10000", "--fetch-retries=1", "--fetch-retry-mintimeout=1000"];
   const args = ["ci", "--loglevel=error", ...patience, ...(needsAll ? [] : ["--omit=dev"])];
   const fault = await runNpm(args);
