@@ -178,6 +178,24 @@ test.each(
   expect(call.meter.settled).toMatchObject([{ status: "error", tokens: { input: 11, output: 7 } }]);
 });
 
+test.each(
+  ways
+    .filter(({ stream, upstream }) => stream && upstream === "chat")
+    .map((way) => [nameOf(way), way] as const),
+)("a failure that a chunk gives as its reason costs what the chunk reports: %s", async (_name, way) => {
+  const usage = { prompt_tokens: 70, completion_tokens: 9, total_tokens: 79 };
+  const body = [
+    ...(streams.get("chat") ?? []).slice(0, 4),
+    `data: ${JSON.stringify({ ...chunk, usage })}\n\n`,
+  ].join("");
+  fake.next({ raw: { body, contentType: "text/event-stream" } });
+  const call = callOn(fake.url, way);
+  await serve(call);
+  expect(call.meter.settled).toMatchObject([
+    { status: "error", estimated: false, tokens: { input: 70, output: 9 } },
+  ]);
+});
+
 describe("what an error is beside an answer depends on its value alone, as it does to official clients", () => {
   const values: [value: unknown, isError: boolean][] = [
     [null, false],

@@ -180,9 +180,9 @@ export class ChatTap extends Tap {
     // Some providers put the last piece, or the whole text, in the chunk with the reason.
     if (choices > 0)
       this.weight += this.weigh(objectOf(parseJson(frameData(frame).toString("utf8"))) ?? {}, frame);
-    if ([...finished.values()].some(isChatFailure)) return { kind: "error", data: frameData(frame) };
     // Usage in a chunk with choices is a running total (continuous usage): the last one counts.
     if (reported && (choices === 0 || finishes)) this.final = true;
+    if ([...finished.values()].some(isChatFailure)) return { kind: "error", data: frameData(frame) };
     if (reported && choices === 0) return this.options.usageInjected ? SWALLOW : null;
     const isEnd = finishes && this.#finished.size >= this.options.choices;
     return isEnd ? { kind: "terminal", models: [], last: false } : null;
