@@ -183,3 +183,18 @@ test("a copy that somebody changed stays when its manifest goes", async () => {
   await vi.waitFor(() => expect(told.join()).toContain("models.yaml is no copy"));
   expect(read(join(to, "models.yaml"))).toBe("mine: 1");
 });
+
+test("what was copied before a copy that could not be written is known as a copy later", () => {
+  const to = join(folder, "data", "copy");
+  write("a.yaml", "port: 9400");
+  write("b.yaml", "port: 9400");
+  fs.mkdirSync(join(to, "b.yaml"), { recursive: true });
+  expect(() => follow(to)).toThrow("b.yaml");
+  expect(filesIn(to)).toContain("a.yaml");
+
+  fs.rmdirSync(join(to, "b.yaml"));
+  write("a.yaml", "port: 9400 # changed");
+  follow(to);
+  expect(told).toEqual([]);
+  expect(read(join(to, "a.yaml"))).toBe("port: 1234 # changed");
+});

@@ -80,9 +80,12 @@ class Copier {
     const { from, to, data } = this.#copying;
     makeFolder(to);
     const found = findManifests(from, { except: data }).filter(({ path }) => !path.startsWith(to + sep));
-    this.#printer.files(found.flatMap((file) => this.#copyFile(file)));
-    this.#removeOthersThan(found);
-    this.#copied.save();
+    try {
+      this.#printer.files(found.flatMap((file) => this.#copyFile(file)));
+      this.#removeOthersThan(found);
+    } finally {
+      this.#copied.save();
+    }
   }
 
   /** @returns why the file could not be read. */
