@@ -72,7 +72,7 @@ test("a subscription that is not answered in time ends nothing, and is made agai
     server.ring();
     return rung;
   };
-  await expect.poll(ringAgain).toBeGreaterThan(0);
+  await expect.poll(ringAgain, { timeout: 10_000 }).toBeGreaterThan(0);
   // As Redis on a busy machine: it takes connections and answers late.
   server.seen.answers = false;
   server.breakAll();
@@ -82,5 +82,5 @@ test("a subscription that is not answered in time ends nothing, and is made agai
   const { subscribed } = server.seen;
   await expect.poll(() => server.seen.subscribed, { timeout: 10_000 }).toBeGreaterThan(subscribed);
   const before = rung;
-  await expect.poll(ringAgain).toBeGreaterThan(before);
+  await expect.poll(ringAgain, { timeout: 10_000 }).toBeGreaterThan(before);
 });
