@@ -60,7 +60,6 @@ export async function serveForever(environment: Environment): Promise<void> {
   // Most of what a request leaves is dead when it is collected: helper threads find little to copy, and spend up to
   // a sixth of the process' CPU on looking for it (docs/decisions/performance.md).
   setFlagsFromString("--no-parallel-scavenge");
-  growByHeapSize();
   const log = createLogger(environment.LOG_LEVEL);
   dieOfSurprises(log);
   const { version } = manifest;
@@ -190,6 +189,7 @@ export async function serveForever(environment: Environment): Promise<void> {
     refused: () => sync.refused(loader.current?.routing.objects ?? []),
     owned: () => sync.owned(loader.current?.index.serial),
   };
+  growByHeapSize();
   log.info({ address, ops: (ops.address() as AddressInfo).port }, "serving");
 
   await signalled;
