@@ -248,7 +248,8 @@ export const inBandError = (body: JsonObject): ApiError =>
 export function errorSaying(error: ReportedError): ApiError {
   const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
   const inBand = { type: error.type, code: error.code };
-  if (code === "invalid_request") return aboutTheRequest(error, null) ?? ours("upstream_error", { inBand });
+  if (code === "invalid_request")
+    return aboutTheRequest(error, null) ?? ours("upstream_error", { inBand, upstreamStatus: 400 });
   if (code === "rate_limited")
     return new ApiError(code, ownWords[code], {
       retryAfterSeconds: RETRY_AFTER_DEFAULT_S,

@@ -41,6 +41,24 @@ describe("rule 1.14: what a status says of the upstream, and whether another one
     expect(wordOf(String(status))).toBe(word);
   });
 
+  test.each([
+    { code: "model_not_found", message: "no such model" },
+    { code: "invalid_api_key", message: "no" },
+    { message: "API key not valid. Please pass a valid API key." },
+    { type: "invalid_request_error", message: "Your credit balance is too low." },
+  ])("a 400 about our account there, which may repeat a client's words, is as a 404: %j", (error) => {
+    const body = Buffer.from(JSON.stringify({ error }));
+    const failure = failureOfStatus({ status: 400, headers: {} }, body, "messages", own, now);
+    expect(verdict(failure)).toEqual(verdict(answered(404)));
+    expect(failure).toMatchObject({ status: "400", error: { code: "upstream_error" } });
+  });
+
+  test("also one that is told with status 200", () => {
+    const failure = said({ type: "invalid_request_error", message: "Your credit balance is too low." });
+    expect(verdict(failure)).toEqual(verdict(answered(404)));
+    expect(failure).toMatchObject({ status: "400", error: { code: "upstream_error" } });
+  });
+
   test("words of ours are said as they are, and what went well is none", () => {
     expect(["connect", "299", "200"].map(wordOf)).toEqual(["connect", null, null]);
   });

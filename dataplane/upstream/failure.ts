@@ -224,7 +224,7 @@ export function failureOfStatus(
     now,
     ...own.names,
   });
-  const means = classOfStatus(status);
+  const means = classOf(status, error);
   // For other statuses `retry-after` concerns this request only, not the upstream (RFC 9110 §10.2.3).
   const isBusy = status === 429 || status >= 500;
   return new AttemptFailure(
@@ -256,7 +256,7 @@ export const failureOfErrorBody = (data: Buffer, own: () => Own): AttemptFailure
 export function failureOfError(error: ApiError, own: () => Own): AttemptFailure {
   const status = upstreamStatus(error) ?? error.kind.status;
   return new AttemptFailure(error, {
-    ...classOfStatus(status),
+    ...classOf(status, error),
     status: String(status),
     reason: inBandReason(error, own),
   });
@@ -286,6 +286,10 @@ const ACCOUNT_FAULTS: ReadonlyMap<number, Pick<StatusClass, "unhealthy" | "answe
   [403, { unhealthy: false, answered: true }],
   [404, { unhealthy: false, answered: true }],
 ]);
+
+/** A 400 that is none of the client's is about our account as well. It may repeat the client's words, and so never ejects. */
+const classOf = (status: number, { code }: ApiError): StatusClass =>
+  classOfStatus(status === 400 && code === "upstream_error" ? 404 : status);
 
 function classOfStatus(status: number): StatusClass {
   const account = ACCOUNT_FAULTS.get(status);
