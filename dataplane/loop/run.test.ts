@@ -251,7 +251,7 @@ describe("one answer over several iterations", () => {
       );
       expect(starts.map(({ content_block: block }) => block.type)).toEqual([
         "text",
-        ...(dialect === "messages" ? [] : ["text"]),
+        ...(dialect === "messages" ? [] : ["server_tool_use"]),
         "server_tool_use",
         "web_search_tool_result",
         "text",

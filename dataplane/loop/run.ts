@@ -177,11 +177,11 @@ class Loop {
     this.#added.pop();
   }
 
-  /** Parts what an iteration said from what follows (rule 3.12), where a client sees nothing between them. */
-  async #part({ blocks }: IterationReader): Promise<void> {
-    const said = blocks.some((block) => block.type === "text" && block.text.trim() !== "");
-    if (said && this.#input.rules.dialect !== "messages")
-      await this.#message.block({ type: "text", text: "\n\n" });
+  /** Parts two iterations as a server tool between them does (rules 2.15, 3.12); no client sees a call of a tool that nobody has. */
+  async #part(): Promise<void> {
+    if (this.#input.rules.dialect === "messages") return;
+    const id = this.#deps.newId("srvtoolu");
+    await this.#message.block({ type: "server_tool_use", id, name: "", input: {} });
   }
 
   /** One upstream call and the calls it leads to; the stop reason when it was the last. */
@@ -212,7 +212,7 @@ class Loop {
         for (const call of read.clientCalls) await this.#message.block(call);
       return judged.next.reason;
     }
-    if (judged.calls.length === 0) await this.#part(read);
+    if (judged.calls.length === 0) await this.#part();
     this.#added.push({ turn: read.blocks, results: [...results, ...read.strayCalls.map(noSuchTool)] });
     this.#state = { ...this.#state, final: judged.next.final };
     return null;

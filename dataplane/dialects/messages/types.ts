@@ -94,7 +94,8 @@ export interface ToolResultBlock {
 export interface ServerToolUseBlock {
   type: "server_tool_use";
   id: string;
-  name: ServerToolName;
+  /** Empty: of a tool that nobody has, which is called in a tool loop; Chat and Responses show nothing of it. Inside the process only. */
+  name: ServerToolName | "";
   input: JsonObject;
   caller?: { type: "direct" };
 }

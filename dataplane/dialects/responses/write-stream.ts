@@ -336,9 +336,9 @@ export class ResponsesStreamWriter implements StreamWriter {
   // Server tools.
 
   #serverStart(block: ServerToolUseBlock): string {
+    this.#saidText = false;
     const call = serverCall(block, this.#context);
     if (call === null) return "";
-    this.#saidText = false;
     const output = this.#nextOutput++;
     this.#serverCalls.set(block.id, { call, output });
     const added = this.#events.write("response.output_item.added", {

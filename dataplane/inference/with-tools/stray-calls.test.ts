@@ -1,0 +1,76 @@
+/** Rules 2.15 and 3.12 where a model calls a tool that nobody has: the client sees no call between what was said. */
+import { describe, expect, test } from "vitest";
+import { serveOneUpstream } from "../../../test/fakes/one-upstream.ts";
+import type { Part, Step } from "../../../test/fakes/upstream/script.ts";
+import { callOn, nameOf, ways, type Way } from "../../../test/fakes/ways.ts";
+import { arrayOf, objectOf } from "../../dialects/fields.ts";
+import type { JsonObject } from "../../dialects/messages/types.ts";
+
+const { fake, serve } = await serveOneUpstream();
+
+const stray: Part = { type: "tool", name: "functions.open", input: {} };
+const saying = (text: string): Step => ({ answer: { parts: [{ type: "text", text }] } });
+const straying = (text: string): Step => ({ answer: { parts: [{ type: "text", text }, stray] } });
+const refusing = (text: string): Step => ({ answer: { parts: [{ type: "refusal", text }] } });
+
+async function served(way: Way, steps: readonly Step[]): Promise<string> {
+  fake.next(...steps);
+  const call = callOn(fake.url, way);
+  await serve(call);
+  expect(call.meter.settled).toMatchObject([{ status: "ok", iterations: steps.length }]);
+  return call.sink.text;
+}
+
+const events = (sse: string): JsonObject[] =>
+  [...sse.matchAll(/^data: (\{.*)$/gm)].map(([, json = ""]) => JSON.parse(json) as JsonObject);
+
+const ofClient = (client: Way["client"]) =>
+  ways
+    .filter((way) => way.path === "tools" && way.client === client)
+    .map((way) => [nameOf(way), way] as const);
+
+describe("rule 3.12: exactly one blank line stands between, and none behind", () => {
+  const said = async (way: Way, steps: readonly Step[]) => {
+    const body = await served(way, steps);
+    const choices = (way.stream ? events(body) : [JSON.parse(body) as JsonObject]).flatMap(
+      (one) => arrayOf(one["choices"]) ?? [],
+    );
+    return choices
+      .map((choice) => objectOf(objectOf(choice)?.[way.stream ? "delta" : "message"])?.["content"] ?? "")
+      .join("");
+  };
+  test.each(ofClient("chat"))("%s", async (_name, way) => {
+    expect(await said(way, [straying("Let me look.\n"), saying("\n\nHere.")])).toBe("Let me look.\n\nHere.");
+    expect(await said(way, [straying("Let me look."), straying(" \n"), saying("Here.")])).toBe(
+      "Let me look.\n\nHere.",
+    );
+    expect(await said(way, [straying("Let me look."), saying(" ")])).toBe("Let me look.");
+  });
+});
+
+describe("no message of a Responses client has a part of blanks alone, and a refusal is the last iteration's", () => {
+  const output = async (way: Way, steps: readonly Step[]) => {
+    const body = await served(way, steps);
+    const answer = way.stream
+      ? objectOf(events(body).at(-1)?.["response"])
+      : (JSON.parse(body) as JsonObject);
+    return (arrayOf(answer?.["output"]) ?? []).map((item) =>
+      (arrayOf(objectOf(item)?.["content"]) ?? []).map((part) => {
+        const { text, refusal } = objectOf(part) ?? {};
+        return text ?? { refusal };
+      }),
+    );
+  };
+  test.each(ofClient("responses"))("%s", async (_name, way) => {
+    expect(await output(way, [straying("Let me look."), saying("Here.")])).toEqual([
+      ["Let me look."],
+      ["Here."],
+    ]);
+    // In a stream a refusal is text (rule 2.15).
+    const refused = way.stream ? "No." : { refusal: "No." };
+    expect(await output(way, [straying("Let me look."), refusing("No.")])).toEqual([
+      ["Let me look."],
+      [refused],
+    ]);
+  });
+});
