@@ -82,6 +82,13 @@ describe("end states", () => {
     ],
     ["Messages: 8 iterations reached → pause_turn", {}, after(7), {}, { kind: "stop", reason: "pause_turn" }],
     [
+      "Messages: the 8th iteration called only what nobody has, and left nothing to go on from → one final call",
+      {},
+      after(7),
+      { calls: [], strayCalls: 1 },
+      { kind: "ask", final: true },
+    ],
+    [
       "Responses: 8 iterations reached → one final call",
       { dialect: "responses" },
       after(7),

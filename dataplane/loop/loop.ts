@@ -12,7 +12,8 @@
  *             │                                            │                                   tools off (final)
  *             └────────────────────────────────────────────┴── otherwise
  *
- * A call of a tool that nobody has, where the client has none of its own, is answered here too: with an error.
+ * A call of a tool that nobody has, where the client has none of its own, is answered here too: with an error. After an 8th
+ * iteration without any other call, Messages asks once more as well.
  *
  * The runner adds two causes of its own before it asks again: credit that does not cover the next iteration
  * (stop pause_turn) and an upstream that fails (an error, or pause_turn for a whole Messages answer).
@@ -165,7 +166,8 @@ function afterCalls(rules: LoopRules, state: LoopState, answer: IterationResult)
   if (answer.clientCalls > 0) return { kind: "stop", reason: "tool_use" };
   if (state.outputTokens >= rules.maxOutputTokens) return { kind: "stop", reason: "max_tokens" };
   if (state.iterations >= rules.iterations) {
-    return rules.dialect === "messages"
+    // A pause behind nothing but stray calls would leave a Messages client no result to go on from.
+    return rules.dialect === "messages" && answer.calls.length > 0
       ? { kind: "stop", reason: "pause_turn" }
       : { kind: "ask", final: true };
   }

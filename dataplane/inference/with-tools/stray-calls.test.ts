@@ -74,3 +74,12 @@ describe("no message of a Responses client has a part of blanks alone, and a ref
     ]);
   });
 });
+
+test.each(ofClient("messages"))(
+  "the last of too many such calls is followed by an answer: %s",
+  async (_name, way) => {
+    const strays = Array.from({ length: 8 }, () => straying("Let me look."));
+    expect(await served(way, [...strays, saying("Here.")])).toMatch(/Here\..*"stop_reason":"end_turn"/s);
+    expect(fake.requests).toHaveLength(9);
+  },
+);
