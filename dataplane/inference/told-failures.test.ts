@@ -196,6 +196,40 @@ test.each(
   ]);
 });
 
+test.each(
+  ways
+    .filter(({ stream, upstream }) => stream && upstream === "chat")
+    .map((way) => [nameOf(way), way] as const),
+)("or what the chunk behind it reports: %s", async (_name, way) => {
+  const usage = { prompt_tokens: 70, completion_tokens: 9, total_tokens: 79 };
+  for (const end of ["data: [DONE]\n\n", ""]) {
+    const body = [
+      ...(streams.get("chat") ?? []).slice(0, 4),
+      `data: ${JSON.stringify(chunk)}\n\n`,
+      `data: ${JSON.stringify({ ...chunk, choices: [], usage })}\n\n`,
+      end,
+    ].join("");
+    fake.next({ raw: { body, contentType: "text/event-stream" } });
+    const call = callOn(fake.url, way);
+    await serve(call);
+    expect(call.sink.text).not.toContain("[DONE]");
+    expect(call.summary.errorCode).toBe("upstream_error");
+    expect(call.meter.settled).toMatchObject([
+      { status: "error", estimated: false, tokens: { input: 70, output: 9 } },
+    ]);
+  }
+});
+
+test("a stream that ends with such a chunk has failed", async () => {
+  const body = [...(streams.get("chat") ?? []).slice(0, 4), `data: ${JSON.stringify(chunk)}\n\n`].join("");
+  fake.next({ raw: { body, contentType: "text/event-stream" } });
+  const call = callOn(fake.url, { path: "relay", client: "chat", upstream: "chat", stream: true });
+  await serve(call);
+  expect(call.sink.text).toMatch(/"error":\{[^}]*"upstream_error"[^}]*\}\}\n\n$/);
+  expect(call.sink.text).not.toMatch(/"finish_reason":"|\[DONE\]/);
+  expect(call.meter.settled).toMatchObject([{ status: "error" }]);
+});
+
 describe("what an error is beside an answer depends on its value alone, as it does to official clients", () => {
   const values: [value: unknown, isError: boolean][] = [
     [null, false],

@@ -47,6 +47,9 @@ const isSpace = (byte: number | undefined) => byte === 0x20 || byte === 0x09;
 /** First byte of `null`, and of no other JSON value. */
 const NULL_START = 0x6e;
 
+/** A failure of which a provider says nothing but its reason. */
+const FAILURE: FrameAction = { kind: "error", data: Buffer.from("{}") };
+
 export class ChatTap extends Tap {
   readonly #finished = new Set<number>();
   /** Choices that call tools. */
@@ -57,6 +60,8 @@ export class ChatTap extends Tap {
   #template: DeltaTemplate | null = null;
   #audioLength = 0;
   #images = 0;
+  /** Whether a chunk gave a failure as its reason. The error waits for the one behind it, which may report the usage. */
+  #failed = false;
 
   override get written(): CountedOutput {
     return writtenWith(this.weight, this.#audioLength, this.#images);
@@ -72,6 +77,7 @@ export class ChatTap extends Tap {
 
   inspect(frame: SseFrame): FrameAction {
     if (frame.dataLines === 0) return PASS;
+    if (this.#failed) return this.#lookBehind(frame);
     const template = this.#template;
     const weight = template === null ? -1 : template.match(frame);
     if (template === null || weight < 0) return this.#look(frame);
@@ -92,6 +98,12 @@ export class ChatTap extends Tap {
     }, 0);
   }
 
+  /** Ends the answer with its failure, once the chunk behind that is read. */
+  #lookBehind(frame: SseFrame): FrameAction {
+    const seen = this.#look(frame);
+    return seen.kind === "error" ? seen : FAILURE;
+  }
+
   /** Inspects a chunk that the template does not match. */
   #look(frame: SseFrame): FrameAction {
     const { bytes, dataStart, dataEnd } = frame;
@@ -100,10 +112,11 @@ export class ChatTap extends Tap {
     if (frameName(frame) === "error") return { kind: "error", data: frameData(frame) };
     const error = valueAt(frame, ERROR, dataStart) === -1 ? null : this.#errorIn(frame);
     if (error !== null) return { kind: "error", data: error };
+    const isFirst = this.#head === null;
     const models = this.#readHead(frame);
     const usageAt = valueAt(frame, USAGE, dataStart);
     if (this.#anyFinish(frame) || (usageAt !== -1 && bytes[usageAt] !== NULL_START)) {
-      const inspected = this.#readChunk(frame);
+      const inspected = this.#readChunk(frame, isFirst);
       if (inspected !== null) return inspected.kind === "terminal" ? { ...inspected, models } : inspected;
     } else {
       const media = this.#audioLength + this.#images;
@@ -160,7 +173,7 @@ export class ChatTap extends Tap {
   }
 
   /** Reads a chunk that finishes a choice or reports usage. */
-  #readChunk(frame: SseFrame): FrameAction | null {
+  #readChunk(frame: SseFrame, isFirst: boolean): FrameAction | null {
     let choices = 0;
     let usage: MessagesUsage | null = null;
     const finished = new Map<number, string>();
@@ -182,7 +195,12 @@ export class ChatTap extends Tap {
       this.weight += this.weigh(objectOf(parseJson(frameData(frame).toString("utf8"))) ?? {}, frame);
     // Usage in a chunk with choices is a running total (continuous usage): the last one counts.
     if (reported && (choices === 0 || finishes)) this.final = true;
-    if ([...finished.values()].some(isChatFailure)) return { kind: "error", data: frameData(frame) };
+    if ([...finished.values()].some(isChatFailure)) {
+      // Nothing is sent before the first, so that it can still be an HTTP error.
+      if (reported || isFirst) return FAILURE;
+      this.#failed = true;
+      return SWALLOW;
+    }
     if (reported && choices === 0) return this.options.usageInjected ? SWALLOW : null;
     const isEnd = finishes && this.#finished.size >= this.options.choices;
     return isEnd ? { kind: "terminal", models: [], last: false } : null;
