@@ -140,7 +140,8 @@ export class OpenLoop implements LoopWork {
       pending,
       citePages,
       citeDocuments: citePages || hasCitedDocument(this.#first.messages),
-      clientFunctions: ownTools.length > 0,
+      // Those of system turns are the client's, too.
+      clientFunctions: ownTools.length > 0 || !allTools(request).every(isServerTool),
       maxTokens: request.max_tokens,
       toolChoice: request.tool_choice,
       size: inputSizeOf([this.#first.system, this.#first.messages, this.#first.tools]),

@@ -83,3 +83,19 @@ test.each(ofClient("messages"))(
     expect(fake.requests).toHaveLength(9);
   },
 );
+
+test.each(ofClient("messages"))(
+  "a tool that a system turn defines is the client's: %s",
+  async (_name, way) => {
+    const definition = { name: "mine", input_schema: { type: "object", properties: {} } };
+    const messages = [
+      { role: "user", content: "hi" },
+      { role: "system", content: [{ type: "tool_addition", tool: { type: "tool_definition", definition } }] },
+    ];
+    fake.next({ answer: { parts: [{ type: "tool", name: "mine", input: { a: 1 } }] } });
+    const call = callOn(fake.url, way, { body: { messages } });
+    await serve(call);
+    expect(call.sink.text).toMatch(/"name":"mine".*"stop_reason":"tool_use"/s);
+    expect(fake.requests).toHaveLength(1);
+  },
+);
