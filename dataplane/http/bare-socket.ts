@@ -10,9 +10,16 @@ import type { HttpServices } from "./route.ts";
 
 const CONNECT_ASKED = "CONNECT_ASKED";
 
-/** Refuses a client that takes this server for a proxy: Node gives no answer to such a request, and would say nothing. */
-export const refuseConnect = (socket: Socket, services: HttpServices): void =>
-  refuseConnection(Object.assign(new Error("CONNECT"), { code: CONNECT_ASKED }), socket, services);
+/**
+ * Refuses a client that takes this server for a proxy: Node gives no answer to such a request, and would say nothing. Node has
+ * stopped listening to the connection: an error of it would end the process, and an answer under way would not go on once the
+ * client is slow.
+ */
+export function refuseConnect(socket: Socket, services: HttpServices): void {
+  socket.on("error", () => socket.destroy());
+  if (answering(socket)) socket.destroy();
+  else refuseConnection(Object.assign(new Error("CONNECT"), { code: CONNECT_ASKED }), socket, services);
+}
 
 /** Answers what is not HTTP, or comes too slowly, on the bare socket. */
 export function refuseConnection(error: NodeJS.ErrnoException, socket: Socket, services: HttpServices): void {

@@ -200,6 +200,21 @@ test("CONNECT is refused in words, and no tunnel is opened", async () => {
   expect(text()).toMatch(/^HTTP\/1\.1 400 [^]*request-id: req_[^]*connection: close[^]*no proxy/);
 });
 
+test("CONNECT behind a request that is being answered ends both at once", async () => {
+  const aborted = Promise.withResolvers<void>();
+  await using server = await start(async ({ sink }) => {
+    sink.start(200, json);
+    sink.write("first");
+    await new Promise<void>((resolve) => sink.closed.listen(resolve));
+    aborted.resolve();
+  });
+  const { socket, text, closed } = await dial(server);
+  socket.write(`${head(2)}{}`);
+  await expect.poll(text).toMatch(/first/);
+  socket.write("CONNECT x:443 HTTP/1.1\r\nhost: x\r\n\r\n");
+  await Promise.all([closed, aborted.promise]);
+});
+
 test("an expectation that is not understood is 417 in the style of its path; 100-continue is served", async () => {
   await using server = await start(echo);
   const odd = await dial(server);
