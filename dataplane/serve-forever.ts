@@ -36,7 +36,6 @@ import { ownUrl } from "./http/own-url.ts";
 import { createServer } from "./http/server.ts";
 import { UnknownCallers } from "./http/unknown-callers.ts";
 import type { ByteBudget } from "./lib/byte-budget.ts";
-import { growByHeapSize } from "./lib/heap-growth.ts";
 import { newId } from "./lib/ids.ts";
 import { memoryLimit } from "./lib/memory-limit.ts";
 import { Shutdown } from "./lib/shutdown.ts";
@@ -189,7 +188,6 @@ export async function serveForever(environment: Environment): Promise<void> {
     refused: () => sync.refused(loader.current?.routing.objects ?? []),
     owned: () => sync.owned(loader.current?.index.serial),
   };
-  growByHeapSize();
   log.info({ address, ops: (ops.address() as AddressInfo).port }, "serving");
 
   await signalled;

@@ -1,5 +1,3 @@
-import { LEAST_GROWTH_PERCENT } from "../dataplane/lib/heap-growth.ts";
-
 /**
  * Flags of Node that our programs run with, as in the image's entry point: what V8 must know before its heap exists. The
  * programs set other flags themselves.
@@ -7,15 +5,14 @@ import { LEAST_GROWTH_PERCENT } from "../dataplane/lib/heap-growth.ts";
  *     resident with a fifth less (docs/performance.md, *Memory*). The old generation has Node's own limit, which follows the
  *     pod's memory limit.
  *   --heap-growing-percent: the old generation is collected when it has grown by 30%, not by what V8 thinks right for a
- *     browser; a quarter less is resident under full load (docs/performance.md, *Memory*). A data plane lets a small heap
- *     grow further (`dataplane/lib/heap-growth.ts`).
+ *     browser; a quarter less is resident under full load (docs/performance.md, *Memory*).
  *   --no-memory-reducer-favors-memory: else V8, after eight seconds without requests, forgets the shapes of objects that
  *     do not live at that moment, and with them nearly all optimized code; the next requests cost three times as much
  *     (docs/performance.md, *After a pause*). It still collects garbage then.
  */
 export const NODE_FLAGS: readonly string[] = [
   "--max-semi-space-size=16",
-  `--heap-growing-percent=${LEAST_GROWTH_PERCENT}`,
+  "--heap-growing-percent=30",
   "--no-memory-reducer-favors-memory",
 ];
 
