@@ -4,6 +4,7 @@ import { expect, test } from "vitest";
 import { serveOneUpstream } from "../../test/fakes/one-upstream.ts";
 import type { Answer, Part, ScriptedUsage } from "../../test/fakes/upstream/script.ts";
 import { withFaults } from "../../test/fakes/upstream/server.ts";
+import { declaredSearch } from "../../test/fakes/inference.ts";
 import { callOn, nameOf, ways, type Way } from "../../test/fakes/ways.ts";
 import type { FinalUsage } from "../billing/meter.ts";
 import { dialects, type Dialect } from "../dialects/dialect.ts";
@@ -67,10 +68,18 @@ const writtenTokens = ({ parts: list }: Answer): number =>
     }, 0),
   );
 
+/** Beside the search: the tool that the answers call. */
+const parameters = { type: "object" };
+const withMine = {
+  messages: { tools: [...declaredSearch.messages.tools, { name: "mine", input_schema: parameters }] },
+  chat: { tools: [{ type: "function", function: { name: "mine", parameters } }] },
+  responses: { tools: [...declaredSearch.responses.tools, { type: "function", name: "mine", parameters }] },
+};
+
 async function charge(
   way: Way,
 ): Promise<{ readonly charge: FinalUsage | undefined; readonly prompt: number }> {
-  const call = callOn(fake.url, way);
+  const call = callOn(fake.url, way, { body: way.path === "tools" ? withMine[way.client] : {} });
   await serve(call);
   return { charge: call.meter.settled[0], prompt: Math.ceil(call.body.length / 4) };
 }

@@ -374,6 +374,7 @@ const CEL_SINCE: Readonly<Record<string, number>> = {
   duration: 23,
   exists: 23,
   exists_one: 23,
+  filter: 23,
   has: 23,
   isCIDR: 31,
   isSorted: 24,
