@@ -191,7 +191,7 @@ describe("rule 1.5: the code of a refusal", () => {
       { error: { code: 400, message, status } },
     ];
 
-    test("is read as any other", () => {
+    test("has its words and its code told as of the other forms", () => {
       expect(told(google("top_p must be at most 1.")).message).toBe("top_p must be at most 1.");
       const long = "The input token count (1048600) exceeds the maximum number of tokens allowed (1048576).";
       expect(told(google(long))).toMatchObject({

@@ -1,7 +1,7 @@
 /** Rule 1.5: an upstream that reports in its answer, in whatever form, that it failed is believed, and no client gets its words. */
 import { beforeAll, describe, expect, test } from "vitest";
 import { hello, serveOneUpstream } from "../../test/fakes/one-upstream.ts";
-import { callOn, nameOf, ways } from "../../test/fakes/ways.ts";
+import { callOn, nameOf, ways, type Way } from "../../test/fakes/ways.ts";
 import { dialects, type Dialect } from "../dialects/dialect.ts";
 
 const { fake, refusal, serve } = await serveOneUpstream();
@@ -116,13 +116,18 @@ test.each(errors)("an error %s that stands for a stream: %s", async (_what, _nam
   expect(await tell(true)).toEqual(await tell(false));
 });
 
+/** What the upstream of this way answers where nothing fails. */
+async function goodAnswer(way: Way): Promise<Readonly<Record<string, unknown>>> {
+  fake.next(hello);
+  const call = callOn(fake.url, { ...way, path: "relay", client: way.upstream });
+  await serve(call);
+  return JSON.parse(call.sink.text) as Record<string, unknown>;
+}
+
 test.each(ways.filter(({ stream }) => !stream).map((way) => [nameOf(way), way] as const))(
   "a whole answer with an error beside it: %s",
   async (_name, way) => {
-    fake.next(hello);
-    const good = callOn(fake.url, { ...way, path: "relay", client: way.upstream });
-    await serve(good);
-    const answer = JSON.parse(good.sink.text) as object;
+    const answer = await goodAnswer(way);
     const body = JSON.stringify({ ...answer, error: { code: "server_error", message: said } });
     fake.next({ raw: { body, contentType: "application/json" } });
     const call = callOn(fake.url, way);
@@ -162,13 +167,10 @@ test.each(
       Object.entries(failedChoices).map(([what, failure]) => [what, nameOf(way), way, failure] as const),
     ),
 )("a whole answer whose choice failed, %s: %s", async (_what, _name, way, failure) => {
-  fake.next(hello);
-  const good = callOn(fake.url, { ...way, path: "relay", client: way.upstream });
-  await serve(good);
-  const answer = JSON.parse(good.sink.text) as { choices: object[] };
+  const answer = await goodAnswer(way);
   const body = JSON.stringify({
     ...answer,
-    choices: answer.choices.map((choice) => ({ ...choice, ...failure })),
+    choices: (answer["choices"] as object[]).map((choice) => ({ ...choice, ...failure })),
   });
   fake.next({ raw: { body, contentType: "application/json" } });
   const call = callOn(fake.url, way);
