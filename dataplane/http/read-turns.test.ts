@@ -1,6 +1,9 @@
+import fc from "fast-check";
 import { once } from "node:events";
-import { connect } from "node:net";
+import { connect, Socket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
+import { runs } from "../../test/fakes/runs.ts";
 import { startTestServer, statusOn, upload } from "../../test/fakes/test-server.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { limits } from "./limits.ts";
@@ -59,6 +62,46 @@ test("what waits of an owner while its earliest has nothing to read goes on mean
   await Promise.all([take("quick", quick), take("other", turns.place("b"))]);
   await Promise.all([take("quick", quick), take("slow", slow)]);
   expect(order).toEqual(["slow", "quick", "other", "slow", "quick"]);
+});
+
+/** What a reader does at its first wait, beside waiting for its turn. */
+const asides = fc.constantFrom("nothing", "end", "leave", "destroy");
+const readers = fc.array(
+  fc.record({
+    owner: fc.constantFrom("a", "b", "c"),
+    source: fc.constantFrom("other", "connection", "once"),
+    waits: fc.integer({ min: 1, max: 4 }),
+    aside: asides,
+  }),
+  { minLength: 1, maxLength: 12 },
+);
+
+test("whoever waits has its turn, and nobody is remembered afterwards, whatever ends meanwhile", async () => {
+  await fc.assert(
+    fc.asyncProperty(readers, async (list) => {
+      const turns = new ReadTurns(1024 * MiB);
+      await turns.turn(turns.place("first"));
+      turns.spend(8 * MiB);
+      await Promise.all(
+        list.map(async ({ owner, source, waits, aside }) => {
+          const place = turns.place(owner);
+          const socket = new Socket();
+          for (let wait = 0; wait < waits; wait += 1) {
+            const turn = source === "other" ? turns.turn(place) : undefined;
+            if (turn === undefined) turns.wait(socket, source === "once" ? undefined : place);
+            if (wait === 0 && aside === "end") turns.end(place);
+            if (wait === 0 && aside === "leave") turns.leave(socket);
+            if (wait === 0 && aside === "destroy") socket.destroy();
+            await turn;
+            while (turns.isWaiting(socket)) await sleep(1);
+          }
+          turns.end(place);
+        }),
+      );
+      expect(turns.owners).toBe(0);
+    }),
+    { numRuns: runs(200) },
+  );
 });
 
 test("a connection goes on after a refused body of usual length", async () => {

@@ -37,6 +37,8 @@ interface Owner {
   open: number;
 }
 
+const isIdle = ({ line, open }: Owner): boolean => open === 0 && line.length === 0;
+
 export class ReadTurns {
   readonly #perMs: number;
   /** All that wait. */
@@ -68,7 +70,12 @@ export class ReadTurns {
     place.isOpen = false;
     owner.open -= 1;
     this.#owners.delete(place.owner);
-    if (owner.open > 0 || owner.line.length > 0) this.#owners.set(place.owner, owner);
+    if (!isIdle(owner)) this.#owners.set(place.owner, owner);
+  }
+
+  /** Owners with open places or that wait. */
+  get owners(): number {
+    return this.#owners.size;
   }
 
   /**
@@ -133,9 +140,12 @@ export class ReadTurns {
   #remove(waiting: Waiting): void {
     const { source, place, isOnce } = waiting;
     this.#waiting.delete(source);
-    const line = this.#owners.get(place.owner)?.line;
-    line?.splice(line.indexOf(waiting), 1);
+    const owner = this.#owners.get(place.owner);
+    if (owner === undefined) throw new Error("whoever waits has an owner");
+    owner.line.splice(owner.line.indexOf(waiting), 1);
     if (isOnce) this.end(place);
+    // The place was given back during the wait.
+    else if (isIdle(owner)) this.#owners.delete(place.owner);
   }
 
   #fill(): void {
