@@ -5,7 +5,7 @@ import { ROOM_MS, TURN_MS, WorkTurns, type Waiting, type WorkOwner } from "./wor
 function world() {
   let now = 1_000;
   let due: (() => void)[] = [];
-  let promisesMs = 0;
+  let restMs = 0;
   const turns = new WorkTurns({
     clock: { now: () => now },
     workedMs: () => now,
@@ -24,8 +24,8 @@ function world() {
       return now;
     },
     pass: (ms: number) => void (now += ms),
-    /** So long promises work in each turn after what is served in it. */
-    promise: (ms: number) => void (promisesMs = ms),
+    /** So long the rest of each turn is, after what is served in it. */
+    rest: (ms: number) => void (restMs = ms),
     /** Whether anything waits for the loop to turn. */
     get isAwaited() {
       return due.length > 0;
@@ -35,10 +35,8 @@ function world() {
       const calls = due;
       due = [];
       const began = now;
-      for (const [index, call] of calls.entries()) {
-        call();
-        if (index === 0) now += promisesMs;
-      }
+      for (const call of calls) call();
+      now += restMs;
       return now - began;
     },
     work,
@@ -96,26 +94,50 @@ test("and what waits is done without a pause, twenty milliseconds in each turn o
   expect(at.now - began).toBe(300);
 });
 
-test("what promises do after it takes room of the next turn, and never all of every turn", () => {
+test("among several, the rest of a turn takes room of what waits, half of it at the most", () => {
+  const at = world();
+  const hog = at.turns.owner("hog");
+  at.turns.see("hog");
+  at.turns.see("other");
+  exhaust(at, hog);
+  at.turn();
+  at.rest(8);
+  for (let count = 0; count < 300; count += 1) at.come(hog, String(count), 1);
+  for (let turns = 0; turns < 10; turns += 1) expect(at.turn()).toBeLessThanOrEqual(ROOM_MS);
+  // Where it is all of a turn, what waits goes on.
+  at.rest(2 * ROOM_MS);
+  for (let turns = 0; turns < 10; turns += 1) {
+    const before = at.done.length;
+    at.turn();
+    expect(at.done.length).toBeGreaterThan(before);
+  }
+});
+
+test("alone, an owner has its room whatever the rest of a turn is, and again when the others have gone", () => {
   const at = world();
   const hog = at.turns.owner("hog");
   exhaust(at, hog);
   at.turn();
-  at.promise(8);
-  for (let count = 0; count < 300; count += 1) at.come(hog, String(count), 1);
-  // Of the first that is served nothing is known yet.
-  at.turn();
-  expect(at.turn()).toBe(ROOM_MS + 8);
-  for (let turns = 0; turns < 10; turns += 1) expect(at.turn()).toBeLessThanOrEqual(ROOM_MS);
-  // Where they take all of one turn, the next serves as much as ever.
-  at.promise(2 * ROOM_MS);
-  while (at.done.length < 300 && at.isAwaited) {
-    const before = at.done.length;
-    at.turn();
-    at.turn();
-    expect(at.done.length).toBeGreaterThan(before);
-  }
-  expect(at.done).toHaveLength(300);
+  at.turns.see("other");
+  at.turns.see("hog");
+  at.pass(1_001);
+  for (let times = 0; times < 3; times += 1) at.turns.see("hog");
+  at.rest(8);
+  for (let count = 0; count < 100; count += 1) hog.wait({ turn: () => at.work(hog, String(count), 1) });
+  for (let turns = 0; turns < 3; turns += 1) expect(at.turn()).toBe(ROOM_MS + 8);
+});
+
+test("what was done before anything waited takes no room", () => {
+  const at = world();
+  const hog = at.turns.owner("hog");
+  exhaust(at, hog);
+  for (const name of ["a", "b"]) at.come(hog, name, ROOM_MS / 2);
+  while (at.isAwaited) at.turn();
+  at.pass(5_000);
+  at.turns.see("hog");
+  at.turns.see("other");
+  for (let count = 0; count < 60; count += 1) hog.wait({ turn: () => at.work(hog, String(count), 1) });
+  expect(at.turn()).toBe(ROOM_MS);
 });
 
 test("one owner's work is done in the order in which it came, what comes later behind what waits", () => {

@@ -17,6 +17,10 @@ export const TURN_MS = 5;
  * streams of one organization would wait for each other: their data would outlive collections, which costs more than the work.
  */
 export const ROOM_MS = 20;
+/** The part of it that work in line has however long the rest of the turn was, in milliseconds: it never stands still. */
+const LEAST_ROOM_MS = ROOM_MS / 2;
+/** So long after two owners were seen turns are shortened for them, in milliseconds. */
+const SHARED_MS = 1_000;
 /** Milliseconds of each second that are an owner's share. */
 const SHARE_MS = 100;
 /** Most milliseconds that a share is overdrawn: it is refilled after a second at the most, however long the work took. */
@@ -43,10 +47,7 @@ export interface Loop {
   readonly clock: Clock;
   /** CPU milliseconds of this thread: time in which it waits for a processor is not work. */
   readonly workedMs: () => number;
-  /**
-   * Calls back when the other events of this turn of the event loop are handled: one call after the other, and before each all
-   * promises that the one before it resolved.
-   */
+  /** Calls back when the other events of this turn of the event loop are handled. */
   readonly afterTurn: (call: () => void) => void;
 }
 
@@ -59,8 +60,11 @@ export class WorkTurns {
   /** Milliseconds of this turn of the loop spent beyond shares. */
   #spentMs = 0;
   #isAwaited = false;
-  /** When this turn's work in line had been served, on the clock of work; null: none was. */
+  /** When the last turn's work in line had been served, on the clock of work; null: nothing was in line since. */
   #servedAt: number | null = null;
+  /** Who was seen last, and when it was somebody else than before. */
+  #seen: string | null = null;
+  #sharedAt = Number.NEGATIVE_INFINITY;
 
   constructor(loop: Loop) {
     this.#loop = loop;
@@ -74,6 +78,13 @@ export class WorkTurns {
     const [oldest] = this.#owners.keys();
     if (this.#owners.size > MOST_OWNERS && oldest !== undefined) this.#owners.delete(oldest);
     return owner;
+  }
+
+  /** Tells that something of this owner is here that may wait for a turn of the loop to end. */
+  see(name: string): void {
+    if (name === this.#seen) return;
+    if (this.#seen !== null) this.#sharedAt = this.#loop.clock.now();
+    this.#seen = name;
   }
 
   /** Whether work beyond a share may be done now: nobody waits, and this turn of the loop has time for it. */
@@ -97,25 +108,31 @@ export class WorkTurns {
     if (this.#isAwaited) return;
     this.#isAwaited = true;
     this.#loop.afterTurn(() => this.#afterTurn());
-    this.#loop.afterTurn(() => this.#afterPromises());
   }
 
   #afterTurn(): void {
     this.#isAwaited = false;
-    this.#servedAt = null;
+    this.#countRest();
     try {
       this.#serve();
     } finally {
       // Also when one of them threw: the others still wait.
       this.#spentMs = 0;
-      if (this.#line.size > 0) this.#await();
+      const isLeft = this.#line.size > 0;
+      this.#servedAt = isLeft ? this.#loop.workedMs() : null;
+      if (isLeft) this.#await();
     }
   }
 
-  /** Counts what promises did that the served work resolved, a tool loop's reading and writing of events: the next turn has less room. */
-  #afterPromises(): void {
-    if (this.#servedAt === null) return;
-    this.#spentMs = Math.max(this.#spentMs, this.#loop.workedMs() - this.#servedAt);
+  /**
+   * Takes from this turn's room what this thread did since the last turn's work in line was served: promises that the work resolved,
+   * a tool loop's reading and writing of events; packets that came because it was done; requests that are no streams. An owner that is
+   * alone has its room for itself, as what waits in line costs more.
+   */
+  #countRest(): void {
+    const { clock, workedMs } = this.#loop;
+    if (this.#servedAt === null || clock.now() - this.#sharedAt > SHARED_MS) return;
+    this.#spentMs = Math.max(this.#spentMs, Math.min(workedMs() - this.#servedAt, ROOM_MS - LEAST_ROOM_MS));
   }
 
   #serve(): void {
@@ -132,9 +149,7 @@ export class WorkTurns {
       owner.serve(Math.min(TURN_MS, ROOM_MS - before));
       if (!owner.isWaiting) this.#line.delete(owner);
       // Work of an owner that is within its share again was not counted.
-      const ended = workedMs();
-      this.#spentMs = Math.max(this.#spentMs, before + Math.max(LEAST_MS, ended - began));
-      this.#servedAt = ended;
+      this.#spentMs = Math.max(this.#spentMs, before + Math.max(LEAST_MS, workedMs() - began));
     }
   }
 
