@@ -45,7 +45,9 @@ const sealer = sealing(keys)("org_a");
 const mark = JSON.stringify({ from: "responses", id: "rs_1", encrypted: "x".repeat(200) });
 const sealed = SEALED_PREFIX + sealer.seal(mark);
 
-const nowhere = { query: () => Promise.resolve() } as unknown as CommonQueryMethods;
+/** It takes one item at a time. */
+const nowhere = { query: () => Promise.resolve({ rowCount: 1 }) } as unknown as CommonQueryMethods;
+const nobodys = { id: "batch_1", state: "validating", claim: null } as const;
 
 let upstream: Worker;
 let url: string;
@@ -225,7 +227,7 @@ test("counting, and a line of a batch", { timeout: TIMEOUT_MS }, async () => {
         const checked = checkLine(bytes, 1, "chat", new DistinctTexts(), read);
         if (checked.kind !== "item") throw new Error(`the line is ${checked.kind}`);
         // It is so large that it is handed to Postgres at once.
-        await new ItemWriter(nowhere, "batch_1", newId, 0).add(checked.item);
+        await new ItemWriter(nowhere, nobodys, newId, 0).add(checked.item);
       };
     });
     expect(reading).toBeLessThanOrEqual(MOST_MS);

@@ -47,7 +47,7 @@ export async function createFromRequests(
       await takePlace(transaction, organizationId);
     });
     const room = new Room(pool, { kind: "batch", id, organizationId }, limits);
-    const writer = new ItemWriter(pool, id, newId, begun, room);
+    const writer = new ItemWriter(pool, { id, state: "creating", claim: null }, newId, begun, room);
     await storeRequests(context, principal, source, writer, lease);
     reachedBatchStep("create.stored");
     const now = clock.now();

@@ -4,6 +4,7 @@ import type { Room } from "../../files/storage.ts";
 import type { NewId } from "../../lib/ids.ts";
 import { MOST_MODEL_NAME } from "../../lib/names.ts";
 import { timestamp } from "../../store/timestamp.ts";
+import type { Batch } from "../batch.ts";
 
 const ROWS_AT_ONCE = 1_000;
 const BYTES_AT_ONCE = 4 * 1024 * 1024;
@@ -18,10 +19,13 @@ export interface NewItem {
   readonly model: string | undefined;
 }
 
+/** A batch whose items are being stored, as it must still be: another worker may take it, and it may end without them. */
+export type BatchBegun = Pick<Batch, "id" | "state" | "claim">;
+
 /** Gathers items and stores them in portions, in order. */
 export class ItemWriter {
   readonly #db: CommonQueryMethods;
-  readonly #batchId: string;
+  readonly #batch: BatchBegun;
   readonly #newId: NewId;
   readonly #now: number;
   #waiting: NewItem[] = [];
@@ -36,9 +40,15 @@ export class ItemWriter {
   #models: Set<string> | null = new Set();
 
   /** @param room takes storage as the items come; null: storage for all is taken already. */
-  constructor(db: CommonQueryMethods, batchId: string, newId: NewId, now: number, room: Room | null = null) {
+  constructor(
+    db: CommonQueryMethods,
+    batch: BatchBegun,
+    newId: NewId,
+    now: number,
+    room: Room | null = null,
+  ) {
     this.#db = db;
-    this.#batchId = batchId;
+    this.#batch = batch;
     this.#newId = newId;
     this.#now = now;
     this.#room = room;
@@ -66,6 +76,7 @@ export class ItemWriter {
     if (this.#waiting.length >= ROWS_AT_ONCE || this.#waitingBytes >= BYTES_AT_ONCE) await this.flush();
   }
 
+  /** Stores what was added. @throws Error when the batch is not as it was given any more: then nothing is stored. */
   async flush(): Promise<void> {
     const items = this.#waiting;
     if (items.length === 0) return;
@@ -83,11 +94,18 @@ export class ItemWriter {
     let offset = 1;
     const offsets = items.map(({ body }) => (offset += body.length) - body.length);
     const array = (values: readonly (string | number | null)[], type: string) => sql.array([...values], type);
-    await this.#db.query(sql.unsafe`
+    const { id, state, claim } = this.#batch;
+    const { rowCount } = await this.#db.query(sql.unsafe`
+      with held as (
+        -- Locked, so that it cannot end before these items are there for its sweep.
+        select id from batches
+        where id = ${id} and state = ${state} and claim is not distinct from ${claim}::uuid
+        for share
+      )
       insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, model, body)
-      select ${this.#batchId}, item.number, item.custom_id, item.request_id, ${timestamp(this.#now)}, item.model,
+      select held.id, item.number, item.custom_id, item.request_id, ${timestamp(this.#now)}, item.model,
         substring(${blob}::bytea from item.start for item.length)
-      from unnest(
+      from held cross join unnest(
         ${array(
           items.map((_, index) => this.#stored + index),
           "int4",
@@ -108,6 +126,7 @@ export class ItemWriter {
         )}
       ) as item (number, custom_id, request_id, model, start, length)
     `);
+    if (rowCount !== items.length) throw new Error(`${id} was taken from its reader, or has ended`);
     this.#stored += items.length;
   }
 }

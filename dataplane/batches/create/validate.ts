@@ -27,7 +27,7 @@ const MAX_ERRORS = 1_000;
 export async function validate(context: BatchContext, batch: Batch): Promise<void> {
   const { pool } = context;
   if (!(await clearEarlierTry(context, batch))) return;
-  const writer = new ItemWriter(pool, batch.id, context.newId, batch.createdAt);
+  const writer = new ItemWriter(pool, batch, context.newId, batch.createdAt);
   const errors = await readInput(context, batch, writer);
   reachedBatchStep("validate.stored");
   if (errors.length === 0) await begin(context, batch, writer);

@@ -107,7 +107,8 @@ test("nor any item of a batch all of whose models are blocked; one with another 
 test("a batch knows the models of its items while they are few and each names one", async () => {
   const modelsOf = async (...models: readonly (string | undefined)[]) => {
     const batch = await insertBatch(pool, 0);
-    const writer = new ItemWriter(pool, batch, newId, Date.now());
+    const begun = { id: batch, state: "in_progress", claim: null } as const;
+    const writer = new ItemWriter(pool, begun, newId, Date.now());
     for (const [number, model] of models.entries())
       await writer.add({ customId: JSON.stringify(`item-${number}`), body: Buffer.from("{}"), model });
     await writer.flush();
