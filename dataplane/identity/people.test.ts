@@ -11,6 +11,7 @@ import {
 import { SnapshotDirectory } from "../../test/fakes/snapshot-directory.ts";
 import type { IdentityEntry } from "../config/schema.ts";
 import type { Snapshot } from "../config/snapshot.ts";
+import type { ApiError } from "../lib/api-error.ts";
 import { systemClock } from "../lib/clock.ts";
 import { TokenPeople } from "./people.ts";
 
@@ -55,8 +56,12 @@ beforeEach(() => {
   });
 });
 const token = (aud: string | readonly string[]) => issuer.token(signer, { aud }, { alg: "ES256" });
-const forgedToken = (aud: string, n: number) =>
-  token(aud).replace(/[^.]*$/, Buffer.alloc(64, n + 1).toString("base64url"));
+/** Each with another signature, which is not the signer's. */
+function forgedToken(aud: string, n: number): string {
+  const signature = Buffer.alloc(64, 1);
+  signature.writeUInt32BE(n);
+  return token(aud).replace(/[^.]*$/, signature.toString("base64url"));
+}
 /** How many signatures were verified, and how many at once. */
 function watchVerifying() {
   let now = 0;
@@ -158,4 +163,32 @@ test("a tenant that declares an issuer in several ways has one turn all the same
   declare("many", {});
   await refusals("many", "team", "many", "team");
   expect([verified.calls(), verified.most()]).toEqual([8, 2]);
+});
+
+test("rule 13.1: where 5,000 wait for their turn the next is 429, and who has waited for four seconds is 503", async () => {
+  const verify = crypto.subtle.verify.bind(crypto.subtle);
+  const { promise: whenLet, resolve: letGo } = Promise.withResolvers<void>();
+  using spy = vi.spyOn(crypto.subtle, "verify").mockImplementation(async (...given) => {
+    await whenLet;
+    return await verify(...given);
+  });
+  const waited = new AbortController();
+  using time = vi.spyOn(AbortSignal, "timeout").mockReturnValue(waited.signal);
+  /** Its refusal's status and pause; null: it is let in. */
+  const refusal = (text: string) =>
+    Promise.resolve(people.find(text)).then(
+      () => null,
+      ({ kind, retryAfterSeconds }: ApiError) => [kind.status, retryAfterSeconds],
+    );
+  const first = refusal(token("team"));
+  await expect.poll(() => spy.mock.calls.length).toBe(1);
+  const waiting = Array.from({ length: 5_000 }, (_, n) => refusal(forgedToken("team", n)));
+  const last = refusal(forgedToken("team", 5_000));
+  expect(await last).toEqual([429, 1]);
+  expect(time.mock.calls.every(([ms]) => ms === 4_000)).toBe(true);
+  waited.abort(new Error("the time is over"));
+  expect(new Set((await Promise.all(waiting)).map(String))).toEqual(new Set(["503,1"]));
+  letGo();
+  expect(await first).toBe(null);
+  expect(spy.mock.calls.length).toBe(1);
 });
