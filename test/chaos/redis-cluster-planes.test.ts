@@ -81,6 +81,24 @@ test("two masters are lost at once: both are named, and all is as before when th
   await expect.poll(readiness, { timeout: 20_000 }).toEqual([well, well]);
 }, 120_000);
 
+test("a data plane that starts while masters are lost is ready, and serves, once none is", async () => {
+  const own = await ownMaster();
+  // Two, so that no other is elected in their place.
+  const lost = [own, (await cluster.masters()).find((port) => port !== own) ?? 0];
+  const back = await cluster.loseAll(lost);
+  const late = await world.spawn();
+  const isReady = async () => (await late.readiness())?.ok === true;
+  for (let look = 0; look < 20; look += 1) {
+    expect([late.alive, await isReady()]).toEqual([true, false]);
+    await sleep(500);
+  }
+  await back();
+  await expect.poll(isReady, { timeout: 30_000 }).toBe(true);
+  await expect.poll(async () => (await world.ask(late)).complete, { timeout: 20_000 }).toBe(true);
+  await late.stop("SIGTERM");
+  await expect.poll(served, { timeout: 20_000 }).toBe(true);
+}, 120_000);
+
 test("the slot of its shard moves to another master and back under load: refused at most meanwhile", async () => {
   const stop = new AbortController();
   const load = world.load(() => planes, 6, stop.signal);
