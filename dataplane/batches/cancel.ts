@@ -9,12 +9,13 @@ import { reachedBatchStep } from "./steps.ts";
 
 /** Cancels a batch; doing so again before its end changes nothing. @throws ApiError 404; 400 after the end. */
 export async function cancelBatch(
-  { pool, clock, wake }: BatchContext,
+  context: BatchContext,
   organizationId: string,
   form: BatchForm,
   id: string,
 ): Promise<Batch> {
-  await findBatch(pool, organizationId, form, id);
+  const { pool, clock, wake } = context;
+  await findBatch(context, organizationId, form, id);
   const batch = await pool.transaction(async (transaction) => {
     const cancelled = await transaction.maybeOne(sql.type(batchSchema)`
       update batches batch set cancel_initiated_at = coalesce(cancel_initiated_at, ${timestamp(clock.now())})

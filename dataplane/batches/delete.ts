@@ -6,12 +6,9 @@ import type { BatchContext } from "./context.ts";
 import { batchNotFound, findBatch } from "./find.ts";
 
 /** Hides an ended message batch for good; a sweep deletes its results later. @throws ApiError 404; 400 before the end. */
-export async function deleteBatch(
-  { pool, clock }: BatchContext,
-  organizationId: string,
-  id: string,
-): Promise<Batch> {
-  const batch = await findBatch(pool, organizationId, "messages", id);
+export async function deleteBatch(context: BatchContext, organizationId: string, id: string): Promise<Batch> {
+  const { pool, clock } = context;
+  const batch = await findBatch(context, organizationId, "messages", id);
   if (batch.state !== "ended") {
     throw new ApiError("invalid_request", "The batch is still in progress: cancel it, or wait for its end.");
   }

@@ -1,24 +1,33 @@
 /** Finds batches. Foreign, unknown and malformed ids get the same answer (rule 4.16). */
-import { sql, type CommonQueryMethods } from "slonik";
+import { sql } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import { pageFrom, type PageAsked } from "../store/list-page.ts";
-import { attachedBytes, batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
+import { timestamp } from "../store/timestamp.ts";
+import { attachedBytes, batchColumns, batchSchema, SHOWN_MS, type Batch, type BatchForm } from "./batch.ts";
+import type { BatchContext } from "./context.ts";
 
 const idPattern = { messages: /^msgbatch_[A-Za-z0-9]{1,64}$/, openai: /^batch_[A-Za-z0-9]{1,64}$/ };
-const visible = sql.fragment`batch.state <> 'creating' and batch.deleted_at is null`;
+/** What looking for batches needs. */
+type Finding = Pick<BatchContext, "pool" | "clock">;
+
+/** Also where a sweep is late: from `SHOWN_MS` on a batch is gone, though its row still is there. */
+const visible = ({ clock }: Finding) => sql.fragment`
+  batch.state <> 'creating' and batch.deleted_at is null
+  and (batch.ended_at is null or batch.ended_at > ${timestamp(clock.now() - SHOWN_MS)})
+`;
 
 /** @throws ApiError 404 */
 export async function findBatch(
-  db: CommonQueryMethods,
+  context: Finding,
   organizationId: string,
   form: BatchForm,
   id: string,
 ): Promise<Batch> {
   const batch = idPattern[form].test(id)
-    ? await db.maybeOne(sql.type(batchSchema)`
+    ? await context.pool.maybeOne(sql.type(batchSchema)`
         select ${batchColumns} from batches batch
-        where id = ${id} and organization_id = ${organizationId} and form = ${form} and ${visible}
+        where id = ${id} and organization_id = ${organizationId} and form = ${form} and ${visible(context)}
       `)
     : null;
   if (batch === null) throw batchNotFound(id);
@@ -41,23 +50,24 @@ export interface BatchListQuery extends PageAsked {
  * of the organization in this form.
  */
 export async function listBatches(
-  db: CommonQueryMethods,
+  context: Finding,
   query: BatchListQuery,
 ): Promise<{ readonly batches: readonly Batch[]; readonly hasMore: boolean } | null> {
+  const { pool } = context;
   const { organizationId, form, cursor } = query;
   const scope = sql.fragment`organization_id = ${organizationId} and form = ${form}`;
   let position: bigint | null = null;
   if (cursor !== null) {
     if (!idPattern[form].test(cursor.id)) return null;
     // A deleted batch is a valid cursor: a client that deletes what it lists asks for the page after it.
-    position = await db.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
+    position = await pool.maybeOneFirst(sql.type(z.object({ position: z.bigint() }))`
       select position from batches where id = ${cursor.id} and ${scope} and state <> 'creating'
     `);
     if (position === null) return null;
   }
   const page = pageFrom(query, position);
-  const walked = sql.fragment`select * from batches batch where ${scope} and ${visible} ${page.beyond} ${page.walk}`;
-  const rows = await db.any(sql.type(batchSchema.extend({ found: z.bigint().transform(Number) }))`
+  const walked = sql.fragment`select * from batches batch where ${scope} and ${visible(context)} ${page.beyond} ${page.walk}`;
+  const rows = await pool.any(sql.type(batchSchema.extend({ found: z.bigint().transform(Number) }))`
     select ${batchColumns}, batch.found from ${page.within(walked, bytes, sql.fragment`batch`)}
   `);
   const { items, hasMore } = page.show(rows, rows[0]?.found);

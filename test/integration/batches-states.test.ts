@@ -141,6 +141,34 @@ describe("message batch: processing_status", () => {
     expect(await plane.count(sql.fragment`from batch_items where batch_id = ${id}`)).toBe(0);
   });
 
+  test.each(["messages", "openai"] as const)(
+    "sixty days after its end one of the form %s is 404 and in no list, also where no sweep has come yet",
+    async (form) => {
+      upstream.model("upstream-messages", text("fine"));
+      upstream.model("upstream-chat", text("fine"));
+      const path = form === "messages" ? await plane.createMessages() : await plane.createFile(chatLines(1));
+      const { id } = await plane.ended(path);
+      const list = path.slice(0, path.lastIndexOf("/"));
+      const seen = async () => {
+        const [one, all] = await Promise.all([
+          plane.json("GET", path),
+          plane.json("GET", `${list}?limit=1000`),
+        ]);
+        return [one.status, all.text.includes(String(id))];
+      };
+      skew = 60 * DAY - 60_000;
+      expect(await seen()).toEqual([200, true]);
+      skew = 60 * DAY + 1_000;
+      expect(await seen()).toEqual([404, false]);
+      for (const [method, gone] of [
+        ["POST", `${path}/cancel`],
+        ["DELETE", path],
+      ] as const)
+        if (form === "messages" || method === "POST")
+          expect([method, (await plane.json(method, gone)).status]).toEqual([method, 404]);
+    },
+  );
+
   test("results of which some are taken away while they are read break off, and do not look whole", async () => {
     upstream.model("upstream-messages", text("fine"));
     const path = await plane.createMessages(3);

@@ -19,7 +19,6 @@ export const batchRoutes =
   (context: BatchContext, turns: AnswerTurns): Routes =>
   (app) => {
     const access = { config: { access: "inference" } } as const;
-    const { pool } = context;
 
     app.post("/v1/batches", { config: { ...access.config, needsCredit: true } }, async (request) => {
       const body = await readJsonBody(request, limits.smallBodyBytes);
@@ -32,7 +31,7 @@ export const batchRoutes =
     const list = turns.json(async (request) => {
       const { limit, order, cursor } = readFilteredList(request.query as Query, undefined, []);
       const { organizationId } = callerOf(request);
-      const page = await listBatches(pool, {
+      const page = await listBatches(context, {
         organizationId,
         form: "openai",
         limit: limit ?? USUAL_LIMIT,
@@ -45,7 +44,7 @@ export const batchRoutes =
     app.get("/v1/batches", access, list);
 
     app.get<WithId>("/v1/batches/:id", access, async (request) =>
-      batchObject(await findBatch(pool, callerOf(request).organizationId, "openai", request.params.id)),
+      batchObject(await findBatch(context, callerOf(request).organizationId, "openai", request.params.id)),
     );
 
     app.post<WithId>("/v1/batches/:id/cancel", access, async (request) =>

@@ -27,7 +27,7 @@ export const messageBatchRoutes =
     const { pool, clock } = context;
     const show = (batch: Batch) => messageBatch(batch, publicUrl(), clock.now());
     const find = (request: FastifyRequest<WithId>) =>
-      findBatch(pool, callerOf(request).organizationId, "messages", request.params.id);
+      findBatch(context, callerOf(request).organizationId, "messages", request.params.id);
 
     app.post("/v1/messages/batches", { config: { ...access.config, needsCredit: true } }, async (request) => {
       requireJsonType(request.raw);
@@ -39,7 +39,7 @@ export const messageBatchRoutes =
     const list = turns.json(async (request) => {
       const { limit, order, cursor } = readFilteredList(request.query as Query, undefined, []);
       const { organizationId } = callerOf(request);
-      const page = await listBatches(pool, {
+      const page = await listBatches(context, {
         organizationId,
         form: "messages",
         limit: limit ?? USUAL_LIMIT,
