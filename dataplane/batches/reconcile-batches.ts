@@ -24,6 +24,7 @@ export async function findFaults(transaction: CommonQueryMethods): Promise<reado
     ...(await strayRows(transaction)),
     ...(await wrongCounts(transaction)),
     ...(await wrongSums(transaction)),
+    ...(await leftItems(transaction)),
   ];
 }
 
@@ -126,4 +127,14 @@ async function wrongSums(transaction: CommonQueryMethods): Promise<string[]> {
     order by 1
   `);
   return firstLines(rows, ({ id }) => `${id}: its counts or tokens are not those of its usage rows`);
+}
+
+/** Checks that nothing is left of the requests that the sweep has deleted: what is would keep their batch's row for ever. */
+async function leftItems(transaction: CommonQueryMethods): Promise<string[]> {
+  const schema = z.object({ id: z.string(), left: z.bigint() });
+  const rows = await transaction.any(sql.type(schema)`
+    select batch.id, count(*) as left from batches batch join batch_items item on item.batch_id = batch.id
+    where batch.emptied group by batch.id order by 1
+  `);
+  return firstLines(rows, ({ id, left }) => `${id}: keeps ${left} of its requests, which were taken away`);
 }
