@@ -40,6 +40,8 @@ import type {
   UrlCitation,
 } from "../messages/types.ts";
 
+/** So many characters of a whole call's beginning, under its id and name, are no other call's: the pieces of a long text have more. */
+const MIN_REPEATED_CHARACTERS = 8_192;
 /** Most characters of calls and thinking that wait for citations of the text before them; later citations are left out. */
 const MAX_WAITING_CHARACTERS = 1_024;
 
@@ -73,6 +75,8 @@ export class ChatStreamReader implements StreamReader {
   readonly #allCalls: Call[] = [];
   /** Calls under lower indexes have come, or are not waited for. */
   #inOrder = 0;
+  /** The whole call that comes once more in pieces, and how many characters of it came again. */
+  #repeated: { readonly call: Call; characters: number } | null = null;
   /** Number of texts and reasonings so far. */
   #said = 0;
   /** Calls with higher indexes, by these: those between may still come. */
@@ -272,7 +276,7 @@ export class ChatStreamReader implements StreamReader {
     const { id, name } = delta;
     const given = typeof delta.index === "number" ? delta.index : null;
     const known = this.#known(given, id);
-    if (known !== undefined && given === null && isRepeated(known, delta)) return null;
+    if (known !== undefined && given === null && this.#repeats(known, delta)) return null;
     if (known !== undefined && !isAnother(known, delta, given !== null)) {
       if (known.id === null && id !== null) {
         known.id = id;
@@ -287,6 +291,18 @@ export class ChatStreamReader implements StreamReader {
     this.#allCalls.push(call);
     this.#keepOrder(given, piece);
     return piece;
+  }
+
+  /** Whether a delta is a whole call that comes once more, or a piece of it: only the first has its id. */
+  #repeats(known: Call, delta: CallDelta): boolean {
+    if (isRepeated(known, delta)) return true;
+    if (delta.id !== null || delta.name !== null)
+      this.#repeated = beginsAgain(known, delta) ? { call: known, characters: 0 } : null;
+    const repeated = this.#repeated;
+    if (repeated === null || !repeated.call.piece.json.startsWith(delta.json, repeated.characters))
+      return false;
+    repeated.characters += delta.json.length;
+    return true;
   }
 
   #placeOf(index: number | null): Place | undefined {
@@ -333,6 +349,16 @@ const isRepeated = ({ piece, id }: Call, delta: CallDelta): boolean =>
   piece.name === delta.name &&
   piece.json === delta.json &&
   isWholeInput(delta.json);
+
+/** Whether a whole call begins once more, in pieces. */
+const beginsAgain = ({ piece, id, inPieces }: Call, delta: CallDelta): boolean =>
+  id !== null &&
+  id === delta.id &&
+  piece.name === delta.name &&
+  delta.json.length >= MIN_REPEATED_CHARACTERS &&
+  piece.json.startsWith(delta.json) &&
+  !inPieces &&
+  isWholeInput(piece.json);
 
 /**
  * Whether a delta begins another call than the one that is found under its index or id. Servers without indexes, or

@@ -1,4 +1,6 @@
 import { describe, expect, test } from "vitest";
+import { testContext } from "../../../test/grammar/convert.ts";
+import { answerCodecs } from "../../dialects/answer-codecs.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { deltaInPieces } from "./long-delta.ts";
 
@@ -110,4 +112,42 @@ test.each<[Dialect, object]>([
 
 test("a text that can be read in one step stays whole", () => {
   expect(piecesOf("messages", delta, "a".repeat(1_000_000))).toBeNull();
+});
+
+describe("Chat: a long call without an index that comes once more, as some servers send it at its end", () => {
+  /** What is read of calls that come one after the other, each in one event. */
+  function readOf(...calls: [name: string, inside: string][]) {
+    const reader = answerCodecs.chat.readStream(testContext());
+    const events = calls.flatMap(([name, inside]) => {
+      const call = { id: `call_${name}`, type: "function", function: { name, arguments: MARK } };
+      return piecesOf("chat", chunk({ tool_calls: [call] }), inside) as object[];
+    });
+    const end = chunk({}, {}, { finish_reason: "tool_calls" });
+    return [...events, end].flatMap((data) => reader.step({ event: "", data: JSON.stringify(data) }));
+  }
+  const inside = (letter: string) => `{\\"a\\":\\"${letter.repeat(1_100_000)}\\"}`;
+  const starts = (events: ReturnType<typeof readOf>) =>
+    events.flatMap((event) => (event.type === "content_block_start" ? event.content_block : []));
+  const lengthOf = (events: ReturnType<typeof readOf>) =>
+    events
+      .flatMap((event) => (event.type === "content_block_delta" ? event.delta : []))
+      .reduce((sum, one) => sum + (one.type === "input_json_delta" ? one.partial_json.length : 0), 0);
+
+  test("is one call", () => {
+    const events = readOf(["f", inside("x")], ["f", inside("x")], ["f", inside("x")]);
+    expect(starts(events)).toMatchObject([{ id: "call_f" }]);
+    expect(lengthOf(events)).toBe(1_100_008);
+  });
+
+  test("is one call though another came between", () => {
+    const events = readOf(["f", inside("x")], ["g", inside("x")], ["f", inside("x")], ["g", inside("x")]);
+    expect(starts(events)).toMatchObject([{ id: "call_f" }, { id: "call_g" }]);
+    expect(lengthOf(events)).toBe(2 * 1_100_008);
+  });
+
+  test("is two where its arguments are others from the beginning", () => {
+    const events = readOf(["f", inside("x")], ["f", inside("y")]);
+    expect(starts(events)).toHaveLength(2);
+    expect(lengthOf(events)).toBe(2 * 1_100_008);
+  });
 });
