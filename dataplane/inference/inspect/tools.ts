@@ -10,6 +10,7 @@ import { dialectErrorFamily } from "../../dialects/errors.ts";
 export interface InspectedChoice {
   /** The word, or the object's `type`. */
   readonly type: string;
+  readonly isWord: boolean;
   readonly name: string | null;
   /** Types of the tools that an `allowed_tools` choice lists. */
   readonly allowed: readonly string[];
@@ -127,7 +128,8 @@ export function readToolChoice(reader: JsonReader, { dialect }: ContentFacts): I
   };
   if (reader.kind() === "array")
     throw bodyFieldError("invalid_type", dialect, ["tool_choice"], "must be a string or an object");
-  if (reader.kind() === "string") return { type: reader.string() ?? "", name: null, allowed: noTypes };
+  if (reader.kind() === "string")
+    return { type: reader.string() ?? "", isWord: true, name: null, allowed: noTypes };
   if (reader.kind() !== "object") return null;
   let type = "";
   let name: string | null = null;
@@ -142,7 +144,7 @@ export function readToolChoice(reader: JsonReader, { dialect }: ContentFacts): I
         if (inner === "tools") allowed = readAllowed(["tool_choice", key, inner]);
       });
   });
-  return { type, name, allowed };
+  return { type, isWord: false, name, allowed };
 }
 
 const noTypes: readonly string[] = [];

@@ -157,6 +157,9 @@ const refusals: [Dialect, object, string][] = [
   ["responses", { max_tool_calls: "3" }, "invalid_request_error max_tool_calls"],
   ["responses", { tool_choice: { type: "web_search" } }, "unsupported_tool tool_choice"],
   ["responses", { tool_choice: { type: "file_search" } }, "unsupported_tool tool_choice"],
+  ["responses", { tool_choice: { type: "of_the_future" } }, "unsupported_tool tool_choice"],
+  ["responses", { tool_choice: "web_search" }, "unsupported_tool tool_choice"],
+  ["responses", { tool_choice: "code_interpreter" }, "unsupported_tool tool_choice"],
   [
     "responses",
     { tool_choice: { type: "web_search" }, tools: [{ type: "x_search" }] },
@@ -408,6 +411,9 @@ const harmless: [Dialect, object][] = [
     { ...tools({ type: "x_search_20261005", name: "x_search" }), tool_choice: chosen("x_search") },
   ],
   ["chat", { tool_choice: "required" }],
+  // A word that no tool has is a wrong value, which the reader of the request tells.
+  ["chat", { tool_choice: "zz" }],
+  ["responses", { tool_choice: "zz" }],
   ["chat", { ...tools(chatFunction), tool_choice: chatFunction }],
   ["chat", { tool_choice: { type: "custom", custom: { name: "web_search" } } }],
   ["chat", { ...tools(chatFunction), tool_choice: chatAllowed(chatFunction) }],

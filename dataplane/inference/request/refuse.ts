@@ -33,7 +33,7 @@ const chatClientTools = /^(?:function|custom)$/;
 /** Choices of a Responses `tool_choice` that name no hosted tool. */
 const plainChoices = /^(?:|none|auto|required|function|custom|allowed_tools|local_shell|shell|apply_patch)$/;
 
-/** Tools that a provider runs, in all their versions. Any other choice in Chat is for the upstream to judge. */
+/** Tools that a provider runs, in all their versions. Any other choice in Chat, and any other word, is for the upstream to judge. */
 const hostedTools = new RegExp(
   `^(?:${serverToolNames.join("|")}|file_search|code_interpreter|code_execution|image_generation|computer|mcp)(?:_|$)`,
 );
@@ -248,7 +248,7 @@ function refuseToolChoice(look: Facts): void {
   const choice = look.toolChoice;
   if (choice === null) return;
   if (look.dialect === "messages") return refuseNamedChoice(look, choice);
-  const refuseChoice = look.dialect === "chat" ? refuseChatChoice : refuseResponsesChoice;
+  const refuseChoice = look.dialect === "chat" || choice.isWord ? refuseHostedChoice : refuseResponsesChoice;
   refuseChoice(look, choice.type);
   for (const type of choice.allowed) if (!isClientTool(look, type)) refuseChoice(look, type);
 }
@@ -263,7 +263,7 @@ function refuseNamedChoice(look: Facts, { type, name }: InspectedChoice): void {
   if (!isOwn) refuseUndeclared(look, name, name);
 }
 
-function refuseChatChoice(look: Facts, type: string): void {
+function refuseHostedChoice(look: Facts, type: string): void {
   if (!hostedTools.test(type)) return;
   const wanted = serverToolNames.find((name) => type === name || type.startsWith(`${name}_`));
   refuseUndeclared(look, type, wanted);
