@@ -22,7 +22,7 @@ function fateText(handling: FieldHandling, field: FieldRule): string {
 const codes = (names: readonly string[]): string => names.map((name) => `\`${name}\``).join(", ");
 
 function noteText(field: FieldRule): string {
-  const { note, neutral, usedInRole, keptInRole, served, holds = [] } = field;
+  const { note, neutral, listIsHistory, usedInRole, keptInRole, served, holds = [] } = field;
   const held = holds.length === 0 ? [] : [`with ${codes([...new Set(holds)])}`];
   const used = usedInRole === undefined ? [] : [`mapped where \`role\` is \`${usedInRole}\``];
   const kept = keptInRole === undefined ? [] : [`dropped where \`role\` is not \`${keptInRole}\``];
@@ -34,7 +34,11 @@ function noteText(field: FieldRule): string {
       : [`toward ${titles[target]} dropped for any value but ${codes(values)}`];
   });
   const values = neutral === "any" ? "it" : codes((neutral ?? []).map((value) => JSON.stringify(value)));
-  const isFine = values === "" ? [] : [`${values} is never a loss`];
+  const fine = [
+    ...(values === "" ? [] : [values]),
+    ...(listIsHistory === true ? ["a list of an earlier answer"] : []),
+  ];
+  const isFine = fine.length === 0 ? [] : [`${fine.join(", ")} is never a loss`];
   return [...held, ...used, ...kept, ...others, ...crossing, ...(note === undefined ? [] : [note]), ...isFine]
     .join("; ")
     .replaceAll("|", "\\|");

@@ -12,6 +12,8 @@ export interface FieldRule {
   readonly to: Readonly<Record<Dialect, FieldHandling>>;
   /** Values that ask for nothing: leaving them out loses nothing. `any`: whatever it holds. */
   readonly neutral?: readonly JsonValue[] | "any";
+  /** A list there is history, which an earlier answer told and a client repeats: leaving it out loses nothing. */
+  readonly listIsHistory?: true;
   /** In an object with this `role` the field is mapped, whatever the target. */
   readonly usedInRole?: string;
   /** It is dropped wherever the object around it is not of this `role`. */
@@ -40,6 +42,7 @@ export interface FieldRule {
 type Extra = Pick<
   FieldRule,
   | "neutral"
+  | "listIsHistory"
   | "usedInRole"
   | "keptInRole"
   | "served"

@@ -25,6 +25,22 @@ const pdf = (title?: string): JsonObject[] =>
     source: { type: "base64", media_type: "application/pdf", data: "JVBERi0=" },
     ...(title !== undefined && { title }),
   });
+/** An answer that cites a document, and a document that may be cited. */
+const cited = [
+  ...pdf(),
+  {
+    role: "assistant",
+    content: [
+      {
+        type: "text",
+        text: "It is 3.",
+        citations: [{ type: "char_location", cited_text: "3", document_index: 0, document_title: null }],
+      },
+    ],
+  },
+  ...user({ type: "text", text: "And then?" }),
+];
+const citable = user({ type: "document", source, citations: { enabled: true } });
 const encrypted = "reasoning.encrypted_content";
 const logprobs = "message.output_text.logprobs";
 const file = { filename: "a.txt", file_data: "data:text/plain;base64,SGVsbG8=" };
@@ -157,6 +173,8 @@ describe("kept, so that strict has nothing to refuse", () => {
     ["what a helper has parsed", "chat", "responses", parsedChat, '"arguments":"{\\"b\\":2}"'],
     ["what a helper has parsed", "responses", "messages", parsedResponses, '"input":{"b":2}'],
     ["what a helper has parsed", "responses", "chat", parsedResponses, '"arguments":"{\\"b\\":2}"'],
+    ["what an earlier answer cites", "messages", "chat", { messages: cited }, '"content":"It is 3."'],
+    ["what an earlier answer cites", "messages", "responses", { messages: cited }, "It is 3."],
     ["a system turn that stays", "messages", "chat", shownUntil("never"), "Be kind."],
     ["a system turn that stays", "messages", "responses", shownUntil("never"), "Be kind."],
     ["all else beside a foreign field's null", "messages", "chat", { stop: null }, '"content":"Hi"'],
@@ -278,6 +296,7 @@ describe("dropped, so that it is named, and refused under strict", () => {
       chosenOfNone({ type: "tool", name: "a" }),
       "tool_choice",
     ],
+    ["citations that are asked for", "messages", "chat", { messages: citable }, "messages.content.citations"],
     ["the end of a system turn", "messages", "chat", shownUntil("next_user_message"), "messages.clear_at"],
     ["strict with an optional property", "messages", "chat", strictTool(["a"]), "tools.strict"],
     ["strict with an optional property", "messages", "responses", strictTool(["a"]), "tools.strict"],

@@ -46,6 +46,7 @@ interface Found {
 }
 
 const isNeutral = (row: FieldRule, value: JsonValue): boolean => {
+  if (row.listIsHistory === true && Array.isArray(value)) return true;
   if (row.neutral === undefined) return false;
   if (row.neutral === "any") return true;
   const text = JSON.stringify(value);

@@ -58,7 +58,13 @@ export const messagesFields = fieldTable([
   ["messages.content", mapped, mapped, mapped, { holds: blockParts }],
   ["messages.content.source", mapped, mapped, mapped, { holds: sourceParts }],
   ["messages.content.cache_control", mapped, dropped, dropped],
-  ["messages.content.citations", mapped, dropped, dropped, { neutral: [[], { enabled: false }] }],
+  [
+    "messages.content.citations",
+    mapped,
+    dropped,
+    dropped,
+    { neutral: [{ enabled: false }], listIsHistory: true },
+  ],
   [
     "messages.content.title",
     mapped,
