@@ -128,6 +128,8 @@ export interface StreamReader extends Stepper<SseEvent, MessagesEvent> {
   readonly usage: MessagesUsage;
   /** Responses: whether it reported its own failure, before it reported usage or wrote. */
   readonly isFree?: boolean;
+  /** Chat: whether the answer has failed and only its usage may still come. */
+  readonly awaitsReport?: boolean;
   /** Characters of the answer that are kept: arguments of calls, and what waits for its turn. */
   readonly keptCharacters: number;
 }

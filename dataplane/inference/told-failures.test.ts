@@ -222,6 +222,41 @@ test.each(
   }
 });
 
+test("with nothing behind it, it is told after the two seconds that a report is waited for, on every way", async () => {
+  const body = [...(streams.get("chat") ?? []).slice(0, 4), `data: ${JSON.stringify(chunk)}\n\n`].join("");
+  const timeouts = { connectMs: 1000, firstByteMs: 2000, streamIdleMs: 60_000, requestMs: 60_000 };
+  const asked = ways
+    .filter(({ stream, upstream }) => stream && upstream === "chat")
+    .map(async (way) => {
+      fake.next({ raw: { body, contentType: "text/event-stream" }, faults: { stallAtByte: body.length } });
+      const call = callOn(fake.url, way, { route: { timeouts } });
+      await serve(call);
+      expect(call.sink.text, nameOf(way)).toMatch(/"error":\{[^}]*"upstream_error"[^}]*\}.*\n\n$/);
+      expect(call.sink.text).not.toMatch(/message_stop|response\.completed|"finish_reason":"|\[DONE\]/);
+      expect(call.meter.settled).toMatchObject([{ status: "error", estimated: true }]);
+    });
+  const startedAt = performance.now();
+  await Promise.all(asked);
+  expect(performance.now() - startedAt).toBeLessThan(4_000);
+}, 10_000);
+
+test.each(
+  ways
+    .filter(({ stream, upstream }) => stream && upstream === "chat")
+    .map((way) => [nameOf(way), way] as const),
+)("it is told though comments without end come behind it: %s", async (_name, way) => {
+  const body = [
+    ...(streams.get("chat") ?? []).slice(0, 4),
+    `data: ${JSON.stringify(chunk)}\n\n`,
+    `: ${"x".repeat(1000)}\n\n`.repeat(400),
+  ].join("");
+  fake.next({ raw: { body, contentType: "text/event-stream" }, faults: { stallAtByte: body.length } });
+  const call = callOn(fake.url, way);
+  await serve(call);
+  expect(call.sink.text).toMatch(/"error":\{[^}]*"upstream_error"[^}]*\}.*\n\n$/);
+  expect(call.meter.settled).toMatchObject([{ status: "error", estimated: true }]);
+});
+
 test("a stream that ends with such a chunk has failed", async () => {
   const body = [...(streams.get("chat") ?? []).slice(0, 4), `data: ${JSON.stringify(chunk)}\n\n`].join("");
   fake.next({ raw: { body, contentType: "text/event-stream" } });

@@ -141,10 +141,11 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
   #received = 0;
   /** Whether the whole request has gone out. */
   #sent = false;
-  /** Bytes that had come when the client left, or when the answer was complete; null: somebody still waits for more. */
+  /** Bytes that had come when the client left, or when the answer was complete or failed; null: somebody still waits for more. */
   #unseenFrom: number | null = null;
-  /** Chunks that came since then. */
+  /** Chunks that came since then, and how the call ends where what comes is too much. */
   #unseenChunks = 0;
+  #unseenFault: CallFault = "cancelled";
   #cause: unknown;
 
   constructor(options: CallOptions) {
@@ -186,6 +187,11 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#readOn(UNSEEN_MS, "cancelled");
   }
 
+  /** Reads on for the usage report of an answer that has failed already, as far as `drain` does (rule 1.11); then it is cut. */
+  awaitReport(): void {
+    if (this.#over === null && this.#unseenFrom === null) this.#readOn(UNSEEN_MS, "cut");
+  }
+
   /**
    * Lets the upstream end a complete answer in its own time, so that the connection can serve again. Most have ended it already;
    * then nothing is to be done.
@@ -199,6 +205,7 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     this.#disarm();
     this.#arm(ms, fault);
     this.#unseenFrom ??= this.#received;
+    this.#unseenFault = fault;
     if (this.#paused) this.resume();
   }
 
@@ -351,7 +358,8 @@ export class UpstreamCall implements Dispatcher.DispatchHandler {
     if (this.#unseenFrom !== null) {
       this.#unseenChunks += 1;
       const unseen = this.#received - this.#unseenFrom;
-      if (unseen > MAX_UNSEEN_BYTES || this.#unseenChunks > MAX_UNSEEN_CHUNKS) return this.abort("cancelled");
+      if (unseen > MAX_UNSEEN_BYTES || this.#unseenChunks > MAX_UNSEEN_CHUNKS)
+        return this.abort(this.#unseenFault);
     }
     this.#settleHead();
     if (!this.#isGathering) this.#gather();

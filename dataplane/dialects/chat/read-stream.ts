@@ -120,6 +120,10 @@ export class ChatStreamReader implements StreamReader {
     );
   }
 
+  get awaitsReport(): boolean {
+    return isChatFailure(this.#finish);
+  }
+
   get keptCharacters(): number {
     return this.#blocks.keptCharacters;
   }

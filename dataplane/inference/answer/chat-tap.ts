@@ -67,6 +67,10 @@ export class ChatTap extends Tap {
     return writtenWith(this.weight, this.#audioLength, this.#images);
   }
 
+  override get awaitsReport(): boolean {
+    return this.#failed;
+  }
+
   override get missingEnd(): string {
     return this.#done ? "" : DONE_EVENT;
   }

@@ -52,6 +52,10 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
     return this.#reader.isFree === true;
   }
 
+  get awaitsReport(): boolean {
+    return this.#reader.awaitsReport === true;
+  }
+
   add(chunks: readonly Buffer[]): void {
     this.#sse.add(chunks);
   }

@@ -92,6 +92,10 @@ class RelayTranslator implements StreamTranslator<AnswerBytes> {
     return this.#tap.isFree;
   }
 
+  get awaitsReport(): boolean {
+    return this.#tap.awaitsReport;
+  }
+
   add(chunks: readonly Buffer[]): void {
     this.#scanner.add(chunks);
   }

@@ -53,6 +53,7 @@ function stream(
       return usage;
     },
     isFree: false,
+    awaitsReport: false,
   });
   const abort = vi.fn((fault: CallFault) => reading.fail(fault));
   const broke = vi.fn();

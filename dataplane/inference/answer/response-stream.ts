@@ -57,6 +57,8 @@ export interface StreamTranslator<Out> {
   readonly usage: MessagesUsage;
   /** Whether the answer reported its own failure before any usage or text. It costs nothing, like a whole answer of that kind. */
   readonly isFree: boolean;
+  /** Whether the answer has failed, and is read on for its usage alone: nothing else that comes is told. */
+  readonly awaitsReport: boolean;
 }
 
 /** A client or the tool loop. */
@@ -208,6 +210,7 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
       this.#owner.spend(ms, now);
       if (this.#phase === "running") this.#observe(now);
       if (this.isOver) return;
+      if (this.#translator.awaitsReport) this.#answer.call.awaitReport();
       if (!this.#hasRoom()) return;
       if (this.#isAside) this.#waitAside();
       else if (this.#translator.hasUnread) this.#waitInLine();

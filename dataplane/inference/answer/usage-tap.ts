@@ -68,6 +68,8 @@ export interface StreamTap {
   readonly final: boolean;
   /** Responses: whether the answer reported its own failure before any usage or text. */
   readonly isFree: boolean;
+  /** Chat: whether the answer has failed and only its usage may still come. */
+  readonly awaitsReport: boolean;
   /** The model's output so far. */
   readonly written: CountedOutput;
   /** Events that could not be read. */
@@ -107,6 +109,10 @@ export abstract class Tap implements StreamTap {
   }
 
   get isFree(): boolean {
+    return false;
+  }
+
+  get awaitsReport(): boolean {
     return false;
   }
 
