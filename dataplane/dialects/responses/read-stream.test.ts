@@ -216,6 +216,17 @@ describe("items of the whole output are told by their ids, else by their indexes
     ]);
   });
 
+  test("a message that only its deltas name, behind one that was never streamed", () => {
+    const said = (id: string, text: string) => ({ ...message, id, content: [{ type: "output_text", text }] });
+    const events = [
+      { ...delta(1, "On "), item_id: "msg_B" },
+      { ...delta(1, "it."), item_id: "msg_B" },
+    ];
+    expect(contentOf([...events, completed([said("msg_A", ""), said("msg_B", "On it.")])])).toEqual([
+      expect.objectContaining({ text: "On it." }),
+    ]);
+  });
+
   test("messages that share one id are told by their indexes", () => {
     const said = (text: string) => ({ ...message, id: "msg", content: [{ type: "output_text", text }] });
     const events = [

@@ -40,6 +40,8 @@ export class StreamItems {
   #itemCount = 0;
   /** Places by item id. */
   readonly #outputs = new Map<string, number>();
+  /** Places that an event with an index alone has named: its first id is remembered, as each delta may have another. */
+  readonly #indexed = new Set<number>();
   /** Place of the item that was added last, until it ends: an unknown id is taken for it. */
   #added: number | null = null;
   /** The place after the last item that was named. */
@@ -52,7 +54,7 @@ export class StreamItems {
   placeOf(data: JsonObject, type: string): number {
     const given = typeof data["output_index"] === "number" ? countOf(data["output_index"]) : null;
     const item = objectOf(data["item"]);
-    if (given !== null && item === null) return given;
+    if (given !== null && item === null) return this.#atIndex(given, data["item_id"]);
     const ids = idsOf(item, data["item_id"]);
     const isAdded = type === "response.output_item.added";
     if (ids.length === 0 && !isAdded) return given ?? Math.max(0, this.#nextOutput - 1);
@@ -64,6 +66,15 @@ export class StreamItems {
     for (const id of ids) if (!this.#outputs.has(id)) this.#outputs.set(id, output);
     if (this.#outputs.size > 2 * MAX_ITEMS) throw corruptAnswer("too many output items");
     this.#nextOutput = Math.max(this.#nextOutput, output + 1);
+    return output;
+  }
+
+  /** Remembers the id under which an index is named first. */
+  #atIndex(output: number, named: JsonValue | undefined): number {
+    if (this.#indexed.has(output) || this.#indexed.size === MAX_ITEMS) return output;
+    this.#indexed.add(output);
+    const id = textOf(named);
+    if (id !== null && !this.#outputs.has(id)) this.#outputs.set(id, output);
     return output;
   }
 
