@@ -174,11 +174,25 @@ export const audioLengthIn = (message: JsonObject): number =>
 /** Counts the images in a message or a delta, in the form of upstreams that generate them. */
 export const imagesIn = (message: JsonObject): number => arrayOf(message["images"])?.length ?? 0;
 
-/** Returns the calls in a message or a delta. One in the older `function_call` form counts only where `tool_calls` is empty. */
+/**
+ * Returns the calls in a message or a delta; some servers send empty ones beside their text. One in the older `function_call`
+ * form counts only where `tool_calls` is empty.
+ */
 export function callsIn(message: JsonObject): readonly JsonValue[] {
-  const calls = arrayOf(message["tool_calls"]) ?? [];
+  const calls = (arrayOf(message["tool_calls"]) ?? []).filter((call) => !isEmptyCall(objectOf(call)));
   const legacy = objectOf(message["function_call"]);
   return calls.length > 0 || legacy === null ? calls : [{ index: 0, function: legacy }];
+}
+
+function isEmptyCall(call: JsonObject | null): boolean {
+  const called = objectOf(call?.["function"]);
+  return textOf(call?.["id"]) === null && textOf(called?.["name"]) === null && argumentsIn(called) === "";
+}
+
+/** Returns the arguments in a call as text; some servers send them parsed. */
+export function argumentsIn(called: JsonObject | null): string {
+  const told = called?.["arguments"];
+  return stringOf(told) ?? (parsedInput(told) === null ? "" : JSON.stringify(told));
 }
 
 /** Weighs the output of a message or a delta, the transcript of its speech included. */

@@ -409,6 +409,18 @@ test("an empty call is none", () => {
   ]);
 });
 
+test.each([{ type: "function", function: { name: "", arguments: "" } }, { id: "", function: {} }, {}])(
+  "nor is one in a whole answer: %j",
+  (empty) => {
+    const message = { content: "A", tool_calls: [empty] };
+    const whole = { choices: [{ message, finish_reason: "stop" }] };
+    expect(answerCodecs.chat.readResponse(whole, testContext())).toMatchObject({
+      content: [{ type: "text", text: "A" }],
+      stop_reason: "end_turn",
+    });
+  },
+);
+
 test("choices other than the first are not read", () => {
   const second = { choices: [{ index: 1, delta: { content: "B" }, finish_reason: "stop" }] };
   expect(stepWords("chat", [chunk({ content: "A" }), second])).toEqual([["message_start", "+text", "A"], []]);

@@ -14,12 +14,13 @@ import type { Piece, PieceKind, Place } from "../block-order.ts";
 import { arrayOf, objectOf, parseJson, stringOf, textOf } from "../fields.ts";
 import { markReasoning } from "../reasoning.ts";
 import { WaitingLogprobs } from "../logprobs.ts";
-import { isWholeInput, MAX_CALLS, parsedInput } from "../tool-input.ts";
+import { isWholeInput, MAX_CALLS } from "../tool-input.ts";
 import { corruptAnswer, cutAnswer, inBandError } from "../upstream-error.ts";
 import { writtenText } from "../output-estimate.ts";
 import { countedUsage, readChatUsage } from "../usage.ts";
 import { foreignEnd } from "../refusal.ts";
 import {
+  argumentsIn,
   callsIn,
   citationsIn,
   errorHolder,
@@ -264,10 +265,7 @@ export class ChatStreamReader implements StreamReader {
     const called = objectOf(call["function"]);
     const id = textOf(call["id"]);
     const name = textOf(called?.["name"]);
-    const parsed = called?.["arguments"];
-    const json = stringOf(parsed) ?? (parsedInput(parsed) === null ? "" : JSON.stringify(parsed));
-    // Some servers send empty calls beside their text.
-    if (id === null && name === null && json === "") return;
+    const json = argumentsIn(called);
     const piece = this.#find({ index: call["index"], id, name, json });
     if (piece === null) return;
     if (name !== null) this.#blocks.rename(piece, name);
