@@ -123,6 +123,24 @@ test("in Indonesian a limit has a comma, and a thousand with a dot is not taken 
   await other.page.context().close();
 });
 
+test("a limit that is none is shown where it is folded away, instead of nothing that happens", async () => {
+  const other = await openPage(browser, url, desk);
+  await signIn(other.page, url, admin);
+  await other.page.goto(`${url}/console/keys`);
+  await other.page.getByRole("button", { name: "Create key" }).click();
+  const dialog = other.page.getByRole("dialog");
+  await dialog.getByLabel("Name").fill("folded");
+  await dialog.getByText("More limits").click();
+  await dialog.getByLabel("Requests a minute").fill("1,000");
+  await dialog.getByText("More limits").click();
+  await dialog.getByLabel("Requests a minute").waitFor({ state: "hidden" });
+  await dialog.getByRole("button", { name: "Create key" }).click();
+  await expect
+    .poll(() => other.page.evaluate("document.activeElement.labels[0]?.textContent"))
+    .toBe("Requests a minute");
+  await other.page.context().close();
+});
+
 test("a key that has expired is not told to be active", async () => {
   const expires_at = new Date(Date.now() + 5_000).toISOString();
   const made = await api(admin, "POST", "/v1/organizations/api_keys", { name: "short-lived", expires_at });

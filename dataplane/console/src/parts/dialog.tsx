@@ -62,6 +62,12 @@ function giveBack(opener: HTMLElement): void {
   document.addEventListener("focusin", () => watcher.disconnect(), { once: true });
 }
 
+/** Opens what hides a field that is not valid: a browser tells nothing of one that cannot have the focus, and submits nothing. */
+function uncover(field: EventTarget | null): void {
+  const around = field instanceof Element ? field.closest("details") : null;
+  if (around !== null) around.open = true;
+}
+
 interface FormDialogProps extends Omit<DialogProps, "stays"> {
   /** Label of the button that submits. */
   readonly action: string;
@@ -101,6 +107,7 @@ export function FormDialog({
       <form
         class="stack"
         method="post"
+        onInvalidCapture={(event) => uncover(event.target)}
         onSubmit={(event) => {
           event.preventDefault();
           if (!busy) void submit();
