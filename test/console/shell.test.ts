@@ -143,6 +143,23 @@ test("a view is fetched again when the service is back, and nobody is signed out
   await page.context().close();
 });
 
+test("an error page of what stands before the service is told in words", async () => {
+  const { page } = await openPage(browser, url, desk);
+  const badGateway = { status: 502, contentType: "text/html", body: "<html>Bad gateway</html>" };
+  const told = page.getByRole("alert").getByText("something before it did, with HTTP 502");
+  await page.route("**/v1/**", (route) => route.fulfill(badGateway));
+  await page.goto(`${url}/console/`);
+  await page.getByLabel("Admin key").fill(admin);
+  await page.getByRole("button", { name: "Sign in" }).click();
+  await told.waitFor();
+  await page.unroute("**/v1/**");
+  await signIn(page, url, admin, false);
+  await page.route("**/v1/**", (route) => route.fulfill(badGateway));
+  await page.getByRole("navigation").getByRole("link", { name: "Keys", exact: true }).click();
+  await told.waitFor();
+  await page.context().close();
+});
+
 test("what cannot be drawn takes nothing else from the page, and is drawn again when it can", async () => {
   const { page, faults } = await openPage(browser, url, desk);
   await signIn(page, url, admin);

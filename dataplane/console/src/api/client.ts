@@ -14,15 +14,19 @@ export interface CallOptions<Name extends Operation> {
   readonly signal?: AbortSignal | null;
 }
 
-/** An error that the service answered with, in its own words. */
+/** An answer that is an error: in the service's own words, or of something before it, which has none for people. */
 export class ApiProblem extends Error {
   readonly status: number;
+  /** Whether the service itself answered; otherwise a proxy or a load balancer did. */
+  readonly isOwn: boolean;
   readonly code: string | null;
   readonly requestId: string | null;
 
-  constructor(status: number, message: string, code: string | null, requestId: string | null) {
-    super(message);
+  /** @param message null: the answer has no words of the service */
+  constructor(status: number, message: string | null, code: string | null, requestId: string | null) {
+    super(message ?? `HTTP ${status}`);
     this.status = status;
+    this.isOwn = message !== null;
     this.code = code;
     this.requestId = requestId;
   }
@@ -80,7 +84,7 @@ async function problemOf(answer: Response): Promise<ApiProblem> {
     const { error } = JSON.parse(text) as { error: { message: string; code?: string | null; type?: string } };
     return new ApiProblem(answer.status, error.message, error.code ?? error.type ?? null, requestId);
   } catch {
-    return new ApiProblem(answer.status, `HTTP ${answer.status}`, null, requestId);
+    return new ApiProblem(answer.status, null, null, requestId);
   }
 }
 

@@ -5,6 +5,7 @@ import { ApiProblem } from "../api/client.ts";
 import { minute, momentOf } from "../lib/days.ts";
 import type { Loaded } from "../lib/load.ts";
 import { addressOf, go, type View } from "../router.ts";
+import type { Texts } from "../texts/en.ts";
 import { useTexts } from "../texts/texts.ts";
 
 interface Children {
@@ -242,13 +243,19 @@ function copyBySelection(text: string): boolean {
   return isCopied;
 }
 
-/** An error, in the service's own words where it sent some. */
+/** Returns what a person is told of an error: the service's own words where it sent some. */
+export function wordsOf(error: unknown, t: Texts): string {
+  if (!(error instanceof ApiProblem)) return t.common.unreachable;
+  return error.isOwn ? error.message : t.common.answeredBefore(error.status);
+}
+
+/** An error in words, with the id of its request. */
 export function Problem({ problem, again }: { problem: Error; again?: () => void }) {
   const t = useTexts();
   const known = problem instanceof ApiProblem ? problem : null;
   return (
     <div class="notice bad" role="alert">
-      <p>{known === null ? t.common.unreachable : known.message}</p>
+      <p>{wordsOf(problem, t)}</p>
       {known !== null && known.requestId !== null && (
         <p class="hint">{t.common.requestId(known.requestId)}</p>
       )}

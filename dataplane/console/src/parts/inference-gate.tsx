@@ -6,7 +6,7 @@ import { readProjects } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
 import { inferenceKey } from "../session.ts";
 import { useTexts } from "../texts/texts.ts";
-import { Button, Field } from "./basics.tsx";
+import { Button, Field, wordsOf } from "./basics.tsx";
 
 export function InferenceGate({ children }: { children: ComponentChildren }) {
   const t = useTexts();
@@ -41,8 +41,7 @@ function AskForKey() {
       if (projects.some(({ id }) => id === key.project_id)) inferenceKey.set(given);
       else setRefusal(t.gate.foreign);
     } catch (error) {
-      if (!(error instanceof ApiProblem)) setRefusal(t.common.unreachable);
-      else if (error.status !== 401) setRefusal(error.message);
+      if (!(error instanceof ApiProblem) || error.status !== 401) setRefusal(wordsOf(error, t));
       else setRefusal(given.startsWith("sk-adm-") ? t.gate.adminKey : t.gate.refused);
     } finally {
       setBusy(false);

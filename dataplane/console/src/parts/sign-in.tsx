@@ -9,7 +9,7 @@ import { BASE, signInOrganization, wantedView } from "../router.ts";
 import { expelled, returned, signIn, signInAt, signInOf } from "../session.ts";
 import { useTexts } from "../texts/texts.ts";
 import type { Texts } from "../texts/en.ts";
-import { Button, Check, Field } from "./basics.tsx";
+import { Button, Check, Field, wordsOf } from "./basics.tsx";
 import { Preferences } from "./preferences.tsx";
 
 /** The organization whose page was loaded. The page's policy allows its provider, and stays when the address changes. */
@@ -130,8 +130,7 @@ function Refusal({ told }: { told: string | null }) {
 }
 
 function refusalOf(error: unknown, key: string, t: Texts): string {
-  if (!(error instanceof ApiProblem)) return t.common.unreachable;
-  if (error.status !== 401) return error.message;
+  if (!(error instanceof ApiProblem) || error.status !== 401) return wordsOf(error, t);
   return key.startsWith("sk-svc-") ? t.signIn.inferenceKey : t.signIn.refused;
 }
 
@@ -139,7 +138,7 @@ function refusalOf(error: unknown, key: string, t: Texts): string {
 function providerRefusalOf(fault: Error, isUnknown: boolean, t: Texts): string {
   if (fault instanceof ApiProblem) {
     if (fault.status === 404) return t.signIn.noProvider;
-    return fault.status === 401 ? t.signIn.notAllowed : fault.message;
+    return fault.status === 401 ? t.signIn.notAllowed : wordsOf(fault, t);
   }
   if (fault.name === "SignInProblem") {
     const { reason, detail } = fault as SignInProblem;
