@@ -155,6 +155,7 @@ const SPECIAL: Readonly<Record<string, Schema>> = {
       properties: { group: name, kind: name, namespace: name, name, sectionName: name, port },
     },
   },
+  "networkPolicy.dnsPorts": { type: "array", minItems: 1, uniqueItems: true, items: port },
   "networkPolicy.apiServerPorts": { type: "array", minItems: 1, uniqueItems: true, items: port },
   "networkPolicy.allowTo": {
     type: "array",

@@ -114,6 +114,8 @@ const mistakes: readonly (readonly [path: string, values: object])[] = [
   ["/ingress/hosts/0", { ingress: { enabled: true, hosts: [{ name: "llm.example.com" }] } }],
   ["/ingress/tls/0", { ingress: { enabled: true, tls: [{ host: "a", secretName: "b" }] } }],
   ["/gateway/parentRefs/0", { gateway: { enabled: true, parentRefs: [{ gateway: "public" }] } }],
+  ["/networkPolicy/dnsPorts/0", { networkPolicy: { dnsPorts: ["dns"] } }],
+  ["/networkPolicy/dnsPorts", { networkPolicy: { dnsPorts: [] } }],
   ["/networkPolicy/apiServerPorts/0", { networkPolicy: { apiServerPorts: ["https"] } }],
   ["/networkPolicy/apiServerPorts", { networkPolicy: { apiServerPorts: [] } }],
   ["/networkPolicy/allowTo/0", { networkPolicy: { enabled: true, allowTo: ["10.0.0.0/8"] } }],

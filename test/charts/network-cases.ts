@@ -128,6 +128,19 @@ export const networkCases: readonly Case[] = [
     is: ["gapura-data-plane", "gapura-operator", "gapura-smoke"],
   },
   {
+    value: "networkPolicy.dnsPorts",
+    base: { networkPolicy: { enabled: true } },
+    set: { networkPolicy: { enabled: true, dnsPorts: [53, 5353] } },
+    // Of every pod that resolves names: the data plane's, the operator's, and the one of `helm test`.
+    read: (rendered) =>
+      ["gapura-data-plane", "gapura-operator", "gapura-smoke"].map((name) =>
+        at("NetworkPolicy", name, "spec", "egress", 0, "ports")(rendered),
+      ),
+    is: Array.from({ length: 3 }, () =>
+      [53, 5353].flatMap((port) => ["UDP", "TCP"].map((protocol) => ({ port, protocol }))),
+    ),
+  },
+  {
     value: "networkPolicy.apiServerPorts",
     base: { networkPolicy: { enabled: true } },
     set: { networkPolicy: { enabled: true, apiServerPorts: [8443] } },
