@@ -119,7 +119,18 @@ const defaultStatus = {
   ],
 };
 
-const statusSchema: JsonSchema = {
+/** What a status of each kind tells beside its conditions: `Verdict.facts`. */
+const factSchemas: Readonly<Record<Kind, Readonly<Record<string, JsonSchema>>>> = {
+  ModelRoute: { model: text("The id that clients send.", 253), upstreams: count("Number of upstreams.") },
+  ToolPolicy: { engine: text("Engine of web_search.", 64) },
+  PriceTable: { models: count("Number of priced models.") },
+  Organization: {
+    id: text("The id under which it is charged.", MADE_ORGANIZATION_ID_LENGTH),
+    limits: text("Its limits of credit, of keys and projects.", 512),
+  },
+};
+
+const statusSchema = (kind: Kind): JsonSchema => ({
   description: "What the operator found and what the data plane holds; written by the operator alone.",
   type: "object",
   default: defaultStatus,
@@ -134,14 +145,9 @@ const statusSchema: JsonSchema = {
       "x-kubernetes-list-map-keys": ["type"],
       items: conditionSchema,
     },
-    model: text("ModelRoute: the id that clients send.", 253),
-    upstreams: count("ModelRoute: number of upstreams."),
-    engine: text("ToolPolicy: engine of web_search.", 64),
-    models: count("PriceTable: number of priced models."),
-    id: text("Organization: the id under which it is charged.", MADE_ORGANIZATION_ID_LENGTH),
-    limits: text("Organization: its limits of credit, of keys and projects.", 512),
+    ...factSchemas[kind],
   },
-};
+});
 
 const readyColumn = (
   name: string,
@@ -203,7 +209,7 @@ export function customResourceDefinition(kind: Kind): JsonSchema {
                 // The API server describes `metadata` itself, and takes no description here.
                 metadata: { type: "object" },
                 spec: { ...structural(specSchema(kind)), description: "What is wanted." },
-                status: statusSchema,
+                status: statusSchema(kind),
               },
             },
           },
