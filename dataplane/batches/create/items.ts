@@ -92,8 +92,11 @@ export class ItemWriter {
     // The bodies are one value, which Postgres cuts apart: an array of them would be twice as large on the wire.
     const blob = sql.binary(Buffer.concat(items.map(({ body }) => body)));
     let offset = 1;
-    const offsets = items.map(({ body }) => (offset += body.length) - body.length);
-    const array = (values: readonly (string | number | null)[], type: string) => sql.array([...values], type);
+    const rows = items.map(({ customId, body }, index) => {
+      const start = offset;
+      offset += body.length;
+      return [this.#stored + index, customId, this.#newId("req"), models[index] ?? null, start, body.length];
+    });
     const { id, state, claim } = this.#batch;
     const { rowCount } = await this.#db.query(sql.unsafe`
       with held as (
@@ -105,26 +108,8 @@ export class ItemWriter {
       insert into batch_items (batch_id, number, custom_id, request_id, accepted_at, model, body)
       select held.id, item.number, item.custom_id, item.request_id, ${timestamp(this.#now)}, item.model,
         substring(${blob}::bytea from item.start for item.length)
-      from held cross join unnest(
-        ${array(
-          items.map((_, index) => this.#stored + index),
-          "int4",
-        )},
-        ${array(
-          items.map(({ customId }) => customId),
-          "text",
-        )},
-        ${array(
-          items.map(() => this.#newId("req")),
-          "text",
-        )},
-        ${array(models, "text")},
-        ${array(offsets, "int4")},
-        ${array(
-          items.map(({ body }) => body.length),
-          "int4",
-        )}
-      ) as item (number, custom_id, request_id, model, start, length)
+      from held cross join ${sql.unnest(rows, ["int4", "text", "text", "text", "int4", "int4"])}
+        as item (number, custom_id, request_id, model, start, length)
     `);
     if (rowCount !== items.length) throw new Error(`${id} was taken from its reader, or has ended`);
     this.#stored += items.length;

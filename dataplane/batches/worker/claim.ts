@@ -87,7 +87,10 @@ const unblocked = (
 ) => sql.fragment`
   (${model} is null or not (
     ${model} = any(${sql.array([...models], "text")})
-    or (batch.organization_id, ${model}) in (select * from unnest(${organizationsOf(asked)}, ${modelsOf(asked)}))
+    or (batch.organization_id, ${model}) in (select * from ${sql.unnest(
+      asked.map(({ organizationId, model: name }) => [organizationId, name]),
+      ["text", "text"],
+    )})
   ))
 `;
 /** Whether some item of the batch may be unblocked, as far as `batches.models` tells: its items may be very many. */
@@ -96,16 +99,6 @@ const hasUnblocked = (blocked: Pick<Blocked, "models" | "asked">) => sql.fragmen
     select from unnest(batch.models) as named (model) where ${unblocked(blocked, sql.fragment`named.model`)}
   ))
 `;
-const organizationsOf = (asked: readonly ModelAsked[]) =>
-  sql.array(
-    asked.map(({ organizationId }) => organizationId),
-    "text",
-  );
-const modelsOf = (asked: readonly ModelAsked[]) =>
-  sql.array(
-    asked.map(({ model }) => model),
-    "text",
-  );
 
 /**
  * Returns the batches in line: the oldest of each organization, then the second of each, and so on. Those of suspended and
@@ -164,8 +157,7 @@ export async function claimItems(
   const claimed = await db.any(sql.type(claimedSchema)`
     with locked as (
       select item.batch_id, item.number, item.model, item.losses
-      from unnest(${sql.array([...shares.keys()], "text")}, ${sql.array([...shares.values()], "int4")})
-        as share (batch_id, count)
+      from ${sql.unnest([...shares], ["text", "int4"])} as share (batch_id, count)
       join batches batch on batch.id = share.batch_id
       cross join lateral (
         select item.batch_id, item.number, item.model, item.losses
@@ -193,19 +185,15 @@ export async function claimItems(
     ), counted as (
       select within_organizations.*, row_number() over (partition by model order by turn_of_all, random()) as place,
         row_number() over (partition by losses >= ${SUSPECT_LOSSES} order by losses, random()) as place_of_suspects
-      from within_organizations left join unnest(
-        ${organizationsOf(askedRooms)},
-        ${modelsOf(askedRooms)},
-        ${sql.array(
-          askedRooms.map(({ room }) => room),
-          "int4",
-        )}
-      ) as asked (organization_id, model, count) using (organization_id, model)
+      from within_organizations left join ${sql.unnest(
+        askedRooms.map(({ organizationId, model, room }) => [organizationId, model, room]),
+        ["text", "text", "int4"],
+      )} as asked (organization_id, model, count) using (organization_id, model)
       where asked.count is null or turn_of_all <= asked.count
     ), picked as (
       select counted.batch_id, counted.number
-      from counted left join unnest(${sql.array([...modelRooms.keys()], "text")}, ${sql.array([...modelRooms.values()], "int4")})
-        as room (model, count) on room.model = counted.model
+      from counted left join ${sql.unnest([...modelRooms], ["text", "int4"])} as room (model, count)
+        on room.model = counted.model
       where (room.count is null or counted.place <= room.count)
         and (counted.losses < ${SUSPECT_LOSSES} or counted.place_of_suspects = 1)
     )

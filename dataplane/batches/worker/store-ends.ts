@@ -81,23 +81,17 @@ async function storeLines(
 ): Promise<ReadonlySet<string>> {
   if (over.length === 0) return new Set();
   let offset = 1;
-  const starts = over.map(({ end }) => (offset += end.line.length) - end.line.length);
+  const rows = over.map(({ item, end: { state, line } }) => {
+    const start = offset;
+    offset += line.length;
+    return [...keyOf(item), state, start, line.length];
+  });
   const blob = sql.binary(await joinedInSlices(over.map(({ end }) => end.line)));
   const stored = await db.anyFirst(sql.type(claimedSchema)`
     update batch_items item
     set state = ended.state, line = substring(${blob}::bytea from ended.start for ended.length), body = null, worker = null
-    from unnest(
-      ${keysOf(over)},
-      ${sql.array(
-        over.map(({ end }) => end.state),
-        "text",
-      )},
-      ${sql.array(starts, "int4")},
-      ${sql.array(
-        over.map(({ end }) => end.line.length),
-        "int4",
-      )}
-    ) as ended (batch_id, number, claim, state, start, length)
+    from ${sql.unnest(rows, [...keyTypes, "text", "int4", "int4"])}
+      as ended (batch_id, number, claim, state, start, length)
     where ${isClaimed("ended")}
     returning item.claim
   `);
@@ -112,7 +106,7 @@ async function storedBefore(
   return new Set(
     await db.anyFirst(sql.type(claimedSchema)`
       select item.claim
-      from batch_items item join unnest(${keysOf(over)}) as ended (batch_id, number, claim)
+      from batch_items item join ${keysOf(over)} as ended (batch_id, number, claim)
         on item.batch_id = ended.batch_id and item.number = ended.number and item.claim = ended.claim
       where item.state in ('succeeded', 'errored')
     `),
@@ -127,7 +121,7 @@ async function notLost(db: CommonQueryMethods, ends: readonly Ended[]): Promise<
     set lost_claims = array(select unnest(item.lost_claims) except select unnest(ended.claims))
     from (
       select batch_id, number, array_agg(claim) as claims
-      from unnest(${keysOf(ends)}) as ended (batch_id, number, claim) group by batch_id, number
+      from ${keysOf(ends)} as ended (batch_id, number, claim) group by batch_id, number
     ) as ended
     where item.batch_id = ended.batch_id and item.number = ended.number and item.lost_claims && ended.claims
       and item.state in ('waiting', 'running')
@@ -158,49 +152,30 @@ async function putBack(
       own_faults = item.own_faults + again.own,
       first_fault_at = case when again.fault = 1 then coalesce(item.first_fault_at, clock_timestamp()) else item.first_fault_at end,
       body = case when again.state = 'waiting' then item.body end
-    from unnest(
-      ${keysOf(again)},
-      ${sql.array(
-        again.map(({ item }) => nextStates.get(item.batchId) ?? "waiting"),
-        "text",
-      )},
-      ${sql.array(
-        again.map(({ end }) => (end.kind === "over" ? 0 : end.waitMs)),
-        "int4",
-      )},
-      ${sql.array(
-        again.map(({ end }) => (end.kind === "fault" ? 1 : 0)),
-        "int4",
-      )},
-      ${sql.array(
-        again.map(({ end }) => (end.kind === "fault" ? end.own : 0)),
-        "int4",
-      )},
-      ${sql.array(
-        again.map(({ end }) => (end.kind === "again" && end.because === "limit" ? 1 : 0)),
-        "int4",
-      )}
-    ) as again (batch_id, number, claim, state, wait_ms, fault, own, anew)
+    from ${sql.unnest(
+      again.map(({ item, end }) => [
+        ...keyOf(item),
+        nextStates.get(item.batchId) ?? "waiting",
+        end.kind === "over" ? 0 : end.waitMs,
+        end.kind === "fault" ? 1 : 0,
+        end.kind === "fault" ? end.own : 0,
+        end.kind === "again" && end.because === "limit" ? 1 : 0,
+      ]),
+      [...keyTypes, "text", "int4", "int4", "int4", "int4"],
+    )} as again (batch_id, number, claim, state, wait_ms, fault, own, anew)
     where ${isClaimed("again")}
     returning item.batch_id as "batchId", item.number, item.state
   `);
 }
 
-/** Three columns: batch, number, claim. */
-const keysOf = (ends: readonly Ended[]) => sql.fragment`
-  ${sql.array(
-    ends.map(({ item }) => item.batchId),
-    "text",
-  )},
-  ${sql.array(
-    ends.map(({ item }) => item.number),
-    "int4",
-  )},
-  ${sql.array(
-    ends.map(({ item }) => item.claim),
-    "uuid",
-  )}
-`;
+/** What names a run: batch, number, claim. */
+const keyOf = ({ batchId, number, claim }: ClaimedItem) => [batchId, number, claim] as const;
+const keyTypes = ["text", "int4", "uuid"];
+const keysOf = (ends: readonly Ended[]) =>
+  sql.unnest(
+    ends.map(({ item }) => keyOf(item)),
+    keyTypes,
+  );
 /** An item has at most one claim, so that of two runs of it at most one is joined. */
 const isClaimed = (name: "ended" | "again") => {
   const of = sql.identifier([name]);
