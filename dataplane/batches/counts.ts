@@ -4,7 +4,7 @@ import { z } from "zod";
 import { promptOf } from "../billing/token-usage.ts";
 import type { UsageRow } from "../billing/ledger/usage-row.ts";
 import type { BatchContext } from "./context.ts";
-import { eachBatch } from "./worker/each-batch.ts";
+import { eachBatch } from "./each-batch.ts";
 
 const counted = ["succeeded", "errored", "canceled", "expired"] as const;
 type Counted = (typeof counted)[number];

@@ -4,7 +4,7 @@ import { z } from "zod";
 import { timestamp } from "../store/timestamp.ts";
 import type { BatchContext } from "./context.ts";
 import { Counts } from "./counts.ts";
-import { eachBatch } from "./worker/each-batch.ts";
+import { eachBatch } from "./each-batch.ts";
 import { reachedBatchStep } from "./steps.ts";
 
 /** Ends inputs that were never read, and lets the waiting items of overdue batches expire. */

@@ -10,10 +10,10 @@ import { allCounted, correctCounts, nothingLeft } from "./counts.ts";
 import { timestamp } from "../store/timestamp.ts";
 import { batchColumns, batchSchema, RETENTION_MS, type Batch } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
-import type { BatchBackOff } from "./worker/back-off.ts";
+import type { BatchBackOff } from "./back-off.ts";
 import { resultLines } from "./results.ts";
 import { reachedBatchStep } from "./steps.ts";
-import type { Turns } from "./worker/turns.ts";
+import type { Turns } from "./turns.ts";
 import { validate } from "./create/validate.ts";
 
 /** Moves batches with nothing left to run to `finalizing`. */

@@ -2,7 +2,7 @@
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, afterEach, beforeAll, beforeEach, expect, test } from "vitest";
 import { engineOf, insertBatch, organizationId, openBatchRows } from "../../test/integration/batch-rows.ts";
-import { BatchBackOff } from "./worker/back-off.ts";
+import { BatchBackOff } from "./back-off.ts";
 import type { BatchContext } from "./context.ts";
 import { reconcileStorage } from "./reconcile-storage.ts";
 import { sweepBatches } from "./retention.ts";

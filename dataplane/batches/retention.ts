@@ -6,12 +6,12 @@ import { sql, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
 import { givingBack } from "../files/storage.ts";
 import { timestamp } from "../store/timestamp.ts";
-import { BatchBackOff } from "./worker/back-off.ts";
+import { BatchBackOff } from "./back-off.ts";
 import { attachedBytes, RETENTION_MS, SHOWN_MS } from "./batch.ts";
 import { correctStuck } from "./counts.ts";
 import { discardBatch } from "./create/create-from-requests.ts";
 import type { BatchContext } from "./context.ts";
-import { eachBatch } from "./worker/each-batch.ts";
+import { eachBatch } from "./each-batch.ts";
 import { removeItems } from "./create/items.ts";
 import { reachedBatchStep } from "./steps.ts";
 

@@ -22,7 +22,7 @@ import { expireOverdue } from "../expire.ts";
 import { closeFinished, workOnOne } from "../finish.ts";
 import { Headroom, LOOK_MS, type LiveLoad } from "./headroom.ts";
 import { measureQueue } from "./queue-depth.ts";
-import { BatchBackOff } from "./back-off.ts";
+import { BatchBackOff } from "../back-off.ts";
 import { sweepBatches } from "../retention.ts";
 import { ItemLease, NOT_BEGUN } from "./item-lease.ts";
 import { notBegun } from "./outcome.ts";
@@ -32,7 +32,7 @@ import { runItem, type ItemEnd, type RunServices } from "./run.ts";
 import { Settler } from "./settle.ts";
 import { reachedBatchStep } from "../steps.ts";
 import { BatchScheduler, type SchedulerLimits } from "./scheduler.ts";
-import { Turns } from "./turns.ts";
+import { Turns } from "../turns.ts";
 import { beat, handBack, leave, takeFromDead, takeUnknown } from "./workers.ts";
 
 /** Milliseconds. */

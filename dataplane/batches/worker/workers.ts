@@ -4,7 +4,7 @@ import { z } from "zod";
 import { metrics } from "../../telemetry/metrics.ts";
 import { Counts } from "../counts.ts";
 import type { BatchContext } from "../context.ts";
-import { eachBatch } from "./each-batch.ts";
+import { eachBatch } from "../each-batch.ts";
 import { giveUp } from "./losses.ts";
 import { nextStatesOf } from "./next-state.ts";
 import { reachedBatchStep } from "../steps.ts";

@@ -1,5 +1,5 @@
-import { isStoreAway } from "../../store/store-away.ts";
-import type { BatchContext } from "../context.ts";
+import { isStoreAway } from "../store/store-away.ts";
+import type { BatchContext } from "./context.ts";
 
 /**
  * Calls `act` for each batch, one after the other. A failure is logged and stops no other batch; the next round tries again.
