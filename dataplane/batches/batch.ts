@@ -28,14 +28,18 @@ export const MAX_BATCH_BYTES = 256 * 1024 * 1024;
 /** Bytes of one request (rule 1.17). */
 export const MAX_ITEM_BYTES = bodyLimits.bytes;
 
-export type BatchForm = "messages" | "openai";
+export const batchForms = ["messages", "openai"] as const;
+export type BatchForm = (typeof batchForms)[number];
+
+/** How an item may be over. */
+export const itemEnds = ["succeeded", "errored", "canceled", "expired"] as const;
 
 export const batchSchema = z.object({
   id: z.string(),
   organizationId: z.string(),
   projectId: z.string(),
   keyId: z.string(),
-  form: z.enum(["messages", "openai"]),
+  form: z.enum(batchForms),
   dialect: z.enum(dialects),
   state: z.enum(["creating", "validating", "in_progress", "finalizing", "ended"]),
   outcome: z.enum(["completed", "failed", "expired", "cancelled"]).nullable(),
@@ -75,6 +79,11 @@ export type Batch = Readonly<z.infer<typeof batchSchema>>;
 /** Bytes of a batch's metadata and input errors; either may be some 100 KiB. */
 export const attachedBytes = sql.fragment`
   (coalesce(octet_length(metadata), 0) + coalesce(octet_length(errors), 0))
+`;
+
+/** Condition of ended batches whose results nobody can read any more: they are in files, too old or deleted. */
+export const unreadableResults = sql.fragment`
+  (batch.state = 'ended' and (batch.form = 'openai' or batch.archived_at is not null or batch.deleted_at is not null))
 `;
 
 export const batchColumns = sql.fragment`

@@ -4,6 +4,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { timestamp } from "../store/timestamp.ts";
 import { batchColumns, batchSchema, type Batch, type BatchForm } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
+import { endWaiting } from "./counts.ts";
 import { findBatch } from "./find.ts";
 import { reachedBatchStep } from "./steps.ts";
 
@@ -27,14 +28,9 @@ export async function cancelBatch(
     }
     // While the input file is read its items do not count yet; they are cancelled when it has been read.
     if (cancelled.state !== "in_progress") return cancelled;
-    const { rowCount } = await transaction.query(sql.unsafe`
-      update batch_items set state = 'canceled', body = null where batch_id = ${id} and state = 'waiting'
-    `);
-    const counted = await transaction.one(sql.type(batchSchema)`
-      update batches batch set canceled = canceled + ${rowCount} where id = ${id} returning ${batchColumns}
-    `);
+    await endWaiting(transaction, id, "canceled");
     reachedBatchStep("cancel.written");
-    return counted;
+    return await findBatch({ pool: transaction, clock }, organizationId, form, id);
   });
   reachedBatchStep("cancel.done");
   wake();

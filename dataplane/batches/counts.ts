@@ -3,11 +3,11 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { promptOf } from "../billing/token-usage.ts";
 import type { UsageRow } from "../billing/ledger/usage-row.ts";
+import { itemEnds } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
 import { eachBatch } from "./each-batch.ts";
 
-const counted = ["succeeded", "errored", "canceled", "expired"] as const;
-type Counted = (typeof counted)[number];
+type Counted = (typeof itemEnds)[number];
 interface Sums extends Record<Counted, number> {
   input: number;
   cached: number;
@@ -46,7 +46,7 @@ export class Counts {
   /** @returns whether a batch has nothing left to run. */
   async store(db: CommonQueryMethods): Promise<boolean> {
     if (this.#byBatch.size === 0) return false;
-    const left = await db.anyFirst(sql.type(z.object({ left: z.number() }))`
+    const over = await db.anyFirst(sql.type(z.object({ over: z.boolean() }))`
       update batches batch set
         succeeded = batch.succeeded + added.succeeded, errored = batch.errored + added.errored,
         canceled = batch.canceled + added.canceled, expired = batch.expired + added.expired,
@@ -56,7 +56,7 @@ export class Counts {
       from ${sql.unnest(
         [...this.#byBatch].map(([id, sums]) => [
           id,
-          ...counted.map((state) => sums[state]),
+          ...itemEnds.map((state) => sums[state]),
           sums.input,
           sums.cached,
           sums.output,
@@ -65,15 +65,29 @@ export class Counts {
         ["text", "int4", "int4", "int4", "int4", "int8", "int8", "int8", "int8"],
       )} as added (id, succeeded, errored, canceled, expired, input, cached, output, reasoning)
       where batch.id = added.id
-      returning batch.total - batch.succeeded - batch.errored - batch.canceled - batch.expired as left
+      returning ${allCounted} as "over"
     `);
-    return left.includes(0);
+    return over.includes(true);
   }
+}
+
+/** Ends the items of a batch that have not begun, and counts them. The batch must be locked. */
+export async function endWaiting(
+  db: CommonQueryMethods,
+  id: string,
+  state: "canceled" | "expired",
+): Promise<void> {
+  const { rowCount } = await db.query(sql.unsafe`
+    update batch_items set state = ${state}, body = null where batch_id = ${id} and state = 'waiting'
+  `);
+  const counts = new Counts();
+  counts.add(id, state, null, rowCount);
+  await counts.store(db);
 }
 
 /** True when all items of a batch are over by its counters. */
 export const allCounted = sql.fragment`
-  batch.succeeded + batch.errored + batch.canceled + batch.expired = batch.total
+  (batch.succeeded + batch.errored + batch.canceled + batch.expired = batch.total)
 `;
 /** True when all items of a batch are over by their states. */
 export const nothingLeft = sql.fragment`
@@ -121,7 +135,7 @@ export async function correctCounts({ pool, log }: BatchContext, id: string): Pr
 /** Corrects the counts of batches that would never end, or would end with requests left. */
 export async function correctStuck(context: BatchContext): Promise<void> {
   const stuck = await context.pool.anyFirst(sql.type(z.object({ id: z.string() }))`
-    select id from batches batch where state = 'in_progress' and (${allCounted}) <> (${nothingLeft})
+    select id from batches batch where state = 'in_progress' and ${allCounted} <> (${nothingLeft})
   `);
   await eachBatch(context, stuck, "counted anew", (id) => correctCounts(context, id));
 }

@@ -3,7 +3,7 @@ import { sql } from "slonik";
 import { z } from "zod";
 import { timestamp } from "../store/timestamp.ts";
 import type { BatchContext } from "./context.ts";
-import { Counts } from "./counts.ts";
+import { endWaiting } from "./counts.ts";
 import { eachBatch } from "./each-batch.ts";
 import { reachedBatchStep } from "./steps.ts";
 
@@ -25,12 +25,7 @@ export async function expireOverdue(context: BatchContext): Promise<void> {
   await eachBatch(context, overdue, "expired", async (id) => {
     await pool.transaction(async (transaction) => {
       await transaction.query(sql.unsafe`select from batches where id = ${id} for update`);
-      const { rowCount } = await transaction.query(sql.unsafe`
-        update batch_items set state = 'expired', body = null where batch_id = ${id} and state = 'waiting'
-      `);
-      const counts = new Counts();
-      counts.add(id, "expired", null, rowCount);
-      await counts.store(transaction);
+      await endWaiting(transaction, id, "expired");
       reachedBatchStep("expire.written");
     });
     reachedBatchStep("expire.done");

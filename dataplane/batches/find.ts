@@ -1,5 +1,5 @@
 /** Finds batches. Foreign, unknown and malformed ids get the same answer (rule 4.16). */
-import { sql } from "slonik";
+import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import { pageFrom, type PageAsked } from "../store/list-page.ts";
@@ -9,7 +9,9 @@ import type { BatchContext } from "./context.ts";
 
 const idPattern = { messages: /^msgbatch_[A-Za-z0-9]{1,64}$/, openai: /^batch_[A-Za-z0-9]{1,64}$/ };
 /** What looking for batches needs. */
-type Finding = Pick<BatchContext, "pool" | "clock">;
+interface Finding extends Pick<BatchContext, "clock"> {
+  readonly pool: CommonQueryMethods;
+}
 
 /** Also where a sweep is late: from `SHOWN_MS` on a batch is gone, though its row still is there. */
 const visible = ({ clock }: Finding) => sql.fragment`

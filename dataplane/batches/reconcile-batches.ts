@@ -7,7 +7,8 @@ import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { asOfOneMoment } from "../billing/reconcile/reconcile-ledger.ts";
 import { firstLines } from "../billing/reconcile/report-lines.ts";
-import { SHOWN_MS } from "./batch.ts";
+import { SHOWN_MS, unreadableResults } from "./batch.ts";
+import { allCounted } from "./counts.ts";
 
 /** @returns one line for each broken invariant; none when everything agrees. */
 export async function reconcileBatches(pool: DatabasePool): Promise<readonly string[]> {
@@ -31,8 +32,7 @@ export async function findFaults(transaction: CommonQueryMethods): Promise<reado
 /** Batches with all their items: the input was read, and the sweep has not begun to delete them. */
 const whole = sql.fragment`
   batch.state in ('in_progress', 'finalizing', 'ended') and not batch.emptied
-  and not (batch.state = 'ended'
-    and (batch.form = 'openai' or batch.archived_at is not null or batch.deleted_at is not null))
+  and not ${unreadableResults}
 `;
 const ran = sql.fragment`item.state in ('succeeded', 'errored')`;
 
@@ -97,8 +97,7 @@ async function wrongCounts(transaction: CommonQueryMethods): Promise<string[]> {
       ) as found on true
     where (${whole} and (batch.total, batch.succeeded, batch.errored, batch.canceled, batch.expired)
         is distinct from (found.total, found.succeeded, found.errored, found.canceled, found.expired))
-      or (batch.state in ('finalizing', 'ended')
-        and batch.total <> batch.succeeded + batch.errored + batch.canceled + batch.expired)
+      or (batch.state in ('finalizing', 'ended') and not ${allCounted})
     order by 1
   `);
   return firstLines(rows, ({ id }) => `${id}: its counts are not those of its requests`);

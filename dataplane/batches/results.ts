@@ -2,7 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
-import type { Batch } from "./batch.ts";
+import { itemEnds, type Batch } from "./batch.ts";
 import { neverRunLine } from "./lines.ts";
 
 const BYTES_AT_ONCE = 2 * 1024 * 1024;
@@ -14,7 +14,7 @@ const lineSchema = z.object({
   number: z.number(),
   customId: z.string(),
   requestId: z.string(),
-  state: z.enum(["succeeded", "errored", "canceled", "expired"]),
+  state: z.enum(itemEnds),
   /** null: it never ran, or is longer than BYTES_AT_ONCE. */
   line: z.instanceof(Buffer).nullable(),
   lineBytes: z.number(),

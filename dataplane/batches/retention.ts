@@ -7,7 +7,7 @@ import { z } from "zod";
 import { givingBack } from "../files/storage.ts";
 import { timestamp } from "../store/timestamp.ts";
 import { BatchBackOff } from "./back-off.ts";
-import { attachedBytes, RETENTION_MS, SHOWN_MS } from "./batch.ts";
+import { attachedBytes, RETENTION_MS, SHOWN_MS, unreadableResults } from "./batch.ts";
 import { correctStuck } from "./counts.ts";
 import { discardBatch } from "./create/create-from-requests.ts";
 import type { BatchContext } from "./context.ts";
@@ -45,10 +45,8 @@ async function archive({ pool, clock }: BatchContext): Promise<void> {
 /** Deletes the items of ended batches whose results nobody can read; the fields of the batch object stay. */
 async function emptyUnreadable(context: BatchContext, backOff: BatchBackOff): Promise<void> {
   const { pool } = context;
-  const unreadable = sql.fragment`
-    state = 'ended' and not emptied and (form = 'openai' or archived_at is not null or deleted_at is not null)
-  `;
-  await clearEach(context, backOff, "emptied", unreadable, async (id) => {
+  const unemptied = sql.fragment`${unreadableResults} and not emptied`;
+  await clearEach(context, backOff, "emptied", unemptied, async (id) => {
     await removeItems(pool, id);
     reachedBatchStep("sweep.removed");
     await pool.query(sql.unsafe`
@@ -109,7 +107,7 @@ async function clearEach(
   const until = performance.now() + SWEEP_MS;
   const find = (which: FragmentSqlToken) =>
     pool.anyFirst(sql.type(z.object({ id: z.string() }))`
-      select id from batches where ${condition} and ${which} order by ended_at limit ${BATCHES_AT_ONCE}
+      select id from batches batch where ${condition} and ${which} order by ended_at limit ${BATCHES_AT_ONCE}
     `);
   const clearAll = (ids: readonly string[]) =>
     eachBatch(context, ids, what, async (id) => {

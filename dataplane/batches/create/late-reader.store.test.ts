@@ -9,8 +9,8 @@ import type { BatchContext } from "../context.ts";
 import { expireOverdue } from "../expire.ts";
 import { workOnOne } from "../finish.ts";
 import { sweepBatches } from "../retention.ts";
-import { BatchBackOff } from "../worker/back-off.ts";
-import { Turns } from "../worker/turns.ts";
+import { BatchBackOff } from "../back-off.ts";
+import { Turns } from "../turns.ts";
 
 /** More than are stored at once, so that some are stored before the reader stops and some after. */
 const LINES = 2_500;

@@ -13,6 +13,7 @@ import { MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "../ba
 import { checkLine, lineFields, lineText, type InputError } from "./check-line.ts";
 import { DistinctTexts } from "./distinct-texts.ts";
 import type { BatchContext } from "../context.ts";
+import { endWaiting } from "../counts.ts";
 import { ItemWriter, removeItems } from "./items.ts";
 import { readLines } from "./read-lines.ts";
 import { readEnvelope } from "./read-envelope.ts";
@@ -60,11 +61,7 @@ async function begin(
       where id = ${id} and state = 'validating' and claim = ${claim}
       returning cancel_initiated_at is not null as cancelled
     `);
-    if (cancelled !== true) return;
-    const { rowCount } = await transaction.query(sql.unsafe`
-      update batch_items set state = 'canceled', body = null where batch_id = ${id} and state = 'waiting'
-    `);
-    await transaction.query(sql.unsafe`update batches set canceled = ${rowCount} where id = ${id}`);
+    if (cancelled === true) await endWaiting(transaction, id, "canceled");
   });
   wake();
 }

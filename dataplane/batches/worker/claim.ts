@@ -3,6 +3,7 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { dialects } from "../../dialects/dialect.ts";
 import { timestamp } from "../../store/timestamp.ts";
+import { batchForms } from "../batch.ts";
 import { SUSPECT_LOSSES } from "./losses.ts";
 
 /** Batches of one organization that stand in line at once; the others follow as these end. */
@@ -35,7 +36,7 @@ const claimedSchema = z.object({
   /** The batch's times. */
   createdAt: z.number(),
   expiresAt: z.number(),
-  form: z.enum(["messages", "openai"]),
+  form: z.enum(batchForms),
   dialect: z.enum(dialects),
   headers: z.string(),
 });

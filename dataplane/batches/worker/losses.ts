@@ -6,6 +6,7 @@
 import { sql, type CommonQueryMethods, type FragmentSqlToken } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../../lib/api-error.ts";
+import { batchForms } from "../batch.ts";
 import { erroredLine } from "../lines.ts";
 
 /** Losses at which an item is suspected. */
@@ -27,7 +28,7 @@ export async function giveUp(
   batchId: string,
   condition: FragmentSqlToken,
 ): Promise<readonly string[]> {
-  const form = await db.oneFirst(sql.type(z.object({ form: z.enum(["messages", "openai"]) }))`
+  const form = await db.oneFirst(sql.type(z.object({ form: z.enum(batchForms) }))`
     select form from batches where id = ${batchId}
   `);
   const schema = z.object({ number: z.number(), customId: z.string(), requestId: z.string() });
