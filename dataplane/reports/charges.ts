@@ -9,8 +9,15 @@ import type { ServerToolName } from "../dialects/server-tools.ts";
 import { LazyList } from "../lib/json-slices.ts";
 import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 import type { Tag } from "../lib/tags.ts";
-import type { Filters } from "./filters.ts";
-import type { BucketRange } from "./parameters.ts";
+import { readFilters } from "./filters.ts";
+import {
+  readGroups,
+  readOnlyPage,
+  readRange,
+  readWidth,
+  type BucketRange,
+  type ReportAsked,
+} from "./parameters.ts";
 import { readSums, tooLong, type Sum, type SumColumn } from "./sums.ts";
 
 /** The longest range of a report of costs (rule 5.19). */
@@ -84,13 +91,6 @@ export const lines = [
 
 const columns: readonly SumColumn[] = lines.flatMap(({ micros, amounts }) => [micros, ...amounts]);
 
-/** The grouping of a cost report. */
-export interface ChargesBy {
-  /** Whether it is grouped by model, tier and what was charged for. */
-  readonly lines: boolean;
-  readonly tag: string | null;
-}
-
 /** One row of a cost report: all charges, or those of one group; a field that the report is not grouped by is null. */
 export interface ChargeGroup {
   readonly micros: Micros;
@@ -105,7 +105,9 @@ export interface ChargeGroup {
 }
 
 /** Charges by day, and those of all days together. */
-export interface ChargeSums {
+interface ChargeSums {
+  /** The days that the page shows. */
+  readonly shown: BucketRange;
   readonly sums: readonly Sum<SumColumn>[];
   /** Returns the groups of one day's sum. */
   readonly groupsOf: (sum: Sum<SumColumn>) => readonly ChargeGroup[];
@@ -124,28 +126,47 @@ interface Total {
 /** Most groups of all days together: each sum has up to eight, and a hundred models in a year have at most this many. */
 const MOST_LINES = 300_000;
 
-/** Reads the charges of a report. @throws ApiError 400 naming `startName` when there are too many. */
+/** What differs between the reports: the names of the range's ends, and that of the grouping by what was charged for. */
+export interface ChargesFace {
+  readonly start: string;
+  readonly end: string;
+  readonly lines: string;
+}
+
+/** Reads the charges of a report. @throws ApiError 400 naming the parameter, also when there are too many. */
 export async function readCharges(
   pool: CommonQueryMethods,
-  query: {
-    readonly organizationId: string;
-    readonly range: BucketRange;
-    readonly by: ChargesBy;
-    readonly filters: Filters;
-  },
-  startName: string,
+  { organizationId, query, now }: ReportAsked,
+  { start, end, lines: name }: ChargesFace,
 ): Promise<ChargeSums> {
-  const { organizationId, range, by, filters } = query;
+  const range = readRange(query, [start, end], readWidth(query, ["1d"]), now, MOST_DAYS);
+  const { groups, tag: groupTag } = readGroups(query, [name]);
+  const byLines = groups.length > 0;
+  const filters = readFilters(query, [start, end]);
+  const shown = readOnlyPage(query, range);
   const sums = await readSums(pool, {
     organizationId,
     range,
-    groupBy: by.lines ? ["model", "service_tier"] : [],
-    groupTag: by.tag,
+    groupBy: byLines ? ["model", "service_tier"] : [],
+    groupTag,
     filters,
-    columns: by.lines ? columns : ["cost_micros"],
+    columns: byLines ? columns : ["cost_micros"],
   });
+  const groupsOf = (sum: Sum<SumColumn>) => (byLines ? linesOf(sum) : [wholeOf(sum)]);
+  const isOfNothing = !byLines && groupTag === null && sums.length === 0;
+  const total = isOfNothing
+    ? LazyList.of([{ micros: 0n, of: null, tag: null }], (one: ChargeGroup) => [one])
+    : await totalOf(sums, groupsOf, start);
+  return { shown, sums, groupsOf, total };
+}
+
+/** @throws ApiError 400 naming `startName` when there are more than `MOST_LINES`. */
+async function totalOf(
+  sums: readonly Sum<SumColumn>[],
+  groupsOf: ChargeSums["groupsOf"],
+  startName: string,
+): Promise<LazyList<ChargeGroup>> {
   const slices = new Slices(ANSWER_SLICE_MS);
-  const groupsOf = (sum: Sum<SumColumn>) => (by.lines ? linesOf(sum) : [wholeOf(sum)]);
   let found = 0;
   const totals = new Map<string, Total>();
   for (const sum of sums) {
@@ -162,15 +183,11 @@ export async function readCharges(
   }
   const dearest = (one: Total, other: Total) => Number(other.micros - one.micros);
   const sorted = await slices.sorted([...totals.values()], dearest);
-  const isOfNothing = !by.lines && by.tag === null && sorted.length === 0;
-  const total = isOfNothing
-    ? LazyList.of([{ micros: 0n, of: null, tag: null }], (one: ChargeGroup) => [one])
-    : LazyList.of(sorted, ({ micros, sum, place }) =>
-        groupsOf(sum)
-          .slice(place, place + 1)
-          .map((group) => ({ ...group, micros })),
-      );
-  return { sums, groupsOf, total };
+  return LazyList.of(sorted, ({ micros, sum, place }) =>
+    groupsOf(sum)
+      .slice(place, place + 1)
+      .map((group) => ({ ...group, micros })),
+  );
 }
 
 /** Names a charge for reports and exports; the service tier is named only if it is not the standard one. */

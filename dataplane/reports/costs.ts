@@ -1,12 +1,13 @@
 /** `GET /v1/organization/costs`. Source: service.md "Reports", rules 5.15–5.19, dialects.md §G, §H1. */
 import type { CommonQueryMethods } from "slonik";
 import { creditsText } from "../billing/credits.ts";
-import { MOST_DAYS, readCharges, type ChargeGroup } from "./charges.ts";
-import { readFilters } from "./filters.ts";
-import { readGroups, readOnlyPage, readRange, readWidth, type ReportQuery } from "./parameters.ts";
+import { readCharges, type ChargeGroup, type ChargesFace } from "./charges.ts";
+import type { ReportQuery } from "./parameters.ts";
 import { LazyList } from "../lib/json-slices.ts";
 import { buckets } from "./sums.ts";
 import { rupiahNumber, unixTime } from "./values.ts";
+
+const face: ChargesFace = { start: "start_time", end: "end_time", lines: "line_item" };
 
 /** @param now Unix milliseconds. @throws ApiError 400 naming the parameter. */
 export async function costs(
@@ -15,16 +16,7 @@ export async function costs(
   query: ReportQuery,
   now: number,
 ) {
-  const range = readRange(query, ["start_time", "end_time"], readWidth(query, ["1d"]), now, MOST_DAYS);
-  const { groups, tag } = readGroups(query, ["line_item"]);
-  const by = { lines: groups.length > 0, tag };
-  const filters = readFilters(query, ["start_time", "end_time"]);
-  const shown = readOnlyPage(query, range);
-  const { sums, groupsOf, total } = await readCharges(
-    pool,
-    { organizationId, range, by, filters },
-    "start_time",
-  );
+  const { shown, sums, groupsOf, total } = await readCharges(pool, { organizationId, query, now }, face);
   return {
     object: "page",
     results: LazyList.of(total, (group) => [result(group)]),

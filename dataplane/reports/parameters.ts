@@ -14,6 +14,14 @@ const MAX_VALUES = 1000;
 /** A decoded query: a parameter that was given several times is a list. */
 export type ReportQuery = Readonly<Record<string, unknown>>;
 
+/** Whose report is asked for, and how. */
+export interface ReportAsked {
+  readonly organizationId: string;
+  readonly query: ReportQuery;
+  /** Unix milliseconds. */
+  readonly now: number;
+}
+
 /** Whole UTC days or hours, contiguous; times in Unix milliseconds, the end exclusive. */
 export interface BucketRange {
   readonly from: number;

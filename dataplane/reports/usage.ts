@@ -7,7 +7,7 @@ import {
   readRange,
   readWidth,
   type BucketPage,
-  type ReportQuery,
+  type ReportAsked,
 } from "./parameters.ts";
 import { checkHours, readSums, type GroupColumn, type Sum, type SumColumn } from "./sums.ts";
 
@@ -21,17 +21,10 @@ export interface UsageFace<Column extends SumColumn> {
   readonly columns: readonly Column[];
 }
 
-export interface UsageAsked {
-  readonly organizationId: string;
-  readonly query: ReportQuery;
-  /** Unix milliseconds. */
-  readonly now: number;
-}
-
 /** @throws ApiError 400 naming the parameter; also for hours of closed months. */
 export async function readUsage<Column extends SumColumn>(
   pool: CommonQueryMethods,
-  { organizationId, query, now }: UsageAsked,
+  { organizationId, query, now }: ReportAsked,
   { start, end, maxLimit, groups, columns }: UsageFace<Column>,
 ): Promise<{ readonly page: BucketPage; readonly sums: readonly Sum<Column>[] }> {
   const range = readRange(query, [start, end], readWidth(query, ["1d", "1h"]), now);
