@@ -8,21 +8,13 @@ import { findProject, projectIdOf, readOrganizationName } from "../../identity/p
 import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";
 import { declaredIn, keyNotFound, projectNotFound, requireDone } from "../key-outcomes.ts";
-import {
-  listEnvelope,
-  MAX_SHORT_LIMIT,
-  readFilteredList,
-  withoutNulls,
-  unknownCursor,
-  type Query,
-  USUAL_LIMIT,
-} from "../list-query.ts";
+import { listEnvelope, MAX_SHORT_LIMIT, readFilteredList, withoutNulls, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { actorOf } from "./actor.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { readKeyChange, readNewKey } from "./key-bodies.ts";
 import { limitsObject, showKeys, type StandingNeeds } from "./limits.ts";
-import { pathId, readChoice } from "./parameters.ts";
+import { pageByIds, pathId, readChoice } from "./parameters.ts";
 import { readGiven } from "../../lib/query.ts";
 import { isoExact, isoSeconds } from "../../lib/unix-time.ts";
 
@@ -57,30 +49,21 @@ export const organizationKeyRoutes =
     const list = turns.json(async (request) => {
       const asked = withoutNulls(request.query as Query, KEY_FILTERS);
       const query = readFilteredList(asked, MAX_SHORT_LIMIT, KEY_FILTERS);
-      const { cursor } = query;
       const workspaceId = readGiven(asked, "workspace_id");
       const createdBy = readGiven(asked, "created_by_user_id");
       const status = readChoice(asked, "status", keyStatuses);
-      if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
-      // A value that cannot be an id matches nothing, and never reaches the database.
-      if ([workspaceId, createdBy].some((id) => id !== null && pathId(id) === null))
-        return listEnvelope([], false);
       const { organizationId } = callerOf(request);
       const from = await reads.of(organizationId);
-      const page = await keys.list(
-        {
-          organizationId,
-          projectId: null,
-          status,
-          workspaceId: workspaceId === null ? null : await projectIdOf(from, organizationId, workspaceId),
-          createdBy,
-          limit: query.limit ?? USUAL_LIMIT,
-          order: query.order,
-          cursor,
-        },
-        from,
-      );
-      if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
+      const page = await pageByIds(query, async (pageAsked) => {
+        // A value that cannot be an id matches nothing, and never reaches the database.
+        if ([workspaceId, createdBy].some((id) => id !== null && pathId(id) === null))
+          return { keys: [], hasMore: false };
+        const projectId = workspaceId === null ? null : await projectIdOf(from, organizationId, workspaceId);
+        return await keys.list(
+          { organizationId, projectId: null, status, workspaceId: projectId, createdBy, ...pageAsked },
+          from,
+        );
+      });
       return listEnvelope(page.keys, page.hasMore, await shown(organizationId, page.keys, from));
     });
     app.get("/v1/organizations/api_keys", access, list);

@@ -7,20 +7,13 @@ import type { Snapshot } from "../../config/snapshot.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { unixSeconds } from "../../lib/unix-time.ts";
 import { declaredIn, keyNotFound, requireDone } from "../key-outcomes.ts";
-import {
-  listEnvelope,
-  MAX_LIMIT,
-  readFilteredList,
-  unknownCursor,
-  type Query,
-  USUAL_LIMIT,
-} from "../list-query.ts";
+import { listEnvelope, MAX_LIMIT, readFilteredList, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { actorOf } from "./actor.ts";
 import { readKeyChange, readNewKey } from "./key-bodies.ts";
 import { limitsObject, showKeys } from "./limits.ts";
 import type { AdminNeeds } from "./organization-keys.ts";
-import { pathId, readChoice } from "./parameters.ts";
+import { pageByIds, pathId, readChoice } from "./parameters.ts";
 import { type OfProject, projectOf } from "./projects.ts";
 
 interface OfKey {
@@ -43,22 +36,14 @@ export const projectKeyRoutes =
       const { organizationId } = callerOf(request);
       const from = await reads.of(organizationId);
       const project = await projectOf(from, organizationId, request.params.project);
-      const { cursor } = query;
-      if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
-      const page = await keys.list(
-        {
-          organizationId,
-          projectId: project.id,
-          status: null,
-          workspaceId: null,
-          createdBy: null,
-          limit: query.limit ?? USUAL_LIMIT,
-          order: query.order,
-          cursor,
-        },
-        from,
-      );
-      if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
+      const filter = {
+        organizationId,
+        projectId: project.id,
+        status: null,
+        workspaceId: null,
+        createdBy: null,
+      };
+      const page = await pageByIds(query, (pageAsked) => keys.list({ ...filter, ...pageAsked }, from));
       // Every owner has access (`projectKeyObject`).
       if (owners === "inactive") return listEnvelope([], false);
       return listEnvelope(page.keys, page.hasMore, await shown(organizationId, page.keys, from));

@@ -9,17 +9,10 @@ import { unixSeconds } from "../../lib/unix-time.ts";
 import { storedModel } from "../../requests/stored-form.ts";
 import { findRequest, listRequests, type KeptRequest } from "../../requests/read-records.ts";
 import type { Reads } from "../../store/reads.ts";
-import {
-  listEnvelope,
-  MAX_SHORT_LIMIT,
-  readFilteredList,
-  unknownCursor,
-  type Query,
-  USUAL_LIMIT,
-} from "../list-query.ts";
+import { listEnvelope, MAX_SHORT_LIMIT, readFilteredList, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
-import { pathId } from "./parameters.ts";
+import { pageByIds, pathId } from "./parameters.ts";
 
 const REQUEST_FILTERS = ["api_key_id", "model", "project_id", "code", "status", "from", "to"];
 
@@ -39,7 +32,7 @@ export const requestRecordRoutes =
     const list = turns.json(async (request) => {
       const { organizationId } = callerOf(request);
       const asked = request.query as Query;
-      const { limit, order, cursor } = readFilteredList(asked, MAX_SHORT_LIMIT, REQUEST_FILTERS);
+      const query = readFilteredList(asked, MAX_SHORT_LIMIT, REQUEST_FILTERS);
       const keyId = readGiven(asked, "api_key_id");
       const model = readGiven(asked, "model");
       const project = readGiven(asked, "project_id");
@@ -48,27 +41,24 @@ export const requestRecordRoutes =
       const from = readInteger(asked, "from", 0, LATEST_SECOND);
       const to = readInteger(asked, "to", 0, LATEST_SECOND);
       if (from !== null && to !== null && to <= from) throw invalidParameter("to", "to must be after from.");
-      if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
-      // A value that no row can hold matches nothing, and never reaches the database.
-      const texts = [keyId, model, project, code].filter((text) => text !== null);
-      if (texts.some((text) => text.includes("\0") || !text.isWellFormed())) return listEnvelope([], false);
-      const database = await reads.of(organizationId);
-      const projectId = project === null ? null : await projectIdOf(database, organizationId, project);
-      const page = await listRequests(
-        database,
-        {
+      const page = await pageByIds(query, async (pageAsked) => {
+        // A value that no row can hold matches nothing, and never reaches the database.
+        const texts = [keyId, model, project, code].filter((text) => text !== null);
+        if (texts.some((text) => text.includes("\0") || !text.isWellFormed()))
+          return { items: [], hasMore: false };
+        const database = await reads.of(organizationId);
+        const filter = {
           organizationId,
           keyId,
-          projectId,
+          projectId: project === null ? null : await projectIdOf(database, organizationId, project),
           model: model === null ? null : storedModel(model),
           status,
           code,
           from: Math.max(oldest(), (from ?? 0) * 1000),
           to: to === null ? null : to * 1000,
-        },
-        { limit: limit ?? USUAL_LIMIT, order, cursor },
-      );
-      if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
+        };
+        return await listRequests(database, filter, pageAsked);
+      });
       return listEnvelope(page.items.map(shown), page.hasMore);
     });
     app.get("/v1/organization/requests", access, list);

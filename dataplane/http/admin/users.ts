@@ -5,18 +5,11 @@ import type { CommonQueryMethods } from "slonik";
 import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { unixSeconds } from "../../lib/unix-time.ts";
-import {
-  listEnvelope,
-  MAX_SHORT_LIMIT,
-  readFilteredList,
-  unknownCursor,
-  type Query,
-  USUAL_LIMIT,
-} from "../list-query.ts";
+import { listEnvelope, MAX_SHORT_LIMIT, readFilteredList, type Query } from "../list-query.ts";
 import { callerOf, type Routes } from "../route.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
-import { pathId } from "./parameters.ts";
+import { pageByIds, pathId } from "./parameters.ts";
 
 /** Stands for the caller's own id. */
 const ME = "me";
@@ -44,11 +37,9 @@ export const userRoutes =
 
     const list = turns.json(async (request) => {
       const { organizationId } = callerOf(request);
-      const { limit, order, cursor } = readFilteredList(request.query as Query, MAX_SHORT_LIMIT, []);
-      if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
+      const query = readFilteredList(request.query as Query, MAX_SHORT_LIMIT, []);
       const pool = await reads.of(organizationId);
-      const page = await listPeople(pool, organizationId, { limit: limit ?? USUAL_LIMIT, order, cursor });
-      if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
+      const page = await pageByIds(query, (asked) => listPeople(pool, organizationId, asked));
       return listEnvelope(page.items, page.hasMore, await shown(pool, organizationId, page.items));
     });
     app.get("/v1/organization/users", access, list);
