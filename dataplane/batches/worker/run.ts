@@ -17,7 +17,7 @@ import type { Clock } from "../../lib/clock.ts";
 import { Cancellation } from "../../lib/cancellation.ts";
 import { Shutdown } from "../../lib/shutdown.ts";
 import { requestRecord, type RequestRecords } from "../../telemetry/request-record.ts";
-import { newRequestSummary } from "../../telemetry/request-summary.ts";
+import { newRequestSummary, type RequestSummary } from "../../telemetry/request-summary.ts";
 import { startRequestSpan, endSpan } from "../../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { NOT_BEGUN } from "./item-lease.ts";
@@ -60,6 +60,20 @@ export type ItemEnd =
       readonly keyEpoch?: number;
     });
 
+/** One run of an item. */
+interface Run {
+  readonly item: ClaimedItem;
+  readonly body: Buffer;
+  readonly bodyLease: BodyLease;
+  readonly charge: ItemCharge;
+  readonly sink: KeptAnswer;
+  readonly summary: RequestSummary;
+  /** Tells that the item's time is over. */
+  readonly waitedFor: Shutdown;
+  /** Under which limits it runs; undefined: they are not known. */
+  keyEpoch?: number;
+}
+
 /** Never throws. */
 export async function runItem(
   services: RunServices,
@@ -67,16 +81,36 @@ export async function runItem(
   body: Buffer,
   bodyLease: BodyLease,
 ): Promise<ItemEnd> {
-  const charge = new ItemCharge(services.meterFor, item.claim);
-  const sink = new KeptAnswer();
-  const summary = newRequestSummary(startRequestSpan("batch item", {}));
+  const run: Run = {
+    item,
+    body,
+    bodyLease,
+    charge: new ItemCharge(services.meterFor, item.claim),
+    sink: new KeptAnswer(),
+    summary: newRequestSummary(startRequestSpan("batch item", {})),
+    waitedFor: new Shutdown(),
+  };
+  const { summary } = run;
+  const startedAt = performance.now();
+  const error = await serveItem(services, run);
+  summary.errorCode = error?.code ?? summary.errorCode;
+  endSpan(summary.span, {}, error?.code ?? null);
+  const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);
+  // A run that may not begin leaves no record: the item's record is of the run that begins, if any does.
+  if (error?.cause !== TOOLS_IN_USE && error?.cause !== NOT_BEGUN)
+    services.records?.add(
+      requestRecord({ ...endOf(item), status, durationMs: performance.now() - startedAt }, summary),
+    );
+  return error === null ? await succeeded(run) : failed(services, run, error);
+}
+
+/** Serves the item as a live request. @returns the error that it ends in; null: none. */
+async function serveItem(services: RunServices, run: Run): Promise<ApiError | null> {
+  const { item, body, bodyLease, charge, sink, summary, waitedFor } = run;
   const log = services.log.child({ batch: item.batchId });
   let headers: InferenceCall["headers"] = {};
   let error: ApiError | null = null;
-  let keyEpoch: number | undefined;
   let endTools = (_isWell: boolean): void => {};
-  const startedAt = performance.now();
-  const waitedFor = new Shutdown();
   let timer: NodeJS.Timeout | undefined;
   try {
     headers = JSON.parse(item.headers) as InferenceCall["headers"];
@@ -84,7 +118,7 @@ export async function runItem(
     // The organization left the snapshot before Postgres knew, or is back in Postgres first: the item waits (rule 4.5).
     if (snapshot.organization(item.organizationId) === undefined) throw organizationGone();
     const limits = await services.limitsOf(item.keyId, item.projectId);
-    keyEpoch = limits.keyEpoch;
+    run.keyEpoch = limits.keyEpoch;
     timer = setTimeout(() => waitedFor.tell(), timeLeft(snapshot, item, services.clock.now()));
     await services.serve({
       id: item.requestId,
@@ -105,8 +139,8 @@ export async function runItem(
       snapshot,
       meter: charge.meter,
       batchId: item.batchId,
-      beginTools: (limits) => {
-        endTools = services.toolRoom.begin(item.organizationId, limits);
+      beginTools: (toolLimits) => {
+        endTools = services.toolRoom.begin(item.organizationId, toolLimits);
       },
       sink,
       shutdown: waitedFor,
@@ -123,30 +157,33 @@ export async function runItem(
     clearTimeout(timer);
   }
   endTools(error === null);
-  summary.errorCode = error?.code ?? summary.errorCode;
-  endSpan(summary.span, {}, error?.code ?? null);
-  const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);
-  const verdict = error === null ? null : judge(services, item, charge, error);
-  // A run that may not begin leaves no record: the item's record is of the run that begins, if any does.
-  if (error?.cause !== TOOLS_IN_USE && error?.cause !== NOT_BEGUN)
-    services.records?.add(
-      requestRecord({ ...endOf(item), status, durationMs: performance.now() - startedAt }, summary),
-    );
-  const over = { kind: "over", release: charge.release, row: charge.row } as const;
-  if (error === null || verdict === null)
-    return {
-      ...over,
-      state: "succeeded",
-      answered: true,
-      line: await succeededLine(item.form, item, sink.body),
-    };
+  return error;
+}
+
+async function succeeded({ item, sink, charge }: Run): Promise<ItemEnd> {
+  const line = await succeededLine(item.form, item, sink.body);
+  const { release, row } = charge;
+  return { kind: "over", state: "succeeded", answered: true, line, release, row };
+}
+
+function failed(services: RunServices, run: Run, error: ApiError): ItemEnd {
+  const { item, charge, summary, waitedFor, keyEpoch } = run;
+  const verdict = judge(services, item, charge, error);
   if (verdict.kind === "again" && verdict.because === "limit" && keyEpoch !== undefined)
     return { ...verdict, keyEpoch };
   if (verdict.kind !== "errored") return verdict;
   const theirs = summary.tries > 0 && !error.code.startsWith("unsupported_");
   const isCutOff = waitedFor.hasCome && error.code === "unavailable";
   const line = erroredLine(item.form, item, isCutOff ? timeOver() : theirs ? inOwnWords(error) : error);
-  return { ...over, state: "errored", answered: charge.row !== null || isUpstreamRefusal(error), line };
+  const { release, row } = charge;
+  return {
+    kind: "over",
+    state: "errored",
+    answered: row !== null || isUpstreamRefusal(error),
+    line,
+    release,
+    row,
+  };
 }
 
 /**
