@@ -18,6 +18,14 @@ export interface PolicyContext {
   readonly isServed: (model: string, namespace: string) => boolean;
 }
 
+/** One policy that is being resolved. */
+interface Resolving {
+  readonly object: Declared;
+  readonly context: PolicyContext;
+  /** Receives its references that do not resolve. */
+  readonly faults: Fault<ResolvedReason>[];
+}
+
 /** A policy whose spec has been read: before it is compiled, routes have to know whether it will be served. */
 export interface ReadPolicy {
   readonly object: Declared;
@@ -44,12 +52,13 @@ export function compilePolicy(
   if (!read.ok) return keepLastGood(object, read.faults, last, context);
   const spec = read.spec as ToolPolicySpec;
   const resolved: Fault<ResolvedReason>[] = [];
+  const resolving: Resolving = { object, context, faults: resolved };
   const { limits } = policyDefaults;
   const entry: Policy = {
     source: sourceOf(object),
-    webSearch: webSearchEntry(object, spec, context, resolved),
+    webSearch: webSearchEntry(resolving, spec),
     webFetch: webFetchEntry(spec),
-    xSearch: xSearchEntry(object, spec, context, resolved),
+    xSearch: xSearchEntry(resolving, spec),
     callsPerMinute: spec.limits?.callsPerMinute ?? limits.callsPerMinute,
     iterations: spec.limits?.iterations ?? limits.iterations,
     parallelCalls: spec.limits?.parallelCalls ?? limits.parallelCalls,
@@ -97,33 +106,23 @@ export function credentialsOf(policy: Policy | undefined): string[] {
   ].filter((id): id is string => typeof id === "string");
 }
 
-function webSearchEntry(
-  object: Declared,
-  spec: ToolPolicySpec,
-  context: PolicyContext,
-  faults: Fault<ResolvedReason>[],
-): Policy["webSearch"] {
-  const tool = spec.webSearch;
+function webSearchEntry(resolving: Resolving, { webSearch: tool }: ToolPolicySpec): Policy["webSearch"] {
   if (tool === undefined || tool.enabled === false) return null;
   return {
     engine:
       tool.engine === undefined
         ? null
-        : (searchEngine(object, tool.engine, context, faults) ?? lastSearchEngine(object, context)),
+        : (searchEngine(resolving, tool.engine) ?? lastSearchEngine(resolving)),
     timeoutMs: milliseconds(tool.timeout ?? policyDefaults.webSearch.timeout),
   };
 }
 
 /** The engine with its references resolved; null when one is missing. */
-function searchEngine(
-  object: Declared,
-  engine: SearchEngineSpec,
-  context: PolicyContext,
-  faults: Fault<ResolvedReason>[],
-): SearchEngine | null {
+function searchEngine(resolving: Resolving, engine: SearchEngineSpec): SearchEngine | null {
   if (engine.type === "SearXNG")
     return { type: "searxng", baseUrl: withoutSlash(engine.baseURL ?? ""), credential: null };
   if (engine.type === "Model") {
+    const { object, context, faults } = resolving;
     const model = context.servedModel(`${object.namespace}/${engine.modelRoute}`);
     if (model !== undefined) return { type: "model", model };
     faults.push({
@@ -133,7 +132,7 @@ function searchEngine(
     });
     return null;
   }
-  const credential = engineCredential(object, engine, "spec.webSearch.engine", context, faults);
+  const credential = engineCredential(resolving, engine, "spec.webSearch.engine");
   if (credential === null) return null;
   return {
     type: engine.type === "Brave" ? "brave" : "tavily",
@@ -143,7 +142,7 @@ function searchEngine(
 }
 
 /** Returns the last engine, for use while a reference of the spec's is missing (rule 6.5); null: the tool is not active. */
-function lastSearchEngine(object: Declared, context: PolicyContext): SearchEngine | null {
+function lastSearchEngine({ object, context }: Resolving): SearchEngine | null {
   const last = context.prior.policy(object.uid)?.webSearch?.engine ?? null;
   if (last === null) return null;
   if (last.type === "model") return context.isServed(last.model, object.namespace) ? last : null;
@@ -154,11 +153,9 @@ const keeps = (credential: string | null, { credentials }: PolicyContext): boole
   credential === null || credentials.keep(credential);
 
 function engineCredential(
-  object: Declared,
+  { object, context: { prior, credentials }, faults }: Resolving,
   engine: Pick<SearchEngineSpec, "credentials">,
   path: string,
-  { prior, credentials }: PolicyContext,
-  faults: Fault<ResolvedReason>[],
 ): string | null {
   if (engine.credentials === undefined) return null;
   const held = new Set(credentialsOf(prior.policy(object.uid)));
@@ -189,30 +186,23 @@ function webFetchEntry(spec: ToolPolicySpec): Policy["webFetch"] {
   };
 }
 
-function xSearchEntry(
-  object: Declared,
-  spec: ToolPolicySpec,
-  context: PolicyContext,
-  faults: Fault<ResolvedReason>[],
-): Policy["xSearch"] {
-  const tool = spec.xSearch;
+function xSearchEntry(resolving: Resolving, { xSearch: tool }: ToolPolicySpec): Policy["xSearch"] {
   if (tool === undefined || tool.enabled === false) return null;
   return {
-    engine: tool.engine === undefined ? null : postEngine(object, tool.engine, context, faults),
+    engine: tool.engine === undefined ? null : postEngine(resolving, tool.engine),
     timeoutMs: milliseconds(tool.timeout ?? policyDefaults.xSearch.timeout),
   };
 }
 
 /** Resolves the engine for posts. Without its credential the last engine answers; null: the tool is not active. */
 function postEngine(
-  object: Declared,
+  resolving: Resolving,
   engine: NonNullable<NonNullable<ToolPolicySpec["xSearch"]>["engine"]>,
-  context: PolicyContext,
-  faults: Fault<ResolvedReason>[],
 ): NonNullable<Policy["xSearch"]>["engine"] {
-  const credential = engineCredential(object, engine, "spec.xSearch.engine", context, faults);
+  const credential = engineCredential(resolving, engine, "spec.xSearch.engine");
   if (credential !== null)
     return { baseUrl: withoutSlash(engine.baseURL ?? policyDefaults.baseURL.X), credential };
+  const { object, context } = resolving;
   const last = context.prior.policy(object.uid)?.xSearch?.engine ?? null;
   return last !== null && keeps(last.credential, context) ? last : null;
 }
