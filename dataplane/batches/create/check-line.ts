@@ -20,6 +20,14 @@ export type CheckedLine =
   | { readonly kind: "blank" }
   | { readonly kind: "invalid"; readonly error: InputError };
 
+/** Makes the error of one line, which its message names too. */
+export const lineError = (
+  line: number,
+  code: string,
+  message: string,
+  param: string | null = null,
+): InputError => ({ code, message: `${message} (line ${line})`, param, line });
+
 /** The fields of a line's envelope. */
 export const lineFields = ["custom_id", "method", "url", "body"] as const;
 
@@ -39,9 +47,9 @@ export function checkLine(
   read: FieldsRead = readJsonFields(text, lineFields),
 ): CheckedLine {
   if (read.isBlank) return { kind: "blank" };
-  const invalid = (code: string, message: string, param: string | null = null): CheckedLine => ({
+  const invalid = (code: string, message: string, param?: string): CheckedLine => ({
     kind: "invalid",
-    error: { code, message: `${message} (line ${line})`, param, line },
+    error: lineError(line, code, message, param),
   });
   if (read.fault !== null)
     return invalid("invalid_json_line", `This line is not parseable as valid JSON: ${read.fault.message}.`);

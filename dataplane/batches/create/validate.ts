@@ -7,10 +7,11 @@ import { z } from "zod";
 import { countStorage } from "../../files/storage.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { BODY_LIMIT } from "../../lib/body-limits.ts";
+import type { ByteLease } from "../../lib/byte-budget.ts";
 import { ANSWER_SLICE_MS, Slices } from "../../lib/slices.ts";
 import { timestamp } from "../../store/timestamp.ts";
 import { MAX_BATCH_BYTES, MAX_ITEM_BYTES, MAX_REQUESTS, type Batch } from "../batch.ts";
-import { checkLine, lineFields, lineText, type InputError } from "./check-line.ts";
+import { checkLine, lineError, lineFields, lineText, type InputError } from "./check-line.ts";
 import { DistinctTexts } from "./distinct-texts.ts";
 import type { BatchContext } from "../context.ts";
 import { endWaiting } from "../counts.ts";
@@ -84,58 +85,15 @@ async function fail(
 }
 
 async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter): Promise<InputError[]> {
-  const { files } = context;
-  const errors: InputError[] = [];
   const held = context.bodies.lease(batch.organizationId);
-  const ofFile = (code: string, message: string) => [{ code, message, param: "input_file_id", line: null }];
   try {
-    const file = await files.get(batch.organizationId, batch.inputFileId ?? "");
-    if (file.sizeBytes > MAX_BATCH_BYTES) {
-      return ofFile(
-        "input_file_too_large",
-        `The input file is larger than ${MAX_BATCH_BYTES / 1024 ** 2} MiB.`,
-      );
-    }
-    const customIds = new DistinctTexts();
-    let requests = 0;
-    // Thousands of short lines come at once, and reading on waits for nothing else.
-    const slices = new Slices(ANSWER_SLICE_MS);
-    for await (const { number, bytes } of readLines(files.read(file), MAX_LINE_BYTES)) {
-      if (slices.usedUp) await slices.pause();
-      if (bytes === null) {
-        errors.push({
-          code: "request_too_large",
-          message: `The line is larger than ${BODY_LIMIT}. (line ${number})`,
-          param: "body",
-          line: number,
-        });
-        continue;
-      }
-      // Counted without waiting for room: these bytes are in memory already, and leave less room for others.
-      held.release();
-      held.count(bytes.length + writer.waitingBytes);
-      const text = lineText(bytes, number);
-      const line = await readEnvelope(context, batch.organizationId, text, lineFields);
-      const checked = checkLine(line.bytes, number, batch.dialect, customIds, line.read);
-      if (checked.kind === "blank") continue;
-      requests += 1;
-      if (requests > MAX_REQUESTS) {
-        errors.push({
-          code: "too_many_requests_in_batch",
-          message: `A batch may have at most ${MAX_REQUESTS} requests. (line ${number})`,
-          param: null,
-          line: number,
-        });
-        break;
-      }
-      if (checked.kind === "invalid") errors.push(checked.error);
-      // After a bad line nothing will run: further lines are only checked.
-      else if (errors.length === 0) await writer.add(checked.item);
-      if (errors.length >= MAX_ERRORS) break;
-    }
-    if (requests === 0 && errors.length === 0) return ofFile("empty_file", "The input file has no requests.");
-    if (errors.length === 0) await writer.flush();
-    return errors;
+    const file = await context.files.get(batch.organizationId, batch.inputFileId ?? "");
+    if (file.sizeBytes <= MAX_BATCH_BYTES)
+      return await readRequests(context, batch, context.files.read(file), { writer, held });
+    return ofFile(
+      "input_file_too_large",
+      `The input file is larger than ${MAX_BATCH_BYTES / 1024 ** 2} MiB.`,
+    );
   } catch (error) {
     // Deleted or expired since the batch was made.
     if (!(error instanceof ApiError) || error.kind.status !== 404) throw error;
@@ -143,4 +101,48 @@ async function readInput(context: BatchContext, batch: Batch, writer: ItemWriter
   } finally {
     held.release();
   }
+}
+
+const ofFile = (code: string, message: string): InputError[] => [
+  { code, message, param: "input_file_id", line: null },
+];
+
+/** @param held counts the bytes that are in memory. */
+async function readRequests(
+  context: BatchContext,
+  { organizationId, dialect }: Batch,
+  source: AsyncIterable<Buffer>,
+  { writer, held }: { readonly writer: ItemWriter; readonly held: ByteLease },
+): Promise<InputError[]> {
+  const errors: InputError[] = [];
+  const customIds = new DistinctTexts();
+  let requests = 0;
+  // Thousands of short lines come at once, and reading on waits for nothing else.
+  const slices = new Slices(ANSWER_SLICE_MS);
+  for await (const { number, bytes } of readLines(source, MAX_LINE_BYTES)) {
+    if (slices.usedUp) await slices.pause();
+    if (bytes === null) {
+      errors.push(lineError(number, "request_too_large", `The line is larger than ${BODY_LIMIT}.`, "body"));
+      continue;
+    }
+    // Counted without waiting for room: these bytes are in memory already, and leave less room for others.
+    held.release();
+    held.count(bytes.length + writer.waitingBytes);
+    const line = await readEnvelope(context, organizationId, lineText(bytes, number), lineFields);
+    const checked = checkLine(line.bytes, number, dialect, customIds, line.read);
+    if (checked.kind === "blank") continue;
+    requests += 1;
+    if (requests > MAX_REQUESTS) {
+      const message = `A batch may have at most ${MAX_REQUESTS} requests.`;
+      errors.push(lineError(number, "too_many_requests_in_batch", message));
+      break;
+    }
+    if (checked.kind === "invalid") errors.push(checked.error);
+    // After a bad line nothing will run: further lines are only checked.
+    else if (errors.length === 0) await writer.add(checked.item);
+    if (errors.length >= MAX_ERRORS) break;
+  }
+  if (requests === 0 && errors.length === 0) return ofFile("empty_file", "The input file has no requests.");
+  if (errors.length === 0) await writer.flush();
+  return errors;
 }
