@@ -267,5 +267,5 @@ async function* fittingInto(room: Room, source: AsyncIterable<Buffer>): AsyncIte
 /** Whether it has the form of our ids. Other text may hold what Postgres refuses in text (NUL). */
 const isFileId = (id: string): boolean => /^file_[A-Za-z0-9]{1,64}$/.test(id);
 
-const fileNotFound = (id: string): ApiError =>
+export const fileNotFound = (id: string): ApiError =>
   new ApiError("not_found", `No file with the id ${JSON.stringify(id.slice(0, 100))} was found.`);

@@ -2,6 +2,7 @@
 import { sql } from "slonik";
 import type { Principal } from "../../identity/principal.ts";
 import { dialectPath, type Dialect } from "../../dialects/dialect.ts";
+import { fileNotFound } from "../../files/file-store.ts";
 import { requireStorage, takeStorage } from "../../files/storage.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { codePoints } from "../../lib/code-points.ts";
@@ -42,11 +43,8 @@ export async function createFromFile(
   await requireBalance(context, organizationId);
   const input = await files.get(organizationId, request.inputFileId).catch((error: unknown) => {
     if (!(error instanceof ApiError) || error.kind.status !== 404) throw error;
-    throw new ApiError(
-      "invalid_value",
-      `No file with the id ${JSON.stringify(request.inputFileId.slice(0, 100))} was found.`,
-      { param: "input_file_id" },
-    );
+    const { message } = fileNotFound(request.inputFileId);
+    throw new ApiError("invalid_value", message, { param: "input_file_id" });
   });
   const limits = files.limitsOf(organizationId);
   // Result files may have passed the limit of files, which `takeStorage` does not check where no file is added.

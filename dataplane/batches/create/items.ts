@@ -125,7 +125,7 @@ export async function removeItems(db: CommonQueryMethods, batchId: string): Prom
   for (;;) {
     const { rowCount } = await db.query(sql.unsafe`
       delete from batch_items where batch_id = ${batchId} and number in (
-        select number from batch_items where batch_id = ${batchId} order by number limit 1000
+        select number from batch_items where batch_id = ${batchId} order by number limit ${ROWS_AT_ONCE}
       )
     `);
     if (rowCount === 0) return;
