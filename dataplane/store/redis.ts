@@ -152,7 +152,7 @@ export type Script<Reply> = (
 ) => Promise<Reply>;
 
 /**
- * Loads a script from a `.lua` file next to the caller, such as `new URL("./hold.lua", import.meta.url)`; several
+ * Loads a script from a `.lua` file next to the caller, such as `new URL("./call-limit.lua", import.meta.url)`; several
  * files are joined in their order, each a function within the one before. A server makes all functions of a script anew for
  * each call, and Lua searches a list of all captured locals for each that a function takes from the one that runs, whereas
  * what is captured already is only copied: 40 µs of a call of the meter's script became 30.
