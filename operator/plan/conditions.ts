@@ -161,20 +161,28 @@ export class Holdings {
       return { status: "False", reason: this.delivery.reason, message: this.delivery.message };
     if (this.delivery.kind === "unasked")
       return { status: "Unknown", reason: "Unacknowledged", message: "published; no data plane is asked" };
-    const refusals = this.#refusals.flatMap((pod) => pod.get(object.uid) ?? []);
-    const refusing = refusals.filter(({ generation }) => generation === object.generation);
-    if (refusing.length > 0) {
-      const told = refusing.map(({ reason, message: words }) => [reason, words ?? []].flat().join(": "));
-      const reasons = [...new Set(told)].join(", ");
-      const message = `refused by ${refusing.length}/${this.#pods.length} pods: ${reasons}`;
-      return { status: "False", reason: "Refused", message };
-    }
+    return this.#refused(object) ?? this.#held(object);
+  }
+
+  /** Returns null unless a pod refuses the object's generation. */
+  #refused({ uid, generation }: Declared): Judgement | null {
+    const refusals = this.#refusals.flatMap((pod) => pod.get(uid) ?? []);
+    const refusing = refusals.filter((refusal) => refusal.generation === generation);
+    if (refusing.length === 0) return null;
+    const told = refusing.map(({ reason, message: words }) => [reason, words ?? []].flat().join(": "));
+    const reasons = [...new Set(told)].join(", ");
+    const message = `refused by ${refusing.length}/${this.#pods.length} pods: ${reasons}`;
+    return { status: "False", reason: "Refused", message };
+  }
+
+  /** Counts the pods that hold the object's generation. */
+  #held({ uid, generation }: Declared): Judgement {
     let holding = 0;
     let notes: Set<string> | null = null;
     const silent: string[] = [];
     for (const [index, pod] of this.#pods.entries()) {
-      const found = pod.get(object.uid);
-      if (found?.generation !== object.generation) {
+      const found = pod.get(uid);
+      if (found?.generation !== generation) {
         const name = this.#silent[index] ?? null;
         if (name !== null) silent.push(name);
         continue;
