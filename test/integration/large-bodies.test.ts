@@ -35,7 +35,7 @@ import { isWhole } from "../fakes/runs.ts";
 import { bodyOf } from "../fakes/one-upstream.ts";
 import { noTools } from "../fakes/no-tools.ts";
 
-const MOST_MS = 40;
+const MOST_MS = 30;
 /** A garbage collection may fall into any one of them. */
 const TRIES = 3;
 const TIMEOUT_MS = 240_000;
