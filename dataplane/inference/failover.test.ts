@@ -89,14 +89,15 @@ interface Asked {
 }
 
 function callFor({ client, speaks, stream, path, ...more }: Asked): TestCall {
-  const { requestMs = 10_000, world = shared, firstUrl = world.first.url } = more;
+  const { requestMs = 60_000, world = shared, firstUrl = world.first.url } = more;
   const upstreams = [
     upstreamOf(firstUrl, speaks[0], { name: "first" }),
     upstreamOf(world.second.url, speaks[1], { name: "second", priority: 1 }),
   ];
   const route = routeTo(upstreams, {
     retries: { attempts: 2, retryOn: ["connect", "rate_limited", "server_error", "first_byte_timeout"] },
-    timeouts: { connectMs: 1_000, firstByteMs: 5_000, streamIdleMs: 5_000, requestMs },
+    // No test waits for these, and none may end, on a busy machine, what a test holds open.
+    timeouts: { connectMs: 30_000, firstByteMs: 60_000, streamIdleMs: 60_000, requestMs },
     toolPolicy: "test/default",
   });
   const messages = [{ role: "user", content: "hi" }];
