@@ -220,7 +220,7 @@ test("a client that leaves while a tool runs pays the iterations before, and no 
   for (const way of loops) {
     fake.reset();
     fake.next(call({ input: 30, output: 7 }));
-    const leaving = callOn(fake.url, way);
+    const leaving = callOn(fake.url, way, long);
     searching = async () => leaving.sink.leave();
     await serve(leaving);
     searching = null;
@@ -257,18 +257,15 @@ test("a client that leaves a later iteration pays what it reports too", async ()
 });
 
 test("a later iteration that never began costs its prompt besides", async () => {
+  searching = null;
+  const leave = leaveOnceAsked(2 * loops.length);
   await Promise.all(
     loops.map(async (way, index) => {
       const model = `m${index}`;
       fake.model(model, [call({ input: 30, output: 7 }), withFaults(text("x"), { hang: true })]);
-      const leaving = callOn(fake.url, way, { upstream: { model } });
-      searching = null;
-      const served = serve(leaving);
-      await expect
-        .poll(() => fake.requests.filter(({ text: sent }) => sent.includes(`"${model}"`)).length)
-        .toBe(2);
-      leaving.sink.leave();
-      await served;
+      const leaving = callOn(fake.url, way, { ...long, upstream: { model } });
+      leave(leaving);
+      await serve(leaving);
       const [charge] = leaving.meter.settled as [FinalUsage];
       expect(charge, nameOf(way)).toMatchObject({ status: "cancelled", iterations: 2, estimated: true });
       expect(charge.tokens.input, nameOf(way)).toBeGreaterThan(40);
