@@ -80,11 +80,17 @@ const headerText = (text: string): string =>
 async function problemOf(answer: Response): Promise<ApiProblem> {
   const text = await answer.text().catch(() => "");
   const requestId = answer.headers.get("request-id");
+  const error = ownErrorOf(text);
+  return new ApiProblem(answer.status, error?.message ?? null, error?.code ?? error?.type ?? null, requestId);
+}
+
+/** Returns the error that both families of the service's answers hold; null: another, of whatever stands before it. */
+function ownErrorOf(text: string): { message: string; code?: string | null; type?: string } | null {
   try {
-    const { error } = JSON.parse(text) as { error: { message: string; code?: string | null; type?: string } };
-    return new ApiProblem(answer.status, error.message, error.code ?? error.type ?? null, requestId);
+    const { error } = JSON.parse(text) as { error: { message: string } | string | undefined };
+    return typeof error === "object" && typeof error.message === "string" ? error : null;
   } catch {
-    return new ApiProblem(answer.status, null, null, requestId);
+    return null;
   }
 }
 

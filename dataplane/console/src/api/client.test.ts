@@ -1,0 +1,34 @@
+import { expect, test, vi } from "vitest";
+import { send } from "./client.ts";
+
+test.each([
+  ["a page", 502, "<html>Bad gateway</html>"],
+  ["nothing", 503, ""],
+  ["JSON of a gateway with a text as its error", 502, '{"error":"Bad Gateway"}'],
+  ["JSON of a gateway with a message of its own", 503, '{"message":"no upstream"}'],
+  ["JSON of a gateway whose error has no message", 500, '{"error":{"code":"upstream_reset"}}'],
+  ["JSON that is no object", 502, "null"],
+])("an error that is %s is not the service's own", async (_, status, body) => {
+  using _fetch = vi.spyOn(globalThis, "fetch").mockResolvedValue(new Response(body, { status }));
+  await expect(send("key", "/v1/models")).rejects.toMatchObject({ status, isOwn: false, code: null });
+});
+
+test("an error of either family is told in the service's own words", async () => {
+  const answers = [
+    {
+      error: {
+        message: "No such model.",
+        type: "invalid_request_error",
+        param: null,
+        code: "model_not_found",
+      },
+    },
+    { type: "error", error: { type: "not_found_error", message: "No such model." }, request_id: "req_1" },
+  ];
+  for (const [index, code] of ["model_not_found", "not_found_error"].entries()) {
+    const answer = Response.json(answers[index], { status: 404, headers: { "request-id": "req_1" } });
+    using _fetch = vi.spyOn(globalThis, "fetch").mockResolvedValue(answer);
+    const own = { status: 404, isOwn: true, message: "No such model.", code, requestId: "req_1" };
+    await expect(send("key", "/v1/models")).rejects.toMatchObject(own);
+  }
+});
