@@ -5,6 +5,7 @@
 import type { ApiError } from "../lib/api-error.ts";
 import { LazyList } from "../lib/json-slices.ts";
 import { invalidParameter, readGiven, readInteger, requireKnownNames } from "../lib/query.ts";
+import type { PageAsked } from "../store/list-page.ts";
 
 export type Query = Readonly<Record<string, unknown>>;
 
@@ -86,6 +87,16 @@ export function readListQuery(query: Query, maxLimit?: number): ListQuery {
 /** The 400 for a cursor that names nothing in the caller's list. */
 export const unknownCursor = (parameter: string): ApiError =>
   invalidParameter(parameter, `${parameter} does not name an object of this list.`);
+
+/** Reads one page of a list. @param read null: the cursor names nothing in it. @throws ApiError 400 then */
+export async function readListPage<Page>(
+  { limit, order, cursor }: ListQuery,
+  read: (asked: PageAsked) => Promise<Page | null>,
+): Promise<Page> {
+  const page = await read({ limit: limit ?? USUAL_LIMIT, order, cursor });
+  if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
+  return page;
+}
 
 /** The envelope of every list. `show` makes the shown form of an item, while the list is written. */
 export function listEnvelope<Item extends { readonly id: string }>(

@@ -1,7 +1,7 @@
 /** Readers of paths and queries that the admin API's routes share. */
 import { invalidParameter } from "../../lib/query.ts";
 import type { PageAsked } from "../../store/list-page.ts";
-import { unknownCursor, USUAL_LIMIT, type ListQuery, type Query } from "../list-query.ts";
+import { readListPage, unknownCursor, type ListQuery, type Query } from "../list-query.ts";
 
 /** An id of a path; null: it cannot be one, so it names nothing and never reaches the database (rule 5.7). */
 export function pathId(text: string): string | null {
@@ -10,13 +10,12 @@ export function pathId(text: string): string | null {
 
 /** Reads one page of a list whose cursors are ids. @throws ApiError 400 for a cursor that names nothing in it. */
 export async function pageByIds<Page>(
-  { limit, order, cursor }: ListQuery,
+  query: ListQuery,
   read: (asked: PageAsked) => Promise<Page | null>,
 ): Promise<Page> {
+  const { cursor } = query;
   if (cursor !== null && pathId(cursor.id) === null) throw unknownCursor(cursor.parameter);
-  const page = await read({ limit: limit ?? USUAL_LIMIT, order, cursor });
-  if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
-  return page;
+  return await readListPage(query, read);
 }
 
 /** Reads one value of the query among those allowed; null: absent. @throws ApiError 400 */

@@ -9,7 +9,7 @@ import { unixSeconds } from "../../lib/unix-time.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { limits } from "../limits.ts";
-import { listEnvelope, readFilteredList, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
+import { listEnvelope, readFilteredList, readListPage, type Query } from "../list-query.ts";
 import { readJsonBody } from "../request-body.ts";
 import { callerOf, type Routes } from "../route.ts";
 
@@ -29,16 +29,11 @@ export const batchRoutes =
     });
 
     const list = turns.json(async (request) => {
-      const { limit, order, cursor } = readFilteredList(request.query as Query, undefined, []);
+      const query = readFilteredList(request.query as Query, undefined, []);
       const { organizationId } = callerOf(request);
-      const page = await listBatches(context, {
-        organizationId,
-        form: "openai",
-        limit: limit ?? USUAL_LIMIT,
-        order,
-        cursor,
-      });
-      if (page === null) throw unknownCursor(cursor?.parameter ?? "after");
+      const page = await readListPage(query, (asked) =>
+        listBatches(context, { organizationId, form: "openai", ...asked }),
+      );
       return listEnvelope(page.batches.map(batchObject), page.hasMore);
     });
     app.get("/v1/batches", access, list);

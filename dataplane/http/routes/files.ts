@@ -8,14 +8,7 @@ import type { ErrorFamily } from "../../dialects/errors.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { familyOf } from "../error-style.ts";
 import { invalidParameter, namesOfList, readGiven } from "../../lib/query.ts";
-import {
-  listEnvelope,
-  readFilteredList,
-  unknownCursor,
-  withoutNulls,
-  type Query,
-  USUAL_LIMIT,
-} from "../list-query.ts";
+import { listEnvelope, readFilteredList, readListPage, withoutNulls, type Query } from "../list-query.ts";
 import { limits } from "../limits.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { streamed } from "../streamed.ts";
@@ -43,15 +36,12 @@ export const fileRoutes =
     const list = turns.json(async (request) => {
       const asked = withoutNulls(request.query as Query, ["ids"]);
       const query = readFilteredList(asked, undefined, ["purpose"], ["ids"]);
-      const page = await files.list({
+      const filter = {
         organizationId: callerOf(request).organizationId,
         purpose: readPurpose(asked),
         ids: readIds(asked),
-        limit: query.limit ?? USUAL_LIMIT,
-        order: query.order,
-        cursor: query.cursor,
-      });
-      if (page === null) throw unknownCursor(query.cursor?.parameter ?? "after");
+      };
+      const page = await readListPage(query, (pageAsked) => files.list({ ...filter, ...pageAsked }));
       const family = familyOf(request);
       return listEnvelope(
         page.files.map((file) => fileObject(file, family)),

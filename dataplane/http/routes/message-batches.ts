@@ -12,7 +12,7 @@ import type { AnswerTurns } from "../answer-turns.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { streamBody } from "../body-stream.ts";
 import { limits } from "../limits.ts";
-import { listEnvelope, readFilteredList, unknownCursor, type Query, USUAL_LIMIT } from "../list-query.ts";
+import { listEnvelope, readFilteredList, readListPage, type Query } from "../list-query.ts";
 import { requireJsonType } from "../request-body.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { streamed } from "../streamed.ts";
@@ -37,16 +37,11 @@ export const messageBatchRoutes =
     });
 
     const list = turns.json(async (request) => {
-      const { limit, order, cursor } = readFilteredList(request.query as Query, undefined, []);
+      const query = readFilteredList(request.query as Query, undefined, []);
       const { organizationId } = callerOf(request);
-      const page = await listBatches(context, {
-        organizationId,
-        form: "messages",
-        limit: limit ?? USUAL_LIMIT,
-        order,
-        cursor,
-      });
-      if (page === null) throw unknownCursor(cursor?.parameter ?? "after_id");
+      const page = await readListPage(query, (asked) =>
+        listBatches(context, { organizationId, form: "messages", ...asked }),
+      );
       return listEnvelope(page.batches.map(show), page.hasMore);
     });
     app.get("/v1/messages/batches", access, list);
