@@ -128,12 +128,12 @@ async function wrongSums(transaction: CommonQueryMethods): Promise<string[]> {
   return firstLines(rows, ({ id }) => `${id}: its counts or tokens are not those of its usage rows`);
 }
 
-/** Checks that nothing is left of the requests that the sweep has deleted: what is would keep their batch's row for ever. */
+/** Checks that emptied batches have no requests left: while one has, its row cannot be deleted, nor can others with it. */
 async function leftItems(transaction: CommonQueryMethods): Promise<string[]> {
   const schema = z.object({ id: z.string(), left: z.bigint() });
   const rows = await transaction.any(sql.type(schema)`
     select batch.id, count(*) as left from batches batch join batch_items item on item.batch_id = batch.id
     where batch.emptied group by batch.id order by 1
   `);
-  return firstLines(rows, ({ id, left }) => `${id}: keeps ${left} of its requests, which were taken away`);
+  return firstLines(rows, ({ id, left }) => `${id}: ${left} of its requests are left, though it was emptied`);
 }
