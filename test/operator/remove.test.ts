@@ -71,7 +71,7 @@ async function commandsOf(release: string): Promise<string[]> {
     line
       .replace(/ *#.*$/, "")
       .replace(/^kubectl -n gapura /, `-n ${namespace} `)
-      // Of the operator's own name, which labels have, nothing changes.
-      .replace(/(?<!managed-by=)\bgapura(?=$| |-seal|-operator)/g, release),
+      // `gapura.dev`, with which labels begin, is every release's.
+      .replace(/\bgapura\b(?!\.dev)/g, release),
   );
 }

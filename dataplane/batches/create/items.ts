@@ -19,7 +19,10 @@ export interface NewItem {
   readonly model: string | undefined;
 }
 
-/** A batch whose items are being stored, as it must still be: another worker may take it, and it may end without them. */
+/**
+ * A batch whose items are being stored: only while it has this state and this claim. Another worker may take it meanwhile, or its
+ * time be over.
+ */
 export type BatchBegun = Pick<Batch, "id" | "state" | "claim">;
 
 /** Gathers items and stores them in portions, in order. */
