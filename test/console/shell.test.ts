@@ -143,10 +143,10 @@ test("a view is fetched again when the service is back, and nobody is signed out
   await page.context().close();
 });
 
-test("an error page of what stands before the service is told in words", async () => {
+test("an error page of what stands in front of the service is told in words", async () => {
   const { page } = await openPage(browser, url, desk);
   const badGateway = { status: 502, contentType: "text/html", body: "<html>Bad gateway</html>" };
-  const told = page.getByRole("alert").getByText("something before it did, with HTTP 502");
+  const told = page.getByRole("alert").getByText("something in front of it did, with HTTP 502");
   await page.route("**/v1/**", (route) => route.fulfill(badGateway));
   await page.goto(`${url}/console/`);
   await page.getByLabel("Admin key").fill(admin);

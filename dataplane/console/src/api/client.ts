@@ -14,7 +14,7 @@ export interface CallOptions<Name extends Operation> {
   readonly signal?: AbortSignal | null;
 }
 
-/** An answer that is an error: in the service's own words, or of something before it, which has none for people. */
+/** An answer that is an error: in the service's own words, or of what stands in front of it, which has none for people. */
 export class ApiProblem extends Error {
   readonly status: number;
   /** Whether the service itself answered; otherwise a proxy or a load balancer did. */
@@ -84,7 +84,7 @@ async function problemOf(answer: Response): Promise<ApiProblem> {
   return new ApiProblem(answer.status, error?.message ?? null, error?.code ?? error?.type ?? null, requestId);
 }
 
-/** Returns the error that both families of the service's answers hold; null: another, of whatever stands before it. */
+/** Returns the error that both families of the service's answers hold; null: it is of what stands in front of it. */
 function ownErrorOf(text: string): { message: string; code?: string | null; type?: string } | null {
   try {
     const { error } = JSON.parse(text) as { error: { message: string } | string | undefined };
