@@ -1,5 +1,6 @@
 /** A Chat upstream's stream: order and delay, which golden files do not show (rules 2.13–2.14, dialects.md §D5). */
 import { describe, expect, test } from "vitest";
+import { computedMs } from "../../../test/fakes/computed.ts";
 import { testContext } from "../../../test/grammar/convert.ts";
 import { stepWords } from "../../../test/grammar/step-words.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -348,6 +349,17 @@ describe("calls without an index, or with index 0 for each", () => {
     const found = calls(bare(null, "f", '{"code":"', 0), ...pieces, bare(null, "f", '"}', 0));
     expect(found).toHaveLength(1);
     expect(found[0]).toMatch(/^\S+ f \{"code":"(\{call\(\); \})+"\}$/);
+  });
+
+  test("a long call whose beginning comes again and again takes little time", () => {
+    const reader = answerCodecs.chat.readStream(testContext());
+    const step = (args: string) =>
+      reader.step({ event: "", data: JSON.stringify(chunk({ tool_calls: [bare("call_a", "f", args)] })) });
+    const whole = `{"x":[${"1,".repeat(1_000_000)}1]}`;
+    step(whole);
+    const before = computedMs();
+    for (let again = 0; again < 600; again += 1) expect(step(whole.slice(0, 10_000))).toEqual([]);
+    expect(computedMs() - before).toBeLessThan(1_000);
   });
 
   test("engines that call all calls alike tell them by their index", () => {

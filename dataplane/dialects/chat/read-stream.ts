@@ -41,7 +41,10 @@ import type {
   UrlCitation,
 } from "../messages/types.ts";
 
-/** So many characters of a whole call's beginning, under its id and name, are no other call's: the pieces of a long text have more. */
+/**
+ * A delta with a whole call's id and name begins that call once more if it is the call's own beginning, of so many characters at
+ * the least: another call's would differ sooner. The pieces of a long text are longer (long-delta.ts).
+ */
 const MIN_REPEATED_CHARACTERS = 8_192;
 /** Most characters of calls and thinking that wait for citations of the text before them; later citations are left out. */
 const MAX_WAITING_CHARACTERS = 1_024;
@@ -52,6 +55,8 @@ interface Call {
   id: string | null;
   /** True when a delta continued the arguments though it had a name: whether they are whole is not checked again. */
   inPieces: boolean;
+  /** Its arguments, whole, as they were when it first seemed to begin once more; null before. */
+  whole: string | null;
 }
 
 /** A text, and the code points of the texts before it. */
@@ -76,8 +81,8 @@ export class ChatStreamReader implements StreamReader {
   readonly #allCalls: Call[] = [];
   /** Calls under lower indexes have come, or are not waited for. */
   #inOrder = 0;
-  /** The whole call that comes once more in pieces, and how many characters of it came again. */
-  #repeated: { readonly call: Call; characters: number } | null = null;
+  /** The arguments of the whole call that comes once more in pieces, and how many characters of it came again. */
+  #repeated: { readonly whole: string; characters: number } | null = null;
   /** Number of texts and reasonings so far. */
   #said = 0;
   /** Calls with higher indexes, by these: those between may still come. */
@@ -288,7 +293,7 @@ export class ChatStreamReader implements StreamReader {
     }
     if (this.#allCalls.length >= MAX_CALLS) throw corruptAnswer("too many tool calls");
     const piece = this.#add("tool_use", this.#ids.of(id), name ?? "", this.#placeOf(given));
-    const call = { piece, id, inPieces: false };
+    const call = { piece, id, inPieces: false, whole: null };
     this.#calls.set(given ?? this.#allCalls.length, call);
     this.#allCalls.push(call);
     this.#keepOrder(given, piece);
@@ -298,11 +303,12 @@ export class ChatStreamReader implements StreamReader {
   /** Whether a delta is a whole call that comes once more, or a piece of it: only the first has its id. */
   #repeats(known: Call, delta: CallDelta): boolean {
     if (isRepeated(known, delta)) return true;
-    if (delta.id !== null || delta.name !== null)
-      this.#repeated = beginsAgain(known, delta) ? { call: known, characters: 0 } : null;
+    if (delta.id !== null || delta.name !== null) {
+      const whole = begunAgain(known, delta);
+      this.#repeated = whole === null ? null : { whole, characters: 0 };
+    }
     const repeated = this.#repeated;
-    if (repeated === null || !repeated.call.piece.json.startsWith(delta.json, repeated.characters))
-      return false;
+    if (repeated?.whole.startsWith(delta.json, repeated.characters) !== true) return false;
     repeated.characters += delta.json.length;
     return true;
   }
@@ -352,15 +358,16 @@ const isRepeated = ({ piece, id }: Call, delta: CallDelta): boolean =>
   piece.json === delta.json &&
   isWholeInput(delta.json);
 
-/** Whether a whole call begins once more, in pieces. */
-const beginsAgain = ({ piece, id, inPieces }: Call, delta: CallDelta): boolean =>
-  id !== null &&
-  id === delta.id &&
-  piece.name === delta.name &&
-  delta.json.length >= MIN_REPEATED_CHARACTERS &&
-  piece.json.startsWith(delta.json) &&
-  !inPieces &&
-  isWholeInput(piece.json);
+/** Returns the arguments of a whole call that a delta begins once more, in pieces; null: it does not. */
+function begunAgain(known: Call, { id, name, json }: CallDelta): string | null {
+  const { piece } = known;
+  if (known.inPieces || id === null || id !== known.id || name !== piece.name) return null;
+  if (json.length < MIN_REPEATED_CHARACTERS || json.length > piece.json.length) return null;
+  // Checked once for each call, as in `isAnother`: a long one could begin again without end.
+  if (known.whole === null && isWholeInput(piece.json)) known.whole = piece.json;
+  known.inPieces = known.whole === null;
+  return known.whole?.startsWith(json) === true ? known.whole : null;
+}
 
 /**
  * Whether a delta begins another call than the one that is found under its index or id. Servers without indexes, or
