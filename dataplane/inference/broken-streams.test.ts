@@ -170,6 +170,11 @@ describe("streams that end oddly", () => {
   const finished = (...choices: object[]) =>
     `data: ${JSON.stringify({ id: "c", object: "chat.completion.chunk", model: "public-model", choices })}\n\n`;
   const call = `data: ${JSON.stringify({ id: "c", created: 7, model: "upstream-name", choices: [{ index: 0, delta: { tool_calls: [{ index: 0, id: "call_1", type: "function", function: { name: "f", arguments: "{}" } }] } }] })}\n\n`;
+  const empty = call
+    .replace("upstream-name", "public-model")
+    .replace('"id":"call_1",', "")
+    .replace('"f"', '""')
+    .replace('"{}"', '""');
 
   test.each([
     ["without [DONE]", whole, whole + done],
@@ -190,6 +195,11 @@ describe("streams that end oddly", () => {
       "with a call, without finish_reason and the last blank line, with [DONE]",
       `${call}data: [DONE]`,
       `${call.replace("upstream-name", "public-model")}${finished(finish(0, "tool_calls")).replace('"object"', '"created":7,"object"')}${done}`,
+    ],
+    [
+      "with an empty call, without finish_reason, with [DONE]",
+      chunk("a") + empty + done,
+      chunk("a") + empty + finished(finish(0, "stop")) + done,
     ],
   ])("rule 2.13: %s is complete", async (_name, body, sent) => {
     expect(await served(body)).toEqual({ sent, status: "ok" });

@@ -186,10 +186,12 @@ export function callsIn(message: JsonObject): readonly JsonValue[] {
 
 function isEmptyCall(call: JsonObject | null): boolean {
   const called = objectOf(call?.["function"]);
-  return textOf(call?.["id"]) === null && textOf(called?.["name"]) === null && argumentsIn(called) === "";
+  const told = called?.["arguments"];
+  const isNamed = textOf(call?.["id"]) !== null || textOf(called?.["name"]) !== null;
+  return !isNamed && textOf(told) === null && objectOf(told) === null;
 }
 
-/** Returns the arguments in a call as text; some servers send them parsed. */
+/** Returns the arguments in a call as text; some servers send them parsed. @throws ApiError for those that nest too deep. */
 export function argumentsIn(called: JsonObject | null): string {
   const told = called?.["arguments"];
   return stringOf(told) ?? (parsedInput(told) === null ? "" : JSON.stringify(told));

@@ -433,6 +433,12 @@ test.each([{ type: "function", function: { name: "", arguments: "" } }, { id: ""
   },
 );
 
+test("the output of an answer is counted however deep what a call holds nests", () => {
+  const deep: unknown = JSON.parse(`${'{"a":'.repeat(1_000)}1${"}".repeat(1_000)}`);
+  const message = { tool_calls: [{ type: "function", function: { arguments: deep as JsonObject } }] };
+  expect(answerCodecs.chat.written({ choices: [{ message }] }).tokens).toBeGreaterThan(100);
+});
+
 test("choices other than the first are not read", () => {
   const second = { choices: [{ index: 1, delta: { content: "B" }, finish_reason: "stop" }] };
   expect(stepWords("chat", [chunk({ content: "A" }), second])).toEqual([["message_start", "+text", "A"], []]);

@@ -1,5 +1,6 @@
 import {
   audioLengthIn,
+  callsIn,
   errorHolder,
   imagesIn,
   isChatFailure,
@@ -97,7 +98,7 @@ export class ChatTap extends Tap {
       const delta = objectOf(choice?.["delta"]) ?? objectOf(choice?.["message"]) ?? {};
       this.#audioLength += audioLengthIn(delta);
       this.#images += imagesIn(delta);
-      if ((arrayOf(delta["tool_calls"]) ?? []).length > 0) this.#calling.add(Number(choice?.["index"] ?? 0));
+      if (callsIn(delta).length > 0) this.#calling.add(Number(choice?.["index"] ?? 0));
       return sum + weighMessage(delta, weighText);
     }, 0);
   }
