@@ -14,7 +14,7 @@ import { lengthOfLogprobs } from "./logprobs.ts";
 import { CITATIONS_MAX, lengthOfCitations } from "./url-citations.ts";
 import { weightOf } from "./output-estimate.ts";
 import { corruptAnswer } from "./upstream-error.ts";
-import { isUnfinished, isWholeInput, toolInput } from "./tool-input.ts";
+import { InputEnd, isUnfinished, isWholeInput, toolInput } from "./tool-input.ts";
 import type { ContentBlock, Logprob, MessagesEvent, UrlCitation } from "./messages/types.ts";
 
 /** Most characters of one answer; an upstream that sends more is broken. */
@@ -39,8 +39,10 @@ export interface Piece {
   weight: number;
   /** Tool calls: the arguments received. */
   json: string;
-  /** Length of `json` when it was last parsed; it is parsed again only once it has grown. */
-  judged: number;
+  /** Whether they were parsed and found not to be whole. They may be long: they are parsed again only at their end. */
+  judged: boolean;
+  /** Waits for that end; null: it has come, or they were not parsed yet. */
+  inputEnd: InputEnd | null;
   /** Received and not yet passed on, because the piece is not open. */
   held: string;
   /** Texts: those of the tokens in `held`. */
@@ -124,7 +126,8 @@ export class BlockOrder {
       length: 0,
       weight: 0,
       json: "",
-      judged: 0,
+      judged: false,
+      inputEnd: null,
       held: "",
       heldLogprobs: [],
       tokens: 0,
@@ -160,7 +163,7 @@ export class BlockOrder {
       throw corruptAnswer("a content block goes on after its end");
     }
     if (piece.kind === "tool_use") {
-      piece.json += text;
+      addJson(piece, text);
       this.#kept += text.length;
     } else piece.length += text.length;
     piece.tokens += logprobs.length;
@@ -321,10 +324,20 @@ const annotations = ({ index }: Piece, cited: readonly UrlCitation[]): MessagesE
   delta: { type: "annotations_delta", annotations: cited },
 });
 
+function addJson(piece: Piece, text: string): void {
+  piece.json += text;
+  if (piece.inputEnd?.add(text) !== true) return;
+  piece.inputEnd = null;
+  piece.judged = false;
+}
+
 function isWhole(piece: Piece): boolean {
-  if (piece.kind !== "tool_use" || piece.judged === piece.json.length) return false;
-  piece.judged = piece.json.length;
-  return isWholeInput(piece.json);
+  if (piece.kind !== "tool_use" || piece.judged) return false;
+  if (isWholeInput(piece.json)) return true;
+  piece.judged = true;
+  const end = new InputEnd();
+  if (!end.add(piece.json)) piece.inputEnd = end;
+  return false;
 }
 
 function emptyBlock(piece: Piece): ContentBlock {

@@ -1,6 +1,7 @@
 /** The JSON that a model wrote as a tool's arguments (rule 2.7, dialects.md §D1). */
 import { argumentsText, parseArguments, unreadArguments } from "./arguments.ts";
 import type { CodecContext } from "./codecs.ts";
+import { BACKSLASH, CLOSE_ARRAY, CLOSE_OBJECT, OPEN_ARRAY, OPEN_OBJECT, QUOTE } from "../lib/json-bytes.ts";
 import { MAX_JSON_DEPTH } from "../lib/json-reader.ts";
 import { isDeeperThan, objectOf, parseJson } from "./fields.ts";
 import type { ContentBlock, JsonObject } from "./messages/types.ts";
@@ -49,6 +50,35 @@ export function callsTools(content: readonly ContentBlock[], isCut: boolean): bo
   const last = content.at(-1);
   if (isCut && last?.type === "tool_use" && isUnfinished(last.input)) return false;
   return content.some(({ type }) => type === "tool_use");
+}
+
+/**
+ * Tells when arguments that come in pieces end: where the first bracket that they open is closed. What is no JSON object then
+ * will be none, whatever comes behind it.
+ */
+export class InputEnd {
+  #depth = 0;
+  #inString = false;
+  #isEscaped = false;
+
+  /** Looks at a piece. @returns whether the end is in it. */
+  add(text: string): boolean {
+    // Local copies: they are compared with every character.
+    let [depth, inString, isEscaped] = [this.#depth, this.#inString, this.#isEscaped];
+    for (let at = 0; at < text.length; at += 1) {
+      const code = text.charCodeAt(at);
+      if (isEscaped) isEscaped = false;
+      else if (code === QUOTE) inString = !inString;
+      else if (inString) isEscaped = code === BACKSLASH;
+      else if (code === OPEN_OBJECT || code === OPEN_ARRAY) depth += 1;
+      else if (code === CLOSE_OBJECT || code === CLOSE_ARRAY) {
+        depth -= 1;
+        if (depth <= 0) return true;
+      }
+    }
+    [this.#depth, this.#inString, this.#isEscaped] = [depth, inString, isEscaped];
+    return false;
+  }
 }
 
 /** Whether the text is a whole JSON object. */

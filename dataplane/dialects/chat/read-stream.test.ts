@@ -275,6 +275,33 @@ test("a call that goes on after it was whole is a fault, white space is not", ()
   expect(() => stepWords("chat", [...begun, call(0, ',"z":1}')])).toThrow(ApiError);
 });
 
+test("rule 7.3: a long call that never ends takes little time while another waits for it", () => {
+  const reader = answerCodecs.chat.readStream(testContext());
+  const step = (event: JsonObject) => reader.step({ event: "", data: JSON.stringify(event) });
+  step(call(0, `{"x":[${"1,".repeat(1_000_000)}`, named("a")));
+  step(call(1, "{", named("b")));
+  const before = computedMs();
+  for (let again = 0; again < 300; again += 1) step(call(0, "{}"));
+  expect(computedMs() - before).toBeLessThan(1_000);
+});
+
+test.each([
+  [['{"x":"a}', '\\"}', '"', "}"], 3],
+  [['{"x":"\\', '\\"}'], 1],
+  [['{"x":[{}', "]", ",1"], null],
+  [['{"x":{"y":{}', "}", "}", " "], 2],
+  [["[{}", "]", "{}"], null],
+] as const)("a call %j lets the next begin with the piece that makes it whole", (pieces, last) => {
+  const [first, ...more] = pieces;
+  const steps = stepWords("chat", [
+    call(0, first, named("a")),
+    chunk({ content: "A" }),
+    ...more.map((piece) => call(0, piece)),
+  ]);
+  const at = steps.findIndex((words) => words.includes("+text"));
+  expect(at === -1 ? null : at - 1).toBe(last);
+});
+
 describe("calls without an index, or with index 0 for each", () => {
   const bare = (id: string | null, name: string | null, args: string, index?: number): JsonObject => ({
     ...(index === undefined ? {} : { index }),

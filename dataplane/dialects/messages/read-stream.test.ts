@@ -1,5 +1,6 @@
 /** A Messages upstream's stream: order and delay, which golden files do not show (rules 2.13–2.14, dialects.md §D5). */
 import { expect, test } from "vitest";
+import { computedMs } from "../../../test/fakes/computed.ts";
 import { convertStream, convertWhole, testCarry, testContext } from "../../../test/grammar/convert.ts";
 import { stepWords } from "../../../test/grammar/step-words.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -20,6 +21,18 @@ const text = (index: number, text: string) => ({
   type: "content_block_delta",
   index,
   delta: { type: "text_delta", text },
+});
+
+test("rule 7.3: a long call that is cut takes little time to end, however often it is told to", () => {
+  const reader = answerCodecs.messages.readStream(testContext());
+  const step = (event: JsonObject) => reader.step({ event: "", data: JSON.stringify(event) });
+  step(start);
+  step(block(0, { type: "tool_use", id: "toolu_1", name: "f", input: {} }));
+  const partial_json = `{"x":[${"1,".repeat(1_000_000)}{}`;
+  step({ type: "content_block_delta", index: 0, delta: { type: "input_json_delta", partial_json } });
+  const before = computedMs();
+  for (let again = 0; again < 300; again += 1) step({ type: "content_block_stop", index: 0 });
+  expect(computedMs() - before).toBeLessThan(1_000);
 });
 
 test("indexes with gaps, negative ones and missing stops become regular", () => {

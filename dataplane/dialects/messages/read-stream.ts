@@ -217,6 +217,8 @@ export class MessagesStreamReader implements StreamReader {
   #blockEnd(data: JsonObject, out: MessagesEvent[]): void {
     const open = this.#open;
     if (open !== null && !isOf(data, open)) return;
+    // Nothing more came since it was ended: arguments that may be long are judged once.
+    if (open?.ended === true) return;
     if (open?.kind === "tool_use" && open.json.trim() !== "" && !isWholeInput(open.json)) open.ended = true;
     else this.#blockStop(out);
   }
