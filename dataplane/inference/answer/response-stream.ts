@@ -57,7 +57,7 @@ export interface StreamTranslator<Out> {
   readonly usage: MessagesUsage;
   /** Whether the answer reported its own failure before any usage or text. It costs nothing, like a whole answer of that kind. */
   readonly isFree: boolean;
-  /** Whether the answer has failed, and is read on for its usage alone: nothing else that comes is told. */
+  /** Whether the answer has failed, and is read on only because its usage may still come. */
   readonly awaitsReport: boolean;
 }
 
