@@ -257,6 +257,23 @@ test.each(
   expect(call.meter.settled).toMatchObject([{ status: "error", estimated: true }]);
 });
 
+test.each(
+  ways
+    .filter(({ stream, upstream }) => stream && upstream === "chat")
+    .map((way) => [nameOf(way), way] as const),
+)("a first chunk with such a reason is a failure before the answer: %s", async (_name, way) => {
+  const body = `data: ${JSON.stringify(chunk)}\n\ndata: [DONE]\n\n`;
+  const step = { raw: { body, contentType: "text/event-stream" } };
+  fake.next(step, step, step);
+  const call = callOn(fake.url, way);
+  expect(await refusal(call)).toMatchObject({ code: "upstream_error", kind: { status: 502 } });
+  fake.reset();
+  expect(call.meter).toMatchObject({ settled: [], released: 1 });
+  expect(call.summary.calls.map(({ fault, reason }) => [fault, reason])).toEqual([
+    ["server_error", "in_band_error"],
+  ]);
+});
+
 test("a stream that ends with such a chunk has failed", async () => {
   const body = [...(streams.get("chat") ?? []).slice(0, 4), `data: ${JSON.stringify(chunk)}\n\n`].join("");
   fake.next({ raw: { body, contentType: "text/event-stream" } });

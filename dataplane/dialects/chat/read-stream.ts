@@ -151,6 +151,8 @@ export class ChatStreamReader implements StreamReader {
     const start = this.#start();
     const choices = arrayOf(chunk["choices"]) ?? [];
     for (const value of choices) this.#choice(objectOf(value));
+    // Nothing was passed on: it can still be an HTTP error, as where the stream is relayed, and another upstream be asked.
+    if (start !== null && isChatFailure(this.#finish)) throw inBandError({});
     this.#tier = stringOf(chunk["service_tier"]) ?? this.#tier;
     const reported = readChatUsage(chunk["usage"]);
     if (reported !== null) {
