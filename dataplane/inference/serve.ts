@@ -48,7 +48,6 @@ import { readTags } from "../lib/tags.ts";
 import { OutgoingRequest, upstreamRequest } from "./request/outgoing-request.ts";
 import { relayStream } from "./answer/relay-stream.ts";
 import { AnswerSeal } from "./answer/seal-answer.ts";
-import { streamTurns } from "./answer/stream-turns.ts";
 import { serveWithTools, type ToolServices } from "./with-tools/serve-tools.ts";
 import { relayWhole } from "./answer/relay-whole.ts";
 import { TypicalOutput } from "./typical-output.ts";
@@ -75,7 +74,6 @@ export function createServe(
   const outputs = new TypicalOutput();
   return async (call) => {
     const { organizationId } = call.principal;
-    streamTurns.see(organizationId);
     const place = { pool, organizationId, closed: call.sink.closed };
     const opening = call.requestBody ?? openBody(call.dialect, call.body, place);
     let requestBody = opening instanceof Promise ? await opening : opening;

@@ -94,11 +94,9 @@ test("and what waits is done without a pause, twenty milliseconds in each turn o
   expect(at.now - began).toBe(300);
 });
 
-test("among several, the rest of a turn takes room of what waits, half of it at the most", () => {
+test("the rest of a turn takes room of what waits, half of it at the most", () => {
   const at = world();
   const hog = at.turns.owner("hog");
-  at.turns.see("hog");
-  at.turns.see("other");
   exhaust(at, hog);
   at.turn();
   at.rest(8);
@@ -113,20 +111,6 @@ test("among several, the rest of a turn takes room of what waits, half of it at 
   }
 });
 
-test("alone, an owner has its room whatever the rest of a turn is, and again when the others have gone", () => {
-  const at = world();
-  const hog = at.turns.owner("hog");
-  exhaust(at, hog);
-  at.turn();
-  at.turns.see("other");
-  at.turns.see("hog");
-  at.pass(1_001);
-  for (let times = 0; times < 3; times += 1) at.turns.see("hog");
-  at.rest(8);
-  for (let count = 0; count < 100; count += 1) hog.wait({ turn: () => at.work(hog, String(count), 1) });
-  for (let turns = 0; turns < 3; turns += 1) expect(at.turn()).toBe(ROOM_MS + 8);
-});
-
 test("what was done before anything waited takes no room", () => {
   const at = world();
   const hog = at.turns.owner("hog");
@@ -134,8 +118,6 @@ test("what was done before anything waited takes no room", () => {
   for (const name of ["a", "b"]) at.come(hog, name, ROOM_MS / 2);
   while (at.isAwaited) at.turn();
   at.pass(5_000);
-  at.turns.see("hog");
-  at.turns.see("other");
   for (let count = 0; count < 60; count += 1) hog.wait({ turn: () => at.work(hog, String(count), 1) });
   expect(at.turn()).toBe(ROOM_MS);
 });

@@ -19,8 +19,6 @@ export const TURN_MS = 5;
 export const ROOM_MS = 20;
 /** The part of it that work in line has however long the rest of the turn was, in milliseconds: it never stands still. */
 const LEAST_ROOM_MS = ROOM_MS / 2;
-/** So long after two owners were seen turns are shortened for them, in milliseconds. */
-const SHARED_MS = 1_000;
 /** Milliseconds of each second that are an owner's share. */
 const SHARE_MS = 100;
 /** Most milliseconds that a share is overdrawn: it is refilled after a second at the most, however long the work took. */
@@ -62,9 +60,6 @@ export class WorkTurns {
   #isAwaited = false;
   /** When the last turn's work in line had been served, on the clock of work; null: nothing was in line since. */
   #servedAt: number | null = null;
-  /** Who was seen last, and when it was somebody else than before. */
-  #seen: string | null = null;
-  #sharedAt = Number.NEGATIVE_INFINITY;
 
   constructor(loop: Loop) {
     this.#loop = loop;
@@ -78,13 +73,6 @@ export class WorkTurns {
     const [oldest] = this.#owners.keys();
     if (this.#owners.size > MOST_OWNERS && oldest !== undefined) this.#owners.delete(oldest);
     return owner;
-  }
-
-  /** Tells that something of this owner is here that may wait for a turn of the loop to end. */
-  see(name: string): void {
-    if (name === this.#seen) return;
-    if (this.#seen !== null) this.#sharedAt = this.#loop.clock.now();
-    this.#seen = name;
   }
 
   /** Whether work beyond a share may be done now: nobody waits, and this turn of the loop has time for it. */
@@ -126,13 +114,12 @@ export class WorkTurns {
 
   /**
    * Takes from this turn's room what this thread did since the last turn's work in line was served: promises that the work resolved,
-   * a tool loop's reading and writing of events; packets that came because it was done; requests that are no streams. An owner that is
-   * alone has its room for itself, as what waits in line costs more.
+   * a tool loop's reading and writing of events; packets that came because it was done; requests that are no streams.
    */
   #countRest(): void {
-    const { clock, workedMs } = this.#loop;
-    if (this.#servedAt === null || clock.now() - this.#sharedAt > SHARED_MS) return;
-    this.#spentMs = Math.max(this.#spentMs, Math.min(workedMs() - this.#servedAt, ROOM_MS - LEAST_ROOM_MS));
+    if (this.#servedAt === null) return;
+    const restMs = this.#loop.workedMs() - this.#servedAt;
+    this.#spentMs = Math.max(this.#spentMs, Math.min(restMs, ROOM_MS - LEAST_ROOM_MS));
   }
 
   #serve(): void {
