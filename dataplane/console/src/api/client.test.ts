@@ -1,5 +1,9 @@
-import { expect, test, vi } from "vitest";
+import { afterEach, expect, test, vi } from "vitest";
 import { send } from "./client.ts";
+
+afterEach(() => {
+  vi.restoreAllMocks();
+});
 
 test.each([
   ["a page", 502, "<html>Bad gateway</html>"],
@@ -9,7 +13,7 @@ test.each([
   ["JSON of a gateway whose error has no message", 500, '{"error":{"code":"upstream_reset"}}'],
   ["JSON that is no object", 502, "null"],
 ])("an error that is %s is not the service's own", async (_, status, body) => {
-  using _fetch = vi.spyOn(globalThis, "fetch").mockResolvedValue(new Response(body, { status }));
+  vi.spyOn(globalThis, "fetch").mockResolvedValue(new Response(body, { status }));
   await expect(send("key", "/v1/models")).rejects.toMatchObject({ status, isOwn: false, code: null });
 });
 
@@ -27,7 +31,7 @@ test("an error of either family is told in the service's own words", async () =>
   ];
   for (const [index, code] of ["model_not_found", "not_found_error"].entries()) {
     const answer = Response.json(answers[index], { status: 404, headers: { "request-id": "req_1" } });
-    using _fetch = vi.spyOn(globalThis, "fetch").mockResolvedValue(answer);
+    vi.spyOn(globalThis, "fetch").mockResolvedValue(answer);
     const own = { status: 404, isOwn: true, message: "No such model.", code, requestId: "req_1" };
     await expect(send("key", "/v1/models")).rejects.toMatchObject(own);
   }
