@@ -1,8 +1,9 @@
 /**
  * Shares out the main thread for work that may come faster than it is done. Each owner has a share of the time whatever others
  * do: work within it is done as it comes. Work beyond the shares gets `ROOM_MS` of each turn of the event loop, for all owners
- * together. When that is used up, or others wait, work waits in line; the owner that had the least lately is served first. So one
- * owner may have all the time of an idle process, and in a busy one a turn of the loop stays short however many wait.
+ * together, less what else the turn did. When that is used up, or others wait, work waits in line; the owner that had the least
+ * lately is served first. So one owner may have all the time of an idle process, and in a busy one a turn of the loop stays short
+ * however many wait.
  *
  *   within ──more than its share lately──> beyond ──no room in this turn, or others wait──> in line
  *     ^──────────time passes─────────────────┘ ^─────────────its turn──────────────────────────┘

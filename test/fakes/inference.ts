@@ -166,9 +166,6 @@ export class RecordingMeter implements Meter {
   }
 }
 
-/** Longer bytes in one buffer the server's own sink hands on as they are (answer-sink.ts); a copy of 60 MiB takes 40 ms. */
-const KEPT_AS_IT_IS_BYTES = 64 * 1024;
-
 /** Keeps an answer; can be slow, and can go away. */
 class KeepingSink extends EventEmitter implements AnswerSink {
   status = 0;
@@ -190,8 +187,8 @@ class KeepingSink extends EventEmitter implements AnswerSink {
 
   write(bytes: AnswerBytes): boolean {
     if (this.status === 0 || this.ended) throw new Error("written before the start or after the end");
-    const isLong = Buffer.isBuffer(bytes) && bytes.length > KEPT_AS_IT_IS_BYTES;
-    this.pieces.push(isLong ? bytes : joinedBytes(bytes));
+    // Kept as it is, as a batch keeps it (batches/worker/run.ts): a copy of 60 MiB would be the longest turn of its test.
+    this.pieces.push(Buffer.isBuffer(bytes) ? bytes : joinedBytes(bytes));
     this.emit("piece");
     return this.accept();
   }

@@ -246,7 +246,7 @@ function copyBySelection(text: string): boolean {
 /** Returns what a person is told of an error: the service's own words where it sent some. */
 export function wordsOf(error: unknown, t: Texts): string {
   if (!(error instanceof ApiProblem)) return t.common.unreachable;
-  return error.isOwn ? error.message : t.common.answeredBefore(error.status);
+  return error.isOwn ? error.message : t.common.proxyAnswered(error.status);
 }
 
 /** An error in words, with the id of its request. */

@@ -27,7 +27,7 @@ export const en = {
     close: "Close",
     tryAgain: "Try again",
     unreachable: "The service does not answer. Check your connection and try again.",
-    answeredBefore: (status: number) =>
+    proxyAnswered: (status: number) =>
       `The service does not answer; something in front of it did, with HTTP ${status}. Try again in a moment.`,
     broken: "This part of the page failed in your browser. Try again, or load the page anew.",
     requestId: (id: string) => `Request ${id}`,

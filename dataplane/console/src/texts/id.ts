@@ -26,7 +26,7 @@ export const id: Texts = {
     close: "Tutup",
     tryAgain: "Coba lagi",
     unreachable: "Layanan tidak menjawab. Periksa koneksi Anda lalu coba lagi.",
-    answeredBefore: (status: number) =>
+    proxyAnswered: (status: number) =>
       `Layanan tidak menjawab; yang menjawab adalah perantara di depannya, dengan HTTP ${status}. Coba lagi sebentar lagi.`,
     broken: "Bagian halaman ini gagal di peramban Anda. Coba lagi, atau muat ulang halamannya.",
     requestId: (requestId: string) => `Permintaan ${requestId}`,
