@@ -18,7 +18,11 @@ export type DeliveryFailure = "refused" | "not declared" | "no signing secret" |
 
 /** Time in which a pod must be done with a delivery; after it another pod takes it. */
 const LEASE_SECONDS = 60;
-/** Days after the end of its window at which a message is deleted: no charge of that window can come any more. */
+/**
+ * Days after the end of its window at which a message is deleted. A charge of that window which comes later, such as a dead
+ * letter, crosses nothing any more: note_thresholds in store/migrations/0003_charging.sql looks back 60 days only, so that no
+ * clock makes it tell again what was deleted here.
+ */
 const FORGOTTEN_DAYS = 62;
 
 const deliverySchema = z.object({

@@ -14,6 +14,7 @@ import { windowOf } from "../billing/scopes.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import { usageRow } from "../billing/ledger/usage-row.ts";
 import { limitPeriods, type Limits, type OrganizationEntry } from "../config/schema.ts";
+import { forgetMessages } from "./deliveries.ts";
 
 let world: DirectoryWorld;
 beforeAll(async () => {
@@ -125,6 +126,25 @@ test("each window begins anew, and a late charge counts in the one it was accept
   expect(await messages()).toEqual(["key 50: 60 -> a", "key 50: 60 -> a"]);
   await charge(20, { acceptedAt: today - 1 });
   expect((await messages())[2]).toBe("key 80: 80 -> b");
+});
+
+test("a window is told of once, however late a charge of it comes: not any more when what was told of it may be forgotten", async () => {
+  await limit("key", credits(100, "day"));
+  const today = Math.floor(Date.now() / DAY_MS) * DAY_MS;
+  // By a pod whose clock is a day ahead.
+  const forget = () => forgetMessages(world.pool, Date.now() + DAY_MS);
+  const twice = async (daysAgo: number) => {
+    const told: string[] = [];
+    for (const cost of [60, 1]) {
+      await charge(cost, { acceptedAt: today - daysAgo * DAY_MS });
+      told.push(...(await messages()));
+      await forget();
+    }
+    return told;
+  };
+  for (const daysAgo of [80, 65, 64, 63, 62]) expect(await twice(daysAgo), `${daysAgo}`).toEqual([]);
+  expect(await twice(61)).toEqual(["key 50: 60 -> a", "key 50: 60 -> a"]);
+  expect(await messages(), "still the first one").toHaveLength(1);
 });
 
 test("limits of keys that name none hold here too, and without notifications nothing is noted", async () => {

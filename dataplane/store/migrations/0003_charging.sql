@@ -183,7 +183,9 @@ begin
 end
 $$;
 
--- Notes which thresholds were crossed by rows that came into `usage`, for the organizations that want to be told of them.
+-- Notes which thresholds were crossed by rows that came into `usage`, for the organizations that want to be told of them. A
+-- window that ended more than 60 days ago is told of no more: what was told of it may be forgotten, 62 days after its end by
+-- the clock of any data plane (FORGOTTEN_DAYS in dataplane/notifications/deliveries.ts), and would be told again.
 create function note_thresholds(came charge[]) returns void language plpgsql as $$
 declare
   told text[];
@@ -205,6 +207,7 @@ begin
     join limited_scopes limited on limited.organization_id = charged.organization_id and limited.id = charged.scope_id
     cross join lateral limit_window(limited.credits ->> 'per', charged.day) bounds
     where limited.credits is not null
+      and (bounds.to_day is null or bounds.to_day >= (now() at time zone 'utc')::date - date '1970-01-01' - 60)
   ), standings as (
     select limits.*, (
       select sum(micros) from usage_daily daily
