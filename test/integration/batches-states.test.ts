@@ -123,6 +123,24 @@ describe("message batch: processing_status", () => {
     });
   });
 
+  test("a cancel after expires_at is too late: 200, and what was not processed is expired", async () => {
+    upstream.model("upstream-messages", slow);
+    const path = await plane.createMessages(10);
+    await begun(2);
+    skew = DAY;
+    const late = await plane.json("POST", `${path}/cancel`);
+    expect(late).toMatchObject({
+      status: 200,
+      body: { processing_status: "in_progress", cancel_initiated_at: null },
+    });
+    const ended = await plane.ended(path);
+    const done = upstream.requests.length;
+    expect(ended).toMatchObject({
+      cancel_initiated_at: null,
+      request_counts: { succeeded: done, expired: 10 - done, canceled: 0 },
+    });
+  });
+
   test("results are kept 29 days, then archived", async () => {
     upstream.model("upstream-messages", text("fine"));
     const path = await plane.createMessages(3);
@@ -334,6 +352,28 @@ describe("batch, Chat/Responses form: status", () => {
     expect(errors[0]).toMatchObject({ response: null, error: { code: "batch_expired" } });
   });
 
+  test("a cancel after the deadline is too late: still expired; one before it is not", async () => {
+    upstream.model("upstream-chat", slow);
+    for (const [before, after, error] of [
+      ["in_progress", "expired", "batch_expired"],
+      ["cancelling", "cancelled", "batch_cancelled"],
+    ]) {
+      const path = await plane.createFile(chatLines(8));
+      await begun(upstream.requests.length + 2);
+      if (before === "cancelling") await plane.json("POST", `${path}/cancel`);
+      skew = DAY;
+      expect(await plane.json("POST", `${path}/cancel`)).toMatchObject({
+        status: 200,
+        body: { status: before },
+      });
+      const ended = await plane.ended(path);
+      expect(ended).toMatchObject({ status: after });
+      const errors = await plane.lines(`/v1/files/${String(ended["error_file_id"])}/content`);
+      expect(new Set(errors.map((line) => (line["error"] as Json)["code"]))).toEqual(new Set([error]));
+      skew = 0;
+    }
+  });
+
   test("rule 4.10: any invalid line fails the whole batch: nothing runs, only bad lines are named", async () => {
     const content = `${line("a", bodyOf.chat())}\r\n\n{bad\n${line("a", bodyOf.chat())}\n${line("b", bodyOf.chat())}`;
     const ended = await plane.ended(await plane.createFile(content));
@@ -410,6 +450,8 @@ describe("batch, Chat/Responses form: status", () => {
     expect(await plane.ended(await plane.createFile(chatLines(2)))).toMatchObject({ status: "completed" });
     expect((await plane.json("GET", broken)).body).toMatchObject({ status: "validating" });
     skew = DAY;
+    // 400 where a worker was faster.
+    expect([200, 400]).toContain((await plane.json("POST", `${broken}/cancel`)).status);
     const ended = await plane.ended(broken);
     expect(ended).toMatchObject({ status: "expired", request_counts: { total: 0 }, output_file_id: null });
     expect(ended["expired_at"]).toEqual(expect.any(Number));
