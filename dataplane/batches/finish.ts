@@ -14,6 +14,7 @@ import type { BatchBackOff } from "./back-off.ts";
 import { resultLines } from "./results.ts";
 import { reachedBatchStep } from "./steps.ts";
 import type { Turns } from "./turns.ts";
+import { BatchMovedOn } from "./create/items.ts";
 import { validate } from "./create/validate.ts";
 
 /** Moves batches with nothing left to run to `finalizing`. */
@@ -55,6 +56,8 @@ export async function workOnOne(
     else await finish(context, batch);
     backOff.wentWell(batch.id);
   } catch (error) {
+    // Nothing of it is this worker's to try again.
+    if (error instanceof BatchMovedOn) return true;
     log.warn({ err: error, batch: batch.id, state: batch.state }, "a batch could not be read or ended yet");
     backOff.failed(batch.id, clock.now());
     await giveBack(context, batch).catch(() => undefined);

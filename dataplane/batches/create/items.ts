@@ -25,6 +25,9 @@ export interface NewItem {
  */
 export type BatchBegun = Pick<Batch, "id" | "state" | "claim">;
 
+/** Items that came for a batch which is not as it was given to their writer any more: another worker's by now, or over. */
+export class BatchMovedOn extends Error {}
+
 /** Gathers items and stores them in portions, in order. */
 export class ItemWriter {
   readonly #db: CommonQueryMethods;
@@ -79,7 +82,7 @@ export class ItemWriter {
     if (this.#waiting.length >= ROWS_AT_ONCE || this.#waitingBytes >= BYTES_AT_ONCE) await this.flush();
   }
 
-  /** Stores what was added. @throws Error when the batch is not as it was given any more: then nothing is stored. */
+  /** Stores what was added. @throws BatchMovedOn: then nothing is stored. */
   async flush(): Promise<void> {
     const items = this.#waiting;
     if (items.length === 0) return;
@@ -114,7 +117,7 @@ export class ItemWriter {
       from held cross join ${sql.unnest(rows, ["int4", "text", "text", "text", "int4", "int4"])}
         as item (number, custom_id, request_id, model, start, length)
     `);
-    if (rowCount !== items.length) throw new Error(`${id} was taken from its reader, or has ended`);
+    if (rowCount !== items.length) throw new BatchMovedOn(`${id} was taken from its reader, or has ended`);
     this.#stored += items.length;
   }
 }

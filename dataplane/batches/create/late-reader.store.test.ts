@@ -1,5 +1,6 @@
 /** A reader of an input that goes on after the batch has ended without it leaves nothing, and the batch goes in the end. */
 import { Readable } from "node:stream";
+import { pino } from "pino";
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, beforeEach, expect, test } from "vitest";
 import { engineOf, openBatchRows, organizationId } from "../../../test/integration/batch-rows.ts";
@@ -66,12 +67,18 @@ async function stoppedReader(last: string) {
   const id = await insertValidating();
   const { promise: whenLet, resolve: letGoOn } = Promise.withResolvers<void>();
   const { promise: whenStopped, resolve: stopped } = Promise.withResolvers<void>();
-  const working = work(readerOf("worker-late", last, whenLet, stopped));
+  const told: string[] = [];
+  const backOff = new BatchBackOff();
+  const log = pino({ level: "warn" }, { write: (line) => void told.push(line) });
+  const late = { ...readerOf("worker-late", last, whenLet, stopped), log };
+  const working = workOnOne(late, backOff, new Turns());
   await whenStopped;
   await expect.poll(() => left("batch_items", "batch_id", id), { timeout: 10_000 }).toBeGreaterThan(0);
   const goOn = async () => {
     letGoOn();
-    await working;
+    expect(await working).toBe(true);
+    // Nothing failed: a batch that is another's by now, or over, is not tried again.
+    expect({ told, rests: backOff.known }).toEqual({ told: [], rests: [] });
   };
   return { id, goOn };
 }
@@ -98,6 +105,13 @@ test("where the batch's time was over meanwhile", async () => {
   await sweepBatches(other);
   await goOn();
   expect(await whatStays(id)).toEqual({ items: 0, batches: 0 });
+});
+
+test("where it was taken for dead, and another reader has begun the batch", async () => {
+  const { id, goOn } = await stoppedReader(good(LINES));
+  expect(await work(readerOf("worker-other", good(LINES), Promise.resolve()))).toBe(true);
+  await goOn();
+  expect(await left("batch_items", "batch_id", id)).toBe(LINES);
 });
 
 test("where it was taken for dead, and another reader found the input bad", async () => {
