@@ -22,6 +22,7 @@ const forms: Readonly<Record<string, string>> = {
   "a chunk whose choice holds the error": `data: ${JSON.stringify({ ...chunk, choices: [{ ...ending, error: { code: 502, message: said } }] })}\n\n`,
   "a chunk whose choice holds an error and no reason": `data: ${JSON.stringify({ ...chunk, choices: [{ ...ending, finish_reason: null, error: { code: 502, message: said } }] })}\n\n`,
   "a chunk that gives a failure as its reason": `data: ${JSON.stringify(chunk)}\n\n`,
+  "a chunk that says why beside its failure, and goes on": `data: ${JSON.stringify({ ...chunk, choices: [{ ...ending, delta: { content: said } }] })}\n\ndata: ${JSON.stringify({ ...chunk, choices: [{ ...ending, delta: { content: said }, finish_reason: null }] })}\n\n`,
 };
 
 /** The events of a good answer. */

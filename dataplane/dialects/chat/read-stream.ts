@@ -159,7 +159,10 @@ export class ChatStreamReader implements StreamReader {
       this.#reported = reported;
       this.#final ||= choices.length === 0 || this.#finish !== null;
     }
-    return start === null ? this.#blocks.take() : [start, ...this.#blocks.take()];
+    const events = this.#blocks.take();
+    // What comes with a failure or behind it counts, and is told nobody: what is told of it next is that it failed.
+    if (this.awaitsReport) return [];
+    return start === null ? events : [start, ...events];
   }
 
   end(cause: EndCause): MessagesEvent[] {
