@@ -5,8 +5,8 @@ import { ApiProblem } from "../api/client.ts";
 import { minute, momentOf } from "../lib/days.ts";
 import type { Loaded } from "../lib/load.ts";
 import { addressOf, go, type View } from "../router.ts";
-import type { Texts } from "../texts/en.ts";
 import { useTexts } from "../texts/texts.ts";
+import { wordsOf } from "../texts/words-of.ts";
 
 interface Children {
   readonly children: ComponentChildren;
@@ -241,12 +241,6 @@ function copyBySelection(text: string): boolean {
   const isCopied = document.execCommand("copy");
   area.remove();
   return isCopied;
-}
-
-/** Returns what a person is told of an error: the service's own words where it sent some. */
-export function wordsOf(error: unknown, t: Texts): string {
-  if (!(error instanceof ApiProblem)) return t.common.unreachable;
-  return error.isOwn ? error.message : t.common.proxyAnswered(error.status);
 }
 
 /** An error in words, with the id of its request. */

@@ -6,7 +6,8 @@ import { readProjects } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
 import { inferenceKey } from "../session.ts";
 import { useTexts } from "../texts/texts.ts";
-import { Button, Field, wordsOf } from "./basics.tsx";
+import { wordsOf } from "../texts/words-of.ts";
+import { Button, Field } from "./basics.tsx";
 
 export function InferenceGate({ children }: { children: ComponentChildren }) {
   const t = useTexts();

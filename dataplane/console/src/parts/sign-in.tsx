@@ -7,9 +7,10 @@ import { useStore } from "../lib/store.ts";
 import type { SignInProblem } from "../provider.ts";
 import { BASE, signInOrganization, wantedView } from "../router.ts";
 import { expelled, returned, signIn, signInAt, signInOf } from "../session.ts";
-import { useTexts } from "../texts/texts.ts";
 import type { Texts } from "../texts/en.ts";
-import { Button, Check, Field, wordsOf } from "./basics.tsx";
+import { useTexts } from "../texts/texts.ts";
+import { wordsOf } from "../texts/words-of.ts";
+import { Button, Check, Field } from "./basics.tsx";
 import { Preferences } from "./preferences.tsx";
 
 /** The organization whose page was loaded. The page's policy allows its provider, and stays when the address changes. */

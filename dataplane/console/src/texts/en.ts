@@ -28,7 +28,9 @@ export const en = {
     tryAgain: "Try again",
     unreachable: "The service does not answer. Check your connection and try again.",
     proxyAnswered: (status: number) =>
-      `The service does not answer; something in front of it did, with HTTP ${status}. Try again in a moment.`,
+      `The service does not answer; something in front of it did, with HTTP ${status}.`,
+    tryAgainSoon: "Try again in a moment.",
+    tooLargeForProxy: "This was too large for it.",
     broken: "This part of the page failed in your browser. Try again, or load the page anew.",
     requestId: (id: string) => `Request ${id}`,
     previous: "Previous",

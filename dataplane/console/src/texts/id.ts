@@ -27,7 +27,9 @@ export const id: Texts = {
     tryAgain: "Coba lagi",
     unreachable: "Layanan tidak menjawab. Periksa koneksi Anda lalu coba lagi.",
     proxyAnswered: (status: number) =>
-      `Layanan tidak menjawab; yang menjawab adalah perantara di depannya, dengan HTTP ${status}. Coba lagi sebentar lagi.`,
+      `Layanan tidak menjawab; yang menjawab adalah perantara di depannya, dengan HTTP ${status}.`,
+    tryAgainSoon: "Coba lagi sebentar lagi.",
+    tooLargeForProxy: "Yang dikirim terlalu besar baginya.",
     broken: "Bagian halaman ini gagal di peramban Anda. Coba lagi, atau muat ulang halamannya.",
     requestId: (requestId: string) => `Permintaan ${requestId}`,
     previous: "Sebelumnya",
