@@ -353,12 +353,18 @@ test("a failed request is found by its status, and tells what happened", async (
     page.getByRole("link", { name: "Overview" }).click(),
   ]);
   const { data } = (await answer.json()) as {
-    data: { id: string; status: number; error_code: string | null }[];
+    data: { id: string; status: number; error_code: string | null; tries: unknown[] }[];
   };
-  const failed = data
-    .filter(({ status, error_code: code }) => status >= 400 || code !== null)
-    .map((request) => request.id);
+  const failures = data.filter(({ status, error_code: code }) => status >= 400 || code !== null);
+  const failed = failures.map((request) => request.id);
   expect(failed).toContain(id);
+  // What its caller asked for wrongly is no fault of a model or the service.
+  const notCallers = failures.filter(
+    ({ status, tries }) => status < 400 || status >= 500 || (status === 429 && tries.length > 0),
+  );
+  await page
+    .getByText(`; ${notCallers.length === 0 ? "none" : notCallers.length} by a model or the service`)
+    .waitFor();
   await page.getByRole("table", { name: "Last failures" }).waitFor();
   expect((await cells("Last failures")).map(([first]) => first)).toEqual(failed.slice(0, 5));
   expect(faults).toEqual([]);

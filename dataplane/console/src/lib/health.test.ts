@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import type { Request } from "../api/schema.ts";
-import { hasFailed, healthOf, healthWord, percentile } from "./health.ts";
+import { failureOf, healthOf, healthWord, percentile } from "./health.ts";
 
 const request = (given: Partial<Request>): Request => ({
   object: "organization.request",
@@ -52,8 +52,18 @@ test("a model's faults are told from the caller's and from our own limits", () =
 
 test("an answer that broke off is a failure though its status was 200", () => {
   expect(
-    [{}, { error_code: "server_error" }, { status: 404 }].map((given) => hasFailed(request(given))),
+    [{}, { error_code: "server_error" }, { status: 404 }].map((given) => failureOf(request(given)) !== null),
   ).toEqual([false, true, true]);
+});
+
+test("what callers did wrong, or left, is told apart from what failed at a model or here", () => {
+  const of = (given: Partial<Request>) => failureOf(request(given));
+  const unknownModel = { status: 404, error_code: "model_not_found", model: null, tries: [] };
+  expect([of(unknownModel), of({ status: 499, error_code: "client_closed" })]).toEqual(["caller", "caller"]);
+  expect([of({ status: 502, error_code: "upstream_error" }), of({ status: 500, tries: [] })]).toEqual([
+    "service",
+    "service",
+  ]);
 });
 
 test("percentiles are values that were measured", () => {

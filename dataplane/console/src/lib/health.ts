@@ -14,14 +14,16 @@ const CLIENT_LEFT = 499;
 /** Share of failures from which on a model is called failing. */
 const FAILING = 0.5;
 
-/** Whether the overview and the list of requests show a failure: also an answer that broke off after its status was sent. */
-export const hasFailed = ({ status, error_code: code }: Request): boolean => status >= 400 || code !== null;
-
-/** Whether the model or the service failed. The gateway's own 429 calls no model; one after a try is the model's. */
-const isModelsFault = (request: Request): boolean =>
-  hasFailed(request) &&
-  request.status !== CLIENT_LEFT &&
-  (request.status >= 500 || request.status < 400 || (request.status === 429 && request.tries.length > 0));
+/**
+ * Returns by whom a request failed: a model or the service, or its own caller, who asked for what is refused or left; null: it did
+ * not. An answer that broke off after its status was sent has failed too. The gateway's own 429 calls no model; one after a
+ * try is the model's.
+ */
+export function failureOf({ status, error_code: code, tries }: Request): "service" | "caller" | null {
+  if (status < 400) return code === null ? null : "service";
+  if (status === CLIENT_LEFT) return "caller";
+  return status >= 500 || (status === 429 && tries.length > 0) ? "service" : "caller";
+}
 
 /** Returns health by public model id; requests that found no model count for none. */
 export function healthOf(requests: readonly Request[]): ReadonlyMap<string, Health> {
@@ -37,7 +39,7 @@ export function healthOf(requests: readonly Request[]): ReadonlyMap<string, Heal
       model,
       {
         requests: of.length,
-        failed: of.filter(isModelsFault).length,
+        failed: of.filter((request) => failureOf(request) === "service").length,
         firstByteP95: percentile(firstBytes(of), 95),
       },
     ]),

@@ -185,6 +185,8 @@ export const en = {
     errors: "Errors",
     ofNewest: (count: string) =>
       count === "1" ? "Of the newest request" : `Of the newest ${count} requests`,
+    faults: (count: string) =>
+      `${count === "0" ? "none" : count} by a model or the service, the others by the callers`,
     firstByte: (percent: number) => `First byte, p${percent}`,
     failures: "Last failures",
     allRequests: "All requests",

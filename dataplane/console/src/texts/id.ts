@@ -188,6 +188,8 @@ export const id: Texts = {
     begin: "Program memanggil dengan kunci inferensi:",
     errors: "Galat",
     ofNewest: (count: string) => `Dari ${count} permintaan terbaru`,
+    faults: (count: string) =>
+      `${count === "0" ? "tidak ada" : count} oleh model atau layanan, sisanya oleh pemanggil`,
     firstByte: (percent: number) => `Bita pertama, p${percent}`,
     failures: "Kegagalan terakhir",
     allRequests: "Semua permintaan",

@@ -2,7 +2,7 @@
 import type { Credits, Request } from "../api/schema.ts";
 import { addDays, dayOf } from "../lib/days.ts";
 import { approximate, compare, divide, isPositive, subtract, sum } from "../lib/decimal.ts";
-import { firstBytes, hasFailed, percentile } from "../lib/health.ts";
+import { failureOf, firstBytes, percentile } from "../lib/health.ts";
 import { useLoad } from "../lib/load.ts";
 import { useNames } from "../lib/organization.ts";
 import { readCosts, readGroups, sumUsage, type UsageResult } from "../lib/reports.ts";
@@ -110,12 +110,21 @@ export default function Overview() {
 
 /** Errors and first bytes of the newest requests. */
 function Health({ newest, t }: { newest: readonly Request[]; t: Texts }) {
-  const failed = newest.filter(hasFailed).length;
+  const failures = newest.map(failureOf).filter((failure) => failure !== null);
+  const faults = formatCount(failures.filter((failure) => failure === "service").length, t);
   const sorted = firstBytes(newest);
   const count = formatCount(newest.length, t);
   return (
     <dl class="stats">
-      <Figure name={t.overview.errors} value={formatCount(failed, t)} note={t.overview.ofNewest(count)} />
+      <Figure
+        name={t.overview.errors}
+        value={formatCount(failures.length, t)}
+        note={
+          failures.length === 0
+            ? t.overview.ofNewest(count)
+            : `${t.overview.ofNewest(count)}; ${t.overview.faults(faults)}`
+        }
+      />
       <Figure
         name={t.overview.firstByte(50)}
         value={milliseconds(percentile(sorted, 50), t)}
@@ -131,7 +140,7 @@ function Health({ newest, t }: { newest: readonly Request[]; t: Texts }) {
 }
 
 function Failures({ newest, t }: { newest: readonly Request[]; t: Texts }) {
-  const failures = newest.filter(hasFailed).slice(0, TOP);
+  const failures = newest.filter((request) => failureOf(request) !== null).slice(0, TOP);
   if (failures.length === 0) return null;
   return (
     <section class="section">
