@@ -334,6 +334,33 @@ describe("end states", () => {
     expect(settled).toMatchObject([{ status: "ok", iterations: 2 }]);
   });
 
+  test.each(["messages", "chat", "responses"] as const)(
+    "%s: a pause behind calls of tools that nobody has ends in a failed call for a Messages client",
+    async (dialect) => {
+      const stray = { type: "tool_use", id: "c", name: "functions.open", input: {} } as const;
+      const { starts, end, asked, settled } = await run(
+        [{ blocks: [search("x")] }, { blocks: [text("Hm."), stray] }],
+        {
+          rules: { dialect },
+          credit: [true, false],
+        },
+      );
+      expect(asked).toHaveLength(2);
+      expect(end).toMatchObject({ delta: { stop_reason: "pause_turn" } });
+      const shown = starts.map(({ content_block: block }) => block).slice(3);
+      const result = { type: "web_search_tool_result_error", error_code: "invalid_tool_input" };
+      expect(shown).toMatchObject(
+        dialect === "messages"
+          ? [
+              { type: "server_tool_use", name: "web_search", input: {} },
+              { type: "web_search_tool_result", content: result },
+            ]
+          : [{ type: "server_tool_use", name: "" }],
+      );
+      expect(settled).toMatchObject([{ status: "ok", iterations: 2 }]);
+    },
+  );
+
   test("a failure at the first iteration is free and has nothing emitted", async () => {
     const { failure, emitted, released, settled } = await run([{ refuse: upstreamDown }]);
     expect(failure).toBe(upstreamDown);

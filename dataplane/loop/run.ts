@@ -42,7 +42,13 @@ import {
   type ToolCall,
 } from "./loop.ts";
 import { isInstructed, type AddedTurn, type NextCall } from "./next-request.ts";
-import { citationForClient, noSuchTool, searchCitation, type ToolOutcome } from "./results.ts";
+import {
+  citationForClient,
+  noSuchTool,
+  resultForClient,
+  searchCitation,
+  type ToolOutcome,
+} from "./results.ts";
 import { IterationReader, type Citer } from "./iteration-reader.ts";
 import { runCalls } from "./run-calls.ts";
 import { MessageStream } from "./message-stream.ts";
@@ -124,6 +130,8 @@ class Loop {
   };
   /** Whether a later iteration failed. */
   #failed = false;
+  /** Whether the last iteration called only tools that nobody has. */
+  #strayed = false;
 
   constructor(input: LoopInput, deps: LoopDeps) {
     this.#input = input;
@@ -184,17 +192,32 @@ class Loop {
     await this.#message.block({ type: "server_tool_use", id, name: "", input: {} });
   }
 
+  /**
+   * Pauses before the next call of a model. A Messages client goes on from the answer's content as it is, and most upstreams
+   * go on from no text of the model's own: behind calls of tools that nobody has it ends in a call that failed.
+   */
+  async #pause(): Promise<"pause_turn"> {
+    const { rules, serverTools, citePages } = this.#input;
+    const [name] = serverTools;
+    if (!this.#strayed || rules.dialect !== "messages" || name === undefined) return "pause_turn";
+    const call = { id: this.#deps.newId("srvtoolu"), name, input: {} };
+    await this.#message.block({ type: "server_tool_use", ...call, caller: { type: "direct" } });
+    const failed = { kind: "error", code: "invalid_tool_input" } as const;
+    await this.#message.block(resultForClient(call, failed, citePages, null));
+    return "pause_turn";
+  }
+
   /** One upstream call and the calls it leads to; the stop reason when it was the last. */
   async #iterate(): Promise<StopReason | null> {
     const { rules } = this.#input;
     this.#deps.signal.throwIfAborted();
     const next = this.#next();
     if (this.#asked > 0 && !(await this.#deps.bill.advance(this.#tally.observed, this.#deps.estimate(next))))
-      return "pause_turn";
+      return await this.#pause();
     // Results of resent calls are charged, and the client gets them whatever becomes of the first iteration.
     const first = this.#asked === 0 && isNothing(this.#tally.observed);
     const asked = await this.#ask(first);
-    if (asked === null) return "pause_turn";
+    if (asked === null) return await this.#pause();
 
     const { read } = asked;
     const judged = judgeIteration(rules, this.#state, {
@@ -212,7 +235,8 @@ class Loop {
         for (const call of read.clientCalls) await this.#message.block(call);
       return judged.next.reason;
     }
-    if (judged.calls.length === 0) await this.#part();
+    this.#strayed = judged.calls.length === 0;
+    if (this.#strayed) await this.#part();
     this.#added.push({ turn: read.blocks, results: [...results, ...read.strayCalls.map(noSuchTool)] });
     this.#state = { ...this.#state, final: judged.next.final };
     return null;

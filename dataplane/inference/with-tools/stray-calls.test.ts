@@ -1,12 +1,14 @@
 /** Rules 2.15 and 3.12 where a model calls a tool that nobody has: the client sees no call between what was said. */
 import { describe, expect, test } from "vitest";
 import { serveOneUpstream } from "../../../test/fakes/one-upstream.ts";
-import type { Part, Step } from "../../../test/fakes/upstream/script.ts";
+import { toolCall, type Part, type Step } from "../../../test/fakes/upstream/script.ts";
 import { callOn, nameOf, ways, type Way } from "../../../test/fakes/ways.ts";
 import { arrayOf, objectOf } from "../../dialects/fields.ts";
 import type { JsonObject } from "../../dialects/messages/types.ts";
 
-const { fake, serve } = await serveOneUpstream();
+const { fake, serve } = await serveOneUpstream(() =>
+  Promise.resolve({ kind: "hits", hits: [], posts: 0, profiles: 0 }),
+);
 
 const stray: Part = { type: "tool", name: "functions.open", input: {} };
 const saying = (text: string): Step => ({ answer: { parts: [{ type: "text", text }] } });
@@ -81,6 +83,46 @@ test.each(ofClient("messages"))(
     const strays = Array.from({ length: 8 }, () => straying("Let me look."));
     expect(await served(way, [...strays, saying("Here.")])).toMatch(/Here\..*"stop_reason":"end_turn"/s);
     expect(fake.requests).toHaveLength(9);
+  },
+);
+
+const paused: Readonly<Record<string, readonly Step[]>> = {
+  "what was said": [straying("Let me look."), { error: { status: 500 } }],
+  nothing: [{ answer: { parts: [stray] } }, { error: { status: 500 } }],
+  "a result and what was said": [
+    toolCall("web_search", { query: "gates" }),
+    straying("Let me look."),
+    { error: { status: 500 } },
+  ],
+  "too many of them": [
+    ...Array.from({ length: 8 }, () => straying("Let me look.")),
+    { error: { status: 500 } },
+  ],
+};
+const wholes = ofClient("messages").filter(([, { stream }]) => !stream);
+
+test.each(
+  Object.entries(paused).flatMap(([what, steps]) => wholes.map((way) => [what, ...way, steps] as const)),
+)(
+  "pause_turn behind such a call and %s: the client goes on with the content as it is (%s)",
+  async (_what, _name, way, steps) => {
+    fake.next(...steps);
+    const first = callOn(fake.url, way);
+    await serve(first);
+    const { stop_reason, content, usage } = JSON.parse(first.sink.text) as JsonObject;
+    expect(stop_reason).toBe("pause_turn");
+    expect(JSON.stringify(content)).not.toContain("functions");
+    expect(objectOf(usage)?.["server_tool_use"]).toMatchObject({
+      web_search_requests: steps.length === 3 ? 1 : 0,
+    });
+    const messages = [
+      { role: "user", content: "hi" },
+      { role: "assistant", content },
+    ];
+    fake.next(saying("Here."));
+    const second = callOn(fake.url, way, { body: { messages } });
+    await serve(second);
+    expect(second.sink.text).toMatch(/Here\..*"stop_reason":"end_turn"/s);
   },
 );
 
