@@ -174,3 +174,32 @@ test("the last of ten thousand keys is found by its name, and the pages lead to 
   await page.getByRole("rowheader", { name: "key 9998" }).waitFor();
   await expect.poll(() => page.getByRole("table", { name: "Keys" }).getByRole("row").count()).toBe(2);
 });
+
+test("of ten thousand keys or a thousand models a field finds one, where a list would be too long to open", async () => {
+  const asked = (name: string) => new URL(page.url()).searchParams.get(name);
+  await opened("requests");
+  const key = page.getByLabel("Key", { exact: true });
+  expect(await page.locator("option").count()).toBeLessThan(MOST_ROWS);
+  await key.fill("KEY 999");
+  await page.getByText("11 found").waitFor();
+  // Left before anything is chosen, it shows what still holds.
+  await key.blur();
+  expect(await key.inputValue()).toBe("");
+  await expect.poll(() => asked("key")).toBe(null);
+  await key.fill("key 9998");
+  await expect.poll(() => asked("key")).toBe("apikey_many_9998");
+  await settled(page);
+  const rows = await page.getByRole("rowheader").count();
+  expect(await page.getByRole("cell", { name: "key 9998" }).count()).toBe(rows);
+  // An id that was copied from elsewhere.
+  await key.fill("apikey_many_9997");
+  expect(await key.inputValue()).toBe("key 9997");
+  await key.fill("no such key");
+  await page.getByText("Nothing of this name").waitFor();
+  await key.fill("");
+  await expect.poll(() => asked("key")).toBe(null);
+  await opened("playground");
+  await page.getByLabel("Model").fill("many-0999");
+  await expect.poll(() => asked("model")).toBe("many-0999");
+  expect(faults).toEqual([]);
+});

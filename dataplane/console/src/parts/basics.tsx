@@ -138,48 +138,6 @@ export function TextArea({ label, value, onInput, rows = 3, focus = 0 }: TextAre
   );
 }
 
-interface ChoiceProps {
-  readonly label: string;
-  readonly value: string;
-  readonly onInput: (value: string) => void;
-  /** Values and their names. */
-  readonly choices: readonly (readonly [string, string])[];
-}
-
-export function Choice({ label, value, onInput, choices }: ChoiceProps) {
-  const id = useId();
-  return (
-    <div class="field">
-      <label for={id}>{label}</label>
-      <select id={id} value={value} onInput={(event) => onInput(event.currentTarget.value)}>
-        {choices.map(([name, title]) => (
-          <option key={name} value={name} selected={name === value}>
-            {title}
-          </option>
-        ))}
-      </select>
-    </div>
-  );
-}
-
-interface IdChoiceProps extends Omit<ChoiceProps, "choices"> {
-  readonly things: readonly { readonly id: string; readonly name: string }[];
-}
-
-/** A filter: all, or one by its name. An address may still name one that was deleted since. */
-export function IdChoice({ things, ...choice }: IdChoiceProps) {
-  const t = useTexts();
-  const { value } = choice;
-  const isUnknown = value !== "" && !things.some(({ id }) => id === value);
-  const known = things.map(({ id, name }) => [id, name] as const);
-  return (
-    <Choice
-      {...choice}
-      choices={[["", t.common.all], ...(isUnknown ? [[value, value] as const] : []), ...known]}
-    />
-  );
-}
-
 interface CheckProps {
   readonly label: string;
   readonly checked: boolean;

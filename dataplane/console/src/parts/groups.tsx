@@ -6,7 +6,8 @@ import { useStore } from "../lib/store.ts";
 import { place, refine } from "../router.ts";
 import { useTexts } from "../texts/texts.ts";
 import type { Texts } from "../texts/en.ts";
-import { Choice, Field } from "./basics.tsx";
+import { Field } from "./basics.tsx";
+import { Choice } from "./choice.tsx";
 
 /** Groups of the reports; `tag` is the tag that another field names. */
 export const groups = ["model", "api_key_id", "project_id", "service_tier", "batch", "tag"] as const;

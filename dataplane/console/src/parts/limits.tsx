@@ -3,7 +3,8 @@ import type { Limits, Standing } from "../api/schema.ts";
 import { approximate, subtract } from "../lib/decimal.ts";
 import { periods, type LimitsDraft } from "../lib/limits.ts";
 import { formatCount, formatCredits, useTexts } from "../texts/texts.ts";
-import { Choice, Field, Meter, Moment } from "./basics.tsx";
+import { Field, Meter, Moment } from "./basics.tsx";
+import { Choice } from "./choice.tsx";
 
 /** The limits that hold, with what is spent of each as a bar. */
 export function LimitsShown({

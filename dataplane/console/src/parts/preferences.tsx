@@ -2,7 +2,7 @@
 import { browserStorage } from "../lib/storage.ts";
 import { Store, useStore } from "../lib/store.ts";
 import { chooseLanguage, language, languages, useTexts } from "../texts/texts.ts";
-import { Choice } from "./basics.tsx";
+import { Choice } from "./choice.tsx";
 
 const KEPT_THEME = "gapura-theme";
 const theme = new Store("system");

@@ -5,7 +5,8 @@ import { badgeOf, isCut, MOST_BATCHES, readBatches, type BatchRow } from "../lib
 import { useDownload } from "../lib/download.ts";
 import { useFilter } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
-import { Badge, Button, Choice, Empty, Moment, Problem, Section } from "../parts/basics.tsx";
+import { Badge, Button, Empty, Moment, Problem, Section } from "../parts/basics.tsx";
+import { Choice } from "../parts/choice.tsx";
 import { Dialog, FormDialog } from "../parts/dialog.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { Table, type Column } from "../parts/table.tsx";

@@ -18,7 +18,8 @@ import {
   type UsageGroup,
 } from "../lib/reports.ts";
 import { useStore } from "../lib/store.ts";
-import { Badge, Button, Choice, Empty, Field, Figure, Moment, Section, ViewLink } from "../parts/basics.tsx";
+import { Badge, Button, Empty, Field, Figure, Moment, Section, ViewLink } from "../parts/basics.tsx";
+import { Choice } from "../parts/choice.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { Chart } from "../parts/chart.tsx";
 import { GroupChoice, groupOf, groupTitle, TagFields, tagsOf, valueTitle } from "../parts/groups.tsx";

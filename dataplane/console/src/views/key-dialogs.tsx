@@ -2,7 +2,8 @@
 import { useState } from "preact/hooks";
 import type { ApiKey, Project } from "../api/schema.ts";
 import { changeOf, draftOf, expiryDraft, expiryOf, type LimitsDraft } from "../lib/limits.ts";
-import { Button, Choice, CopyButton, Field } from "../parts/basics.tsx";
+import { Button, CopyButton, Field } from "../parts/basics.tsx";
+import { Choice } from "../parts/choice.tsx";
 import { Dialog, FormDialog } from "../parts/dialog.tsx";
 import { CreditLimitFields, OtherLimitFields } from "../parts/limits.tsx";
 import { admin } from "../session.ts";

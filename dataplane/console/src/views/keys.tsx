@@ -6,17 +6,8 @@ import { useFilters } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
 import { forgetNames, namesOf, readKeys, readPeople, readProjects } from "../lib/organization.ts";
 import { useStore } from "../lib/store.ts";
-import {
-  Badge,
-  Button,
-  Choice,
-  CopyButton,
-  Empty,
-  Field,
-  IdChoice,
-  Moment,
-  Section,
-} from "../parts/basics.tsx";
+import { Badge, Button, CopyButton, Empty, Field, Moment, Section } from "../parts/basics.tsx";
+import { Choice, IdChoice } from "../parts/choice.tsx";
 import { LimitsShown } from "../parts/limits.tsx";
 import { Table, type Column } from "../parts/table.tsx";
 import { place } from "../router.ts";

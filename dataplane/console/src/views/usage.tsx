@@ -20,7 +20,8 @@ import {
   type UsageSum,
 } from "../lib/reports.ts";
 import { useStore } from "../lib/store.ts";
-import { Button, Choice, Empty, Figure, IdChoice, Section } from "../parts/basics.tsx";
+import { Button, Empty, Figure, Section } from "../parts/basics.tsx";
+import { Choice, IdChoice } from "../parts/choice.tsx";
 import { Chart, MOST_SERIES } from "../parts/chart.tsx";
 import { GroupChoice, groupOf, groups, groupTitle, TagFields, tagsOf, valueTitle } from "../parts/groups.tsx";
 import { RangeChoice, RangeFields, rangeOf } from "../parts/range.tsx";

@@ -1,0 +1,113 @@
+/** Fields that choose one of several: a list to open, or where that would be too long, a field that finds by name. */
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { formatCount, useTexts } from "../texts/texts.ts";
+
+interface ChoiceProps {
+  readonly label: string;
+  readonly value: string;
+  readonly onInput: (value: string) => void;
+  /** Values and their names. */
+  readonly choices: readonly (readonly [string, string])[];
+}
+
+/** The most choices that a person is given as a list. */
+const MOST_LISTED = 200;
+/** The most names that are offered for what was typed. */
+const MOST_OFFERED = 50;
+
+export function Choice(props: ChoiceProps) {
+  return props.choices.length > MOST_LISTED ? <FoundChoice {...props} /> : <ListedChoice {...props} />;
+}
+
+function ListedChoice({ label, value, onInput, choices }: ChoiceProps) {
+  const id = useId();
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <select id={id} value={value} onInput={(event) => onInput(event.currentTarget.value)}>
+        {choices.map(([name, title]) => (
+          <option key={name} value={name} selected={name === value}>
+            {title}
+          </option>
+        ))}
+      </select>
+    </div>
+  );
+}
+
+/** A field that offers the names that hold what is typed. A whole name, or a value such as an id, chooses it at once. */
+function FoundChoice({ label, value, onInput, choices }: ChoiceProps) {
+  const t = useTexts();
+  const id = useId();
+  const input = useRef<HTMLInputElement>(null);
+  /** What is typed, until it chooses something or the field is left; null: the field shows what is chosen. */
+  const [draft, setDraft] = useState<string | null>(null);
+  useEffect(() => setDraft(null), [value]);
+  const found = choices.filter(([name, title]) => name !== "" && holds(name, title, draft ?? ""));
+  const chosen = value === "" ? "" : nameOf(choices, value);
+  const hint = found.length === 0 ? t.common.noneFound : t.common.found(formatCount(found.length, t));
+  // A form is not sent with something else than its field shows.
+  useLayoutEffect(() => input.current?.setCustomValidity(draft === null ? "" : hint), [draft, hint]);
+  const type = (text: string) => {
+    const one = choices.find(
+      ([name, title]) => text === (name === "" ? "" : oneLine(title)) || text === name,
+    );
+    setDraft(one === undefined ? text : null);
+    if (one !== undefined) onInput(one[0]);
+  };
+  return (
+    <div class="field">
+      <label for={id}>{label}</label>
+      <input
+        id={id}
+        ref={input}
+        list={`${id}-found`}
+        value={draft ?? chosen}
+        placeholder={choices.find(([name]) => name === "")?.[1]}
+        autocomplete="off"
+        spellcheck={false}
+        aria-describedby={draft === null ? undefined : `${id}-hint`}
+        onFocus={(event) => event.currentTarget.select()}
+        onBlur={() => setDraft(null)}
+        onInput={(event) => type(event.currentTarget.value)}
+      />
+      <datalist id={`${id}-found`}>
+        {found.slice(0, MOST_OFFERED).map(([name, title]) => (
+          <option key={name} value={oneLine(title)} />
+        ))}
+      </datalist>
+      {draft !== null && (
+        <p class="hint" id={`${id}-hint`}>
+          {hint}
+        </p>
+      )}
+    </div>
+  );
+}
+
+/** A name as a field of one line holds it. */
+const oneLine = (title: string): string => title.replaceAll(/[\r\n]/g, "");
+
+const holds = (name: string, title: string, text: string): boolean =>
+  [oneLine(title), name].some((one) => one.toLowerCase().includes(text.trim().toLowerCase()));
+
+const nameOf = (choices: ChoiceProps["choices"], value: string): string =>
+  oneLine(choices.find(([name]) => name === value)?.[1] ?? value);
+
+interface IdChoiceProps extends Omit<ChoiceProps, "choices"> {
+  readonly things: readonly { readonly id: string; readonly name: string }[];
+}
+
+/** A filter: all, or one by its name. An address may still name one that was deleted since. */
+export function IdChoice({ things, ...choice }: IdChoiceProps) {
+  const t = useTexts();
+  const { value } = choice;
+  const isUnknown = value !== "" && !things.some(({ id }) => id === value);
+  const known = things.map(({ id, name }) => [id, name] as const);
+  return (
+    <Choice
+      {...choice}
+      choices={[["", t.common.all], ...(isUnknown ? [[value, value] as const] : []), ...known]}
+    />
+  );
+}
