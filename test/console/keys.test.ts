@@ -265,6 +265,39 @@ test("filters stand in the address and open again; what matches nothing says so"
   await page.getByText("No key matches these filters.").waitFor();
 });
 
+test("people and projects are found as keys are, however many pages of them there are", async () => {
+  const list = (path: string, of: (index: number, one: object) => object) =>
+    page.route(
+      ({ pathname }) => pathname === path,
+      async (route) => {
+        const response = await route.fetch();
+        const answer = (await response.json()) as { readonly data: readonly object[] };
+        const made = Array.from({ length: 120 }, (_, index) => of(index, answer.data[0] ?? {}));
+        await route.fulfill({ response, json: { ...answer, data: [...answer.data, ...made] } });
+      },
+    );
+  const person = { role: "member", added_at: 1_795_000_000, last_used_at: null, limits: null, standing: [] };
+  await list("/v1/organization/users", (index) => {
+    const project_id = index === 117 ? "proj_115" : null;
+    return { ...person, id: `usr_${index}`, name: `person ${index}`, project_id };
+  });
+  await list("/v1/organization/projects", (index, project) => {
+    return { ...project, id: `proj_${index}`, name: `team ${index}` };
+  });
+  const names = (table: string) =>
+    page.getByRole("table", { name: table }).getByRole("rowheader").allTextContents();
+  await page.goto(`${url}/console/keys?search=person+117`);
+  await expect.poll(() => names("People")).toEqual(["Nameperson 117usr_117"]);
+  await page.getByText("No project matches these filters.").waitFor();
+  await page.getByLabel("Search").fill("TEAM 115");
+  await expect.poll(() => names("Projects")).toEqual(["Nameteam 115"]);
+  await page.getByText("Nobody matches these filters.").waitFor();
+  await page.goto(`${url}/console/keys?project=proj_115`);
+  await expect.poll(() => names("Projects")).toEqual(["Nameteam 115"]);
+  await expect.poll(() => names("People")).toEqual(["Nameperson 117usr_117"]);
+  await page.unrouteAll();
+});
+
 /** Three pages of sixty keys. @param before called for each with the number of keys before it; false: the page fails */
 async function routeThreePages(before: (first: number) => Promise<boolean>): Promise<void> {
   const { data } = (await api(admin, "GET", "/v1/organizations/api_keys?limit=1")) as { data: object[] };

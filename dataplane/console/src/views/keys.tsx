@@ -80,11 +80,21 @@ export default function Keys() {
               <>
                 <h2>{t.people.list}</h2>
                 <p class="muted">{t.people.intro}</p>
-                <PeopleTable people={people} projects={projects} />
+                <PeopleTable
+                  people={people.filter(
+                    ({ id, name, project_id: project }) =>
+                      isOf(project, query) && isFound([id, name ?? ""], query),
+                  )}
+                  projects={projects}
+                />
               </>
             )}
             <h2>{t.keys.projects}</h2>
-            <ProjectTable projects={projects} keys={keys} onAsk={setAsked} />
+            <ProjectTable
+              projects={projects.filter(({ id, name }) => isOf(id, query) && isFound([id, name], query))}
+              keys={keys}
+              onAsk={setAsked}
+            />
           </>
         )}
       </Section>
@@ -108,14 +118,22 @@ function stateOf(key: ApiKey, projects: readonly Project[]): keyof Texts["keys"]
   return projects.some((one) => one.id === project && one.status === "archived") ? "archived" : status;
 }
 
-function matches(key: ApiKey, query: URLSearchParams, projects: readonly Project[]): boolean {
+/** Whether the filter for a project leaves what belongs to this one. */
+const isOf = (project: string | null, query: URLSearchParams): boolean =>
+  (query.get("project") ?? project) === project;
+
+/** Whether one of the texts holds what is searched for. */
+function isFound(texts: readonly string[], query: URLSearchParams): boolean {
   const search = (query.get("search") ?? "").trim().toLowerCase();
+  return texts.some((text) => text.toLowerCase().includes(search));
+}
+
+function matches(key: ApiKey, query: URLSearchParams, projects: readonly Project[]): boolean {
   const state = stateOf(key, projects);
   return (
     (query.get("status") ?? state) === state &&
-    (query.get("project") ?? key.workspace_id) === key.workspace_id &&
-    (search === "" ||
-      [key.name, key.id, key.partial_key_hint].some((text) => text.toLowerCase().includes(search)))
+    isOf(key.workspace_id, query) &&
+    isFound([key.name, key.id, key.partial_key_hint], query)
   );
 }
 
@@ -216,6 +234,7 @@ const roles = { member: "Member", viewer: "Viewer", admin: "Admin" } as const;
 
 function PeopleTable({ people, projects }: { people: readonly User[]; projects: readonly Project[] }) {
   const t = useTexts();
+  if (people.length === 0) return <Empty title={t.people.noMatch} />;
   const projectName = namesOf(projects);
   const columns: Column<User>[] = [
     {
@@ -262,6 +281,7 @@ interface ProjectTableProps {
 function ProjectTable({ projects, keys, onAsk }: ProjectTableProps) {
   const t = useTexts();
   const mayChange = useChanges();
+  if (projects.length === 0) return <Empty title={t.keys.noProject} />;
   const counts = new Map<string, number>();
   for (const { workspace_id: id } of keys) counts.set(id, (counts.get(id) ?? 0) + 1);
   const columns: Column<Project>[] = [
