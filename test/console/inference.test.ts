@@ -294,7 +294,7 @@ test("a model's health is judged by its requests, and leads to them", async () =
   await other.page.context().close();
 });
 
-test("a list that is cut says so: files and batches beyond the most that a page holds", async () => {
+test("files and batches beyond the most that a page holds are reached, and it is said how many it holds", async () => {
   const pages = (path: string) =>
     page.route(
       ({ pathname }) => pathname === path,
@@ -304,7 +304,7 @@ test("a list that is cut says so: files and batches beyond the most that a page 
         const after = new URL(route.request().url()).searchParams.get("after") ?? "";
         const data = Array.from({ length: 1000 }, (_, index) => ({
           ...answer.data[0],
-          id: `${after.slice(-60)}x${index}`,
+          id: `batch_${Number(after.split("_")[1] ?? 0) + index + 1}`,
         }));
         await route.fulfill({ response, json: { ...answer, data, has_more: true } });
       },
@@ -326,12 +326,25 @@ test("a list that is cut says so: files and batches beyond the most that a page 
     body: form,
   });
   await open("batches");
-  expect(await page.getByText("The newest").count()).toBe(0);
+  expect(await page.getByText("at once").count()).toBe(0);
+  expect(await page.getByRole("link", { name: "Older batches" }).count()).toBe(0);
   await pages("/v1/messages/batches");
-  await page.getByText("The newest 2,000 of either kind are shown").waitFor();
+  await page.getByText("At most 2,000 of either kind at once").waitFor();
+  const first = page.getByRole("main").getByRole("rowheader").first();
+  await page.getByRole("link", { name: "Older batches" }).click();
+  await first.filter({ hasText: "batch_2001" }).waitFor();
+  await page.reload();
+  await open("batches");
   await pages("/v1/files");
   await page.getByRole("link", { name: "Files", exact: true }).click();
-  await page.getByText("The newest 10,000 are shown").waitFor();
+  await page.getByText("10,000 at once").waitFor();
+  await page.getByRole("link", { name: "Older files" }).click();
+  await page.getByText("batch_10001", { exact: true }).waitFor();
+  await page.getByLabel("Search").fill("BATCH_19999");
+  await expect.poll(() => page.getByRole("main").getByRole("rowheader").count()).toBe(1);
+  await page.getByLabel("Search").fill("");
+  await page.getByRole("link", { name: "Newest files" }).click();
+  await page.getByText("batch_1", { exact: true }).waitFor();
   await page.unrouteAll();
 });
 

@@ -120,16 +120,20 @@ interface Page<One> {
   readonly data: readonly One[];
   readonly has_more: boolean;
 }
-/** Reads every page of a list, at most `most` objects. `show` is called with the objects so far before the last page. */
+/**
+ * Reads every page of a list, at most `most` objects. `show` is called with the objects so far before the last page.
+ * @param begin id of the object behind which the list begins; empty: it begins with the newest
+ */
 export async function everyPage<One extends { readonly id: string }>(
   most: number,
   read: (query: PageQuery) => Promise<Page<One>>,
   show: (some: readonly One[]) => void = () => {},
+  begin = "",
 ): Promise<readonly One[]> {
   const found: One[] = [];
   while (found.length < most) {
-    const last = found.at(-1);
-    const query = { limit: PAGE, ...(last === undefined ? {} : { after: last.id }) };
+    const after = found.at(-1)?.id ?? begin;
+    const query = { limit: PAGE, ...(after === "" ? {} : { after }) };
     const { data, has_more: hasMore } = await read(query);
     found.push(...data);
     if (!hasMore || data.length === 0) break;

@@ -8,12 +8,10 @@ import { contentUrl } from "./download.ts";
 /** Batches of each kind that are shown at most: the newest. */
 export const MOST_BATCHES = 2000;
 
-const kinds = ["messages", "openai"] as const;
-
 /** A batch of either kind. */
 export interface BatchRow {
   readonly id: string;
-  readonly kind: (typeof kinds)[number];
+  readonly kind: "messages" | "openai";
   readonly status: string;
   readonly isRunning: boolean;
   readonly total: number;
@@ -80,16 +78,53 @@ export function badgeOf({ status, isRunning, succeeded, failed }: BatchRow) {
   return ["failed", "expired"].includes(status) || (failed > 0 && succeeded === 0) ? "bad" : "good";
 }
 
-export async function readBatches(signal: AbortSignal): Promise<BatchRow[]> {
-  const [one, other] = await Promise.all([
-    everyPage(MOST_BATCHES, (query) => inference("GET /v1/messages/batches", { query, signal })),
-    everyPage(MOST_BATCHES, (query) => inference("GET /v1/batches", { query, signal })),
-  ]);
-  const at = ({ createdAt }: BatchRow) =>
-    typeof createdAt === "number" ? createdAt * 1000 : Date.parse(createdAt);
-  return [...one.map(messagesRow), ...other.map(openaiRow)].sort((first, second) => at(second) - at(first));
+/** Batches of both kinds by their time, the newest first. */
+export interface BatchPage {
+  readonly rows: readonly BatchRow[];
+  /** What `readBatches` reads the older ones after; null: there are none. */
+  readonly last: string | null;
 }
 
-/** Whether there may be more of a kind than were read. */
-export const isCut = (rows: readonly BatchRow[]): boolean =>
-  kinds.some((kind) => rows.filter((row) => row.kind === kind).length >= MOST_BATCHES);
+const at = ({ createdAt }: BatchRow): number =>
+  typeof createdAt === "number" ? createdAt * 1000 : Date.parse(createdAt);
+
+/** Reads the batches behind those that an earlier page ended with. @param after its `last`; empty: reads the newest */
+export async function readBatches(after: string, signal: AbortSignal): Promise<BatchPage> {
+  const [afterOne = "", afterOther = ""] = after.split(",");
+  const none = () => {};
+  const [one, other] = await Promise.all([
+    everyPage(
+      MOST_BATCHES,
+      (query) => inference("GET /v1/messages/batches", { query, signal }),
+      none,
+      afterOne,
+    ),
+    everyPage(MOST_BATCHES, (query) => inference("GET /v1/batches", { query, signal }), none, afterOther),
+  ]);
+  return pageOf(
+    [
+      [afterOne, one.map(messagesRow)],
+      [afterOther, other.map(openaiRow)],
+    ],
+    MOST_BATCHES,
+  );
+}
+
+/**
+ * Merges lists of batches. Where one of them is cut, what is older than its end waits for the next page: else batches of one kind
+ * would stand among those of another that are hours older.
+ * @param lists each with the id that it begins after
+ * @param most the length at which a list is cut
+ */
+export function pageOf(lists: readonly (readonly [string, readonly BatchRow[]])[], most: number): BatchPage {
+  const ends = lists.flatMap(([, rows]) => (rows.length < most ? [] : rows.slice(-1)));
+  const oldest = Math.max(...ends.map(at), -Infinity);
+  const shown = lists.map(([after, rows]) => {
+    const next = rows.findIndex((row) => at(row) < oldest);
+    return [after, next < 0 ? rows : rows.slice(0, next)] as const;
+  });
+  return {
+    rows: shown.flatMap(([, rows]) => rows).sort((one, other) => at(other) - at(one)),
+    last: ends.length === 0 ? null : shown.map(([after, rows]) => rows.at(-1)?.id ?? after).join(","),
+  };
+}

@@ -386,9 +386,11 @@ export const id: Texts = {
     cancelTitle: (batch: string) => `Batalkan ${batch}?`,
     cancelText: "Yang berjalan diselesaikan; yang belum mulai tidak dikerjakan. Hasil sejauh ini tetap ada.",
     empty: "Tidak ada batch di sini",
-    noMatch: "Tidak ada batch dengan status ini",
+    noMatch: "Tidak ada batch yang cocok dengan saringan ini",
     emptyHint: "Program membuat batch; batch langsung muncul di sini.",
-    newest: (count: string) => `${count} terbaru dari tiap jenis ditampilkan; mungkin ada yang lebih lama.`,
+    most: (count: string) => `Paling banyak ${count} dari tiap jenis sekaligus.`,
+    older: "Batch lebih lama",
+    toNewest: "Batch terbaru",
   },
   files: {
     name: "Nama",
@@ -403,9 +405,11 @@ export const id: Texts = {
     deleteTitle: (name: string) => `Hapus “${name}”?`,
     deleteText: "Berkas hilang untuk selamanya. Batch yang menunggunya gagal.",
     empty: "Tidak ada berkas di sini",
-    noMatch: "Tidak ada berkas dengan tujuan ini",
+    noMatch: "Tidak ada berkas yang cocok dengan saringan ini",
     emptyHint: "Program mengunggah berkas; hasil batch juga berupa berkas.",
-    newest: (count: string) => `${count} terbaru ditampilkan; mungkin ada yang lebih lama.`,
+    most: (count: string) => `${count} sekaligus.`,
+    older: "Berkas lebih lama",
+    toNewest: "Berkas terbaru",
   },
   playground: {
     intro:

@@ -1,15 +1,18 @@
 /** Batches of both kinds: their progress, what failed and why, their results. */
 import { useState } from "preact/hooks";
 import { MOST_BYTES, MOST_LINES, readFailedLines, type FailedLines } from "../lib/batch-lines.ts";
-import { badgeOf, isCut, MOST_BATCHES, readBatches, type BatchRow } from "../lib/batches.ts";
+import { badgeOf, MOST_BATCHES, readBatches, type BatchRow } from "../lib/batches.ts";
 import { useDownload } from "../lib/download.ts";
-import { useFilter } from "../lib/filters.ts";
+import { useFilters } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
-import { Badge, Button, Empty, Moment, Problem, Section } from "../parts/basics.tsx";
+import { useStore } from "../lib/store.ts";
+import { Badge, Button, Empty, Field, Moment, Problem, Section } from "../parts/basics.tsx";
 import { Choice } from "../parts/choice.tsx";
 import { Dialog, FormDialog } from "../parts/dialog.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
+import { PageLinks } from "../parts/page-links.tsx";
 import { Table, type Column } from "../parts/table.tsx";
+import { place } from "../router.ts";
 import { inference, inferenceStream } from "../session.ts";
 import { formatBytes, formatCount, useTexts } from "../texts/texts.ts";
 
@@ -27,13 +30,16 @@ export default function Batches() {
 
 function BatchList() {
   const t = useTexts();
-  const status = useFilter("status");
+  const filtered = useFilters("here");
+  const [status, search] = [filtered("status"), filtered("search")];
+  const after = useStore(place).query.get("after") ?? "";
   const [asked, setAsked] = useState<Asked | null>(null);
   const { problem, save } = useDownload();
-  const loaded = useLoad(readBatches, [], LIVE_MS);
+  const loaded = useLoad((signal) => readBatches(after, signal), [after], LIVE_MS);
   return (
     <>
       <div class="filters">
+        <Field label={t.common.search} type="search" {...search} />
         <Choice
           label={t.common.status}
           {...status}
@@ -45,25 +51,30 @@ function BatchList() {
         />
       </div>
       {problem !== null && <Problem problem={problem} />}
-      <Section loaded={loaded.value === null ? loaded : { ...loaded, busy: false }}>
-        {(rows) => {
+      <Section loaded={loaded.value === null || loaded.isStale ? loaded : { ...loaded, busy: false }}>
+        {({ rows, last }) => {
           const shown = rows.filter(
-            ({ isRunning }) => status.value === "" || isRunning === (status.value === "running"),
+            ({ id, isRunning }) =>
+              (status.value === "" || isRunning === (status.value === "running")) &&
+              id.includes(search.value.trim()),
           );
-          if (shown.length === 0)
-            return (
-              <Empty title={status.value === "" ? t.batches.empty : t.batches.noMatch}>
-                <p>{t.batches.emptyHint}</p>
-              </Empty>
-            );
           return (
             <>
-              <BatchTable
-                rows={shown}
-                onAsk={setAsked}
-                onSave={({ id, results }) => void save(`${id}.jsonl`, results ?? "", "application/jsonl")}
-              />
-              {isCut(rows) && <p class="hint">{t.batches.newest(formatCount(MOST_BATCHES, t))}</p>}
+              {shown.length === 0 ? (
+                <Empty title={status.value + search.value === "" ? t.batches.empty : t.batches.noMatch}>
+                  <p>{t.batches.emptyHint}</p>
+                </Empty>
+              ) : (
+                <BatchTable
+                  rows={shown}
+                  onAsk={setAsked}
+                  onSave={({ id, results }) => void save(`${id}.jsonl`, results ?? "", "application/jsonl")}
+                />
+              )}
+              <PageLinks view="batches" last={last} texts={t.batches} />
+              {(last !== null || after !== "") && (
+                <p class="hint">{t.batches.most(formatCount(MOST_BATCHES, t))}</p>
+              )}
             </>
           );
         }}

@@ -3,13 +3,16 @@ import { useState } from "preact/hooks";
 import { everyPage } from "../api/client.ts";
 import type { Credits, File as StoredFile } from "../api/schema.ts";
 import { contentUrl, useDownload } from "../lib/download.ts";
-import { useFilter } from "../lib/filters.ts";
+import { useFilters } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
-import { Button, Empty, Meter, Moment, Problem, Section } from "../parts/basics.tsx";
+import { useStore } from "../lib/store.ts";
+import { Button, Empty, Field, Meter, Moment, Problem, Section } from "../parts/basics.tsx";
 import { Choice } from "../parts/choice.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
+import { PageLinks } from "../parts/page-links.tsx";
 import { Table, type Column } from "../parts/table.tsx";
+import { place } from "../router.ts";
 import { admin, inference } from "../session.ts";
 import { formatBytes, formatCount, useTexts } from "../texts/texts.ts";
 
@@ -25,27 +28,44 @@ export default function Files() {
 
 function FileList() {
   const t = useTexts();
-  const purpose = useFilter("purpose");
+  const filtered = useFilters("here");
+  const [purpose, search] = [filtered("purpose"), filtered("search")];
+  const after = useStore(place).query.get("after") ?? "";
   const [doomed, setDoomed] = useState<StoredFile | null>(null);
   const { problem, save } = useDownload();
-  const loaded = useLoad(async (signal) => {
-    const [credit, files] = await Promise.all([
-      admin("GET /v1/organization/credits", { signal }),
-      everyPage(MOST_FILES, (query) => inference("GET /v1/files", { query, signal })),
-    ]);
-    return { credit, files };
-  }, []);
+  const loaded = useLoad(
+    async (signal) => {
+      const [credit, files] = await Promise.all([
+        admin("GET /v1/organization/credits", { signal }),
+        everyPage(
+          MOST_FILES,
+          (query) => inference("GET /v1/files", { query, signal }),
+          () => {},
+          after,
+        ),
+      ]);
+      return { credit, files };
+    },
+    [after],
+  );
   return (
     <>
       {problem !== null && <Problem problem={problem} />}
       <Section loaded={loaded}>
         {({ credit, files }) => {
           const purposes = [...new Set(files.map((file) => file.purpose))].sort();
-          const shown = files.filter((file) => purpose.value === "" || file.purpose === purpose.value);
+          const sought = search.value.trim().toLowerCase();
+          const shown = files.filter(
+            (file) =>
+              (purpose.value === "" || file.purpose === purpose.value) &&
+              [file.filename, file.id].some((text) => text.toLowerCase().includes(sought)),
+          );
+          const last = files.length < MOST_FILES ? null : (files.at(-1)?.id ?? null);
           return (
             <>
               <Storage credit={credit} />
               <div class="filters">
+                <Field label={t.common.search} type="search" {...search} />
                 <Choice
                   label={t.files.purpose}
                   {...purpose}
@@ -53,7 +73,7 @@ function FileList() {
                 />
               </div>
               {shown.length === 0 ? (
-                <Empty title={purpose.value === "" ? t.files.empty : t.files.noMatch}>
+                <Empty title={purpose.value + sought === "" ? t.files.empty : t.files.noMatch}>
                   <p>{t.files.emptyHint}</p>
                 </Empty>
               ) : (
@@ -65,7 +85,10 @@ function FileList() {
                   onDelete={setDoomed}
                 />
               )}
-              {files.length >= MOST_FILES && <p class="hint">{t.files.newest(formatCount(MOST_FILES, t))}</p>}
+              <PageLinks view="files" last={last} texts={t.files} />
+              {(last !== null || after !== "") && (
+                <p class="hint">{t.files.most(formatCount(MOST_FILES, t))}</p>
+              )}
             </>
           );
         }}

@@ -9,6 +9,7 @@ import { useStore } from "../lib/store.ts";
 import { Button, Check, Empty, Field, Section, ViewLink } from "../parts/basics.tsx";
 import { IdChoice } from "../parts/choice.tsx";
 import { milliseconds, Outcome } from "../parts/outcome.tsx";
+import { PageLinks } from "../parts/page-links.tsx";
 import { Table, type Column } from "../parts/table.tsx";
 import { addressOf, go, place } from "../router.ts";
 import { admin } from "../session.ts";
@@ -34,7 +35,6 @@ function RequestList() {
   const status = filtered("status");
   const isOlder = query.has("after");
   const isFiltered = Object.keys(asked).length > 0;
-  const { after: _, ...newest } = Object.fromEntries(query);
   const { callers, projects, keyName, busy } = useNames();
   const loaded = useLoad(
     (signal) => admin("GET /v1/organization/requests", { query: { limit: MOST, ...asked }, signal }),
@@ -70,18 +70,7 @@ function RequestList() {
             ) : (
               <RequestTable requests={data} keyName={keyName} />
             )}
-            <p class="row">
-              {isOlder && (
-                <ViewLink to="requests" query={newest}>
-                  {t.requests.toNewest}
-                </ViewLink>
-              )}
-              {hasMore && last !== null && (
-                <ViewLink to="requests" query={{ ...newest, after: last }}>
-                  {t.requests.older}
-                </ViewLink>
-              )}
-            </p>
+            <PageLinks view="requests" last={hasMore ? last : null} texts={t.requests} />
           </>
         )}
       </Section>
