@@ -1,7 +1,9 @@
-import { spawnSync } from "node:child_process";
-import { mkdtemp, rm } from "node:fs/promises";
+import { spawn, spawnSync } from "node:child_process";
+import { once } from "node:events";
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
+import { createInterface } from "node:readline";
 import { expect, test } from "vitest";
 import { programEnvironment } from "../test/fakes/program-environment.ts";
 
@@ -41,18 +43,16 @@ test("a folder that cannot be made ends the start, with its reason", async () =>
   }
 }, 60_000);
 
-/** As a pod that reaches no API server, with some settings more. */
+/** The environment of a pod that reaches no API server, with some settings more. */
+const podEnvironment = (settings: Readonly<Record<string, string>>) => ({
+  ...programEnvironment(),
+  POD_NAMESPACE: "gapura",
+  POD_NAME: "operator-1",
+  KUBECONFIG: "/nonexistent",
+  ...settings,
+});
 const startedInCluster = (settings: Readonly<Record<string, string>>) =>
-  spawnSync(process.execPath, [program], {
-    encoding: "utf8",
-    env: {
-      ...programEnvironment(),
-      POD_NAMESPACE: "gapura",
-      POD_NAME: "operator-1",
-      KUBECONFIG: "/nonexistent",
-      ...settings,
-    },
-  });
+  spawnSync(process.execPath, [program], { encoding: "utf8", env: podEnvironment(settings) });
 
 test("namespaces that cannot be are refused before anything is asked: nothing there would ever be served", () => {
   const { status, stderr } = startedInCluster({ WATCH_NAMESPACES: "team-a team-b" });
@@ -91,3 +91,36 @@ test("an operator without its pod's name is told so", () => {
   const { status, stderr } = startedInCluster({ POD_NAME: "" });
   expect([status, stderr]).toEqual([2, "operator: POD_NAME: is missing\n"]);
 });
+
+test.each([
+  ["QUOTA_OBJECTS", "many", "the quota of objects"],
+  ["QUOTA_BYTES", "-1", "the quota of bytes"],
+  ["PLATFORM_NAMESPACES", "Team_A", "Team_A"],
+])("rule 14.7: %s=%s is read, and refused at the start", (name, value, reason) => {
+  const { status, stderr } = startedInCluster({ TENANCY: "Namespaced", [name]: value });
+  expect([status, stderr]).toEqual([1, expect.stringMatching(/^operator: /)]);
+  expect(stderr).toContain(reason);
+});
+
+test("rule 14.3: a line of the operator's log is one JSON object with the level by name", async () => {
+  const folder = await mkdtemp(join(tmpdir(), "gapura-main-"));
+  const config = join(folder, "kubeconfig");
+  await writeFile(
+    config,
+    JSON.stringify({
+      clusters: [{ name: "away", cluster: { server: "https://127.0.0.1:1" } }],
+      users: [{ name: "operator", user: { token: "none" } }],
+      contexts: [{ name: "here", context: { cluster: "away", user: "operator" } }],
+      "current-context": "here",
+    }),
+  );
+  const env = podEnvironment({ KUBECONFIG: config, OPS_PORT: "0" });
+  const child = spawn(process.execPath, [program], { env, stdio: ["ignore", "pipe", "inherit"] });
+  try {
+    const [line] = (await once(createInterface(child.stdout), "line")) as [string];
+    expect(JSON.parse(line)).toMatchObject({ level: "warn", error: expect.stringContaining("ECONNREFUSED") });
+  } finally {
+    child.kill("SIGKILL");
+    await rm(folder, { recursive: true });
+  }
+}, 60_000);
