@@ -1,3 +1,5 @@
+import { quoted } from "./quoted.ts";
+
 const counted = (count: string, one: string, many: string): string =>
   `${count} ${count === "1" ? one : many}`;
 
@@ -116,24 +118,24 @@ export const en = {
     declared: (place: string) => `Declared in ${place}; it can only be changed there.`,
     limitsDeclared: (place: string) => `Its limits are declared in ${place}; they can only be changed there.`,
     rename: "Rename",
-    renameTitle: (name: string) => `Rename “${name}”`,
+    renameTitle: (name: string) => `Rename ${quoted(name)}`,
     deactivate: "Deactivate",
     activate: "Activate",
-    made: (name: string) => `“${name}” is ready`,
+    made: (name: string) => `${quoted(name)} is ready`,
     shownOnce: "Copy the key now. It is shown only this once and cannot be read again.",
     questions: {
       deactivate: {
-        title: (name: string) => `Deactivate “${name}”?`,
+        title: (name: string) => `Deactivate ${quoted(name)}?`,
         text: "Requests with this key get 401 at once. It can be activated again.",
         action: "Deactivate",
       },
       activate: {
-        title: (name: string) => `Activate “${name}”?`,
+        title: (name: string) => `Activate ${quoted(name)}?`,
         text: "Requests with this key are served again at once.",
         action: "Activate",
       },
       delete: {
-        title: (name: string) => `Delete “${name}”?`,
+        title: (name: string) => `Delete ${quoted(name)}?`,
         text: "Requests with this key get 401 at once, for good. Its usage and costs stay in the reports.",
         action: "Delete",
       },
@@ -149,7 +151,7 @@ export const en = {
   },
   limits: {
     name: "Limits",
-    title: (name: string) => `Limits of “${name}”`,
+    title: (name: string) => `Limits of ${quoted(name)}`,
     ofKey:
       "An empty field is no limit of this key's own; its project's and the organization's hold beside it.",
     ofProject: "All keys of the project share these, beside each key's own. An empty field is no limit.",
@@ -401,7 +403,7 @@ export const en = {
     room: "Storage used",
     used: (bytes: string, most: string) => `${bytes} of ${most} used`,
     count: (files: string, most: string) => `${files} of ${most} files`,
-    deleteTitle: (name: string) => `Delete “${name}”?`,
+    deleteTitle: (name: string) => `Delete ${quoted(name)}?`,
     deleteText: "The file is gone for good. Batches that wait for it fail.",
     empty: "There is no file here",
     noMatch: "No file matches these filters",

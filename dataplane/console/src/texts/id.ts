@@ -1,5 +1,6 @@
 /** Bahasa Indonesia. */
 import type { Texts } from "./en.ts";
+import { quoted } from "./quoted.ts";
 
 export const id: Texts = {
   separators: { group: ".", decimal: "," },
@@ -121,24 +122,24 @@ export const id: Texts = {
     declared: (place: string) => `Dideklarasikan di ${place}; hanya dapat diubah di sana.`,
     limitsDeclared: (place: string) => `Batasnya dideklarasikan di ${place}; hanya dapat diubah di sana.`,
     rename: "Ubah nama",
-    renameTitle: (name: string) => `Ubah nama “${name}”`,
+    renameTitle: (name: string) => `Ubah nama ${quoted(name)}`,
     deactivate: "Nonaktifkan",
     activate: "Aktifkan",
-    made: (name: string) => `“${name}” siap dipakai`,
+    made: (name: string) => `${quoted(name)} siap dipakai`,
     shownOnce: "Salin kunci sekarang. Kunci hanya ditampilkan sekali ini dan tidak dapat dibaca lagi.",
     questions: {
       deactivate: {
-        title: (name: string) => `Nonaktifkan “${name}”?`,
+        title: (name: string) => `Nonaktifkan ${quoted(name)}?`,
         text: "Permintaan dengan kunci ini langsung mendapat 401. Kunci dapat diaktifkan lagi.",
         action: "Nonaktifkan",
       },
       activate: {
-        title: (name: string) => `Aktifkan “${name}”?`,
+        title: (name: string) => `Aktifkan ${quoted(name)}?`,
         text: "Permintaan dengan kunci ini langsung dilayani lagi.",
         action: "Aktifkan",
       },
       delete: {
-        title: (name: string) => `Hapus “${name}”?`,
+        title: (name: string) => `Hapus ${quoted(name)}?`,
         text: "Permintaan dengan kunci ini langsung mendapat 401, untuk selamanya. Pemakaian dan biayanya tetap ada di laporan.",
         action: "Hapus",
       },
@@ -154,7 +155,7 @@ export const id: Texts = {
   },
   limits: {
     name: "Batas",
-    title: (name: string) => `Batas “${name}”`,
+    title: (name: string) => `Batas ${quoted(name)}`,
     ofKey: "Kolom kosong berarti tanpa batas sendiri; batas proyek dan organisasi tetap berlaku.",
     ofProject:
       "Berlaku bersama untuk semua kunci proyek, di samping batas tiap kunci. Kolom kosong berarti tanpa batas.",
@@ -402,7 +403,7 @@ export const id: Texts = {
     room: "Penyimpanan terpakai",
     used: (bytes: string, most: string) => `${bytes} dari ${most} terpakai`,
     count: (files: string, most: string) => `${files} dari ${most} berkas`,
-    deleteTitle: (name: string) => `Hapus “${name}”?`,
+    deleteTitle: (name: string) => `Hapus ${quoted(name)}?`,
     deleteText: "Berkas hilang untuk selamanya. Batch yang menunggunya gagal.",
     empty: "Tidak ada berkas di sini",
     noMatch: "Tidak ada berkas yang cocok dengan saringan ini",

@@ -46,3 +46,17 @@ test("one of something is told in the singular", () => {
     "0 bytes",
   ]);
 });
+
+test("a name that turns the order of letters turns no other word of its sentence", () => {
+  const titles = ["night & <b>day</b>", "🚀", "مفتاح 7", "\u202eabc", "a\u2069\u202eb", "\u2067a"].map(
+    (name) => en.keys.questions.delete.title(name),
+  );
+  expect(titles).toEqual([
+    "Delete “night & <b>day</b>”?",
+    "Delete “🚀”?",
+    "Delete “\u2068مفتاح 7\u2069”?",
+    "Delete “\u2068\u202eabc\u2069”?",
+    "Delete “\u2068a\u202eb\u2069”?",
+    "Delete “\u2068a\u2069”?",
+  ]);
+});
