@@ -7,7 +7,7 @@ import { sql, type DatabasePool } from "slonik";
 import type { Browser, Page } from "playwright-core";
 import { afterAll, beforeAll, expect } from "vitest";
 import { openPostgres } from "../../dataplane/store/postgres.ts";
-import { desk, openBrowser, openPage, settled, signIn } from "./browser.ts";
+import { desk, openBrowser, openPage, phone, settled, signIn } from "./browser.ts";
 import { consoleTest as test } from "./console-test.ts";
 import { MANY_MODELS, theWorld } from "./world.ts";
 
@@ -170,6 +170,13 @@ test("the last of ten thousand keys is found by its name, and the pages lead to 
   await page.getByText("1–50 of 10,000").waitFor();
   await page.getByRole("button", { name: "Next" }).click();
   await page.getByText("51–100 of 10,000").waitFor();
+  await page.getByRole("button", { name: "Last" }).click();
+  await page.getByText("9,951–10,000 of 10,000").waitFor();
+  await page.getByRole("button", { name: "First" }).click();
+  await page.getByText("1–50 of 10,000").waitFor();
+  await page.setViewportSize({ width: phone.width, height: phone.height });
+  expect(await page.evaluate("document.documentElement.scrollWidth")).toBe(phone.width);
+  await page.setViewportSize({ width: desk.width, height: desk.height });
   await page.getByLabel("Search").fill("key 9998");
   await page.getByRole("rowheader", { name: "key 9998" }).waitFor();
   await expect.poll(() => page.getByRole("table", { name: "Keys" }).getByRole("row").count()).toBe(2);

@@ -73,9 +73,7 @@ export function Table<Row>({ name, columns, rows, id, total }: TableProps<Row>) 
           )}
         </tbody>
       </table>
-      {pages > 1 && (
-        <Pager first={first} shown={PAGE_ROWS} total={rows.length} page={shown} onPage={setPage} />
-      )}
+      {pages > 1 && <Pager page={shown} pages={pages} total={rows.length} onPage={setPage} />}
     </div>
   );
 }
@@ -118,27 +116,34 @@ function cellOf<Row>({ title, cell, numeric, heads, long }: Column<Row>, row: Ro
 }
 
 interface PagerProps {
-  readonly first: number;
-  readonly shown: number;
-  readonly total: number;
   readonly page: number;
+  readonly pages: number;
+  /** Rows of all pages. */
+  readonly total: number;
   readonly onPage: (page: number) => void;
 }
 
-function Pager({ first, shown, total, page, onPage }: PagerProps) {
+function Pager({ page, pages, total, onPage }: PagerProps) {
   const t = useTexts();
-  const last = Math.min(first + shown, total);
+  const first = page * PAGE_ROWS;
+  const last = Math.min(first + PAGE_ROWS, total);
+  const to = (name: string, target: number, isThere: boolean) => (
+    <Button disabled={!isThere} onClick={() => onPage(target)}>
+      {name}
+    </Button>
+  );
+  // Of two pages each is the one or the other already.
+  const hasEnds = pages > 2;
+  const [isBehind, isBefore] = [page > 0, page < pages - 1];
   return (
     <div class="pager">
       <span role="status">
         {t.common.range(formatCount(first + 1, t), formatCount(last, t), formatCount(total, t))}
       </span>
-      <Button disabled={page === 0} onClick={() => onPage(page - 1)}>
-        {t.common.previous}
-      </Button>
-      <Button disabled={last === total} onClick={() => onPage(page + 1)}>
-        {t.common.next}
-      </Button>
+      {hasEnds && to(t.common.first, 0, isBehind)}
+      {to(t.common.previous, page - 1, isBehind)}
+      {to(t.common.next, page + 1, isBefore)}
+      {hasEnds && to(t.common.last, pages - 1, isBefore)}
     </div>
   );
 }
