@@ -77,7 +77,8 @@ function FoundChoice({ label, value, onInput, choices }: ChoiceProps) {
         ))}
       </datalist>
       {draft !== null && (
-        <p class="hint" id={`${id}-hint`}>
+        // The browser shows what is found beneath the field, which shall not move while somebody types.
+        <p class={found.length === 0 ? "hint" : "unseen"} id={`${id}-hint`}>
           {hint}
         </p>
       )}
