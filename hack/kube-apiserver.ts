@@ -10,6 +10,7 @@ import { Agent, fetch } from "undici";
 import type { KubeBinaries } from "./kube-binaries.ts";
 import { freePort } from "./free-port.ts";
 import { hasEnded, stopProcess } from "./processes.ts";
+import { endWithUs, type Kind } from "./reaper.ts";
 
 const START_TIMEOUT_MS = 90_000;
 
@@ -68,9 +69,13 @@ export async function startKubeApiServer(
   await fs.writeFile(auditPolicy, JSON.stringify(AUDIT_POLICY));
 
   const url = `https://127.0.0.1:${securePort}`;
-  const etcd = restartable(binaries.etcd, etcdArguments(folder, etcdPort), join(folder, "etcd.log"), () =>
-    answers(`http://127.0.0.1:${etcdPort}/health`, null),
-  );
+  const etcd = restartable({
+    program: binaries.etcd,
+    kind: "store",
+    args: etcdArguments(folder, etcdPort),
+    log: join(folder, "etcd.log"),
+    ready: () => answers(`http://127.0.0.1:${etcdPort}/health`, null),
+  });
   const flags = apiServerArguments({
     etcdPort,
     securePort,
@@ -82,9 +87,13 @@ export async function startKubeApiServer(
     auditPolicy,
   });
   if (clientAuthority !== undefined) flags.push(`--client-ca-file=${clients}`);
-  const apiServer = restartable(binaries.apiServer, flags, join(folder, "kube-apiserver.log"), () =>
-    answers(`${url}/readyz`, token),
-  );
+  const apiServer = restartable({
+    program: binaries.apiServer,
+    kind: "program",
+    args: flags,
+    log: join(folder, "kube-apiserver.log"),
+    ready: () => answers(`${url}/readyz`, token),
+  });
   const stop = async () => {
     await apiServer.stop();
     await etcd.stop();
@@ -147,12 +156,20 @@ const AUDIT_POLICY = {
   rules: [{ level: "Metadata", userGroups: ["system:serviceaccounts"] }, { level: "None" }],
 };
 
-function restartable(
-  program: string,
-  args: string[],
-  log: string,
-  ready: () => Promise<boolean>,
-): Restartable {
+function restartable({
+  program,
+  kind,
+  args,
+  log,
+  ready,
+}: {
+  readonly program: string;
+  readonly kind: Kind;
+  readonly args: readonly string[];
+  /** Path of the file that gets what it prints. */
+  readonly log: string;
+  readonly ready: () => Promise<boolean>;
+}): Restartable {
   let child: ChildProcess | null = null;
   const running = () => {
     if (child === null) throw new Error(`${program} was not started`);
@@ -167,6 +184,7 @@ function restartable(
       const output = createWriteStream(log, { flags: "a" });
       // Its own group: Ctrl-C reaches the tests first, and they stop it.
       child = spawn(program, args, { stdio: ["ignore", "pipe", "pipe"], detached: true });
+      endWithUs(child, "SIGTERM", kind);
       child.stdout?.pipe(output);
       child.stderr?.pipe(output);
       child.on("error", () => {});

@@ -13,6 +13,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { cacheFolder, type Say } from "./cache.ts";
 import { freePort } from "./free-port.ts";
 import { hasEnded, isRunning, processesIn, signalAll, stopProcess } from "./processes.ts";
+import { endWithUs } from "./reaper.ts";
 import { ourselves, socketFolder } from "./socket-folder.ts";
 
 /** User id that runs Postgres when we are root: `nobody`, unless the cluster has another owner. */
@@ -74,6 +75,7 @@ export async function startPostgres(options: PostgresOptions): Promise<PostgresS
           ...as,
         },
       );
+      endWithUs(child, "SIGINT", "store");
       child.on("error", () => {});
       if (await becomesReady(child, folder)) return server(child, sockets ?? "127.0.0.1", port);
       if (attempt === 3 || sockets !== null || (options.port ?? 0) !== 0) {

@@ -1,46 +1,62 @@
 /**
- * Ends our programs when `npm start` itself is killed and cannot: a small shell that holds one end of a pipe, and
- * acts when the other end goes away. It lives in a session of its own, so that a signal to our group misses it.
+ * Ends what a process of ours has started when it is killed and cannot: `npm start`, a run of tests, a worker of it. A small
+ * shell holds one end of a pipe, and acts when the other end goes away, by whatever signal. It lives in a session of its own, so
+ * that a signal to our group misses it.
  */
-import { spawn } from "node:child_process";
+import { spawn, type ChildProcess } from "node:child_process";
+import type { Writable } from "node:stream";
 
-/** Reads lines of `SIGNAL:PID ...`; at the end of input sends the last line's signals in order, stores last. */
+/**
+ * Reads lines of `SIGNAL:PID,SIGNAL:PID SIGNAL:PID`; at the end of input ends what the last one names: what stands between two
+ * commas at once, and only then what follows the blank. Whatever takes longer than five seconds is killed.
+ */
 const SCRIPT = `
-programs=
-while read -r line; do programs=$line; done
-for program in $programs; do
-  pid=\${program#*:}
-  kill -s "\${program%%:*}" "$pid" 2>/dev/null || continue
+end() {
+  kill -s "\${1%%:*}" "\${1#*:}" 2>/dev/null || return
+  kill -s CONT "\${1#*:}" 2>/dev/null
   tries=0
-  while kill -0 "$pid" 2>/dev/null && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
-  kill -s KILL "$pid" 2>/dev/null
+  while kill -0 "\${1#*:}" 2>/dev/null && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
+  kill -s KILL "\${1#*:}" 2>/dev/null
+}
+all=
+while read -r line; do all=$line; done
+for together in $all; do
+  IFS=,
+  for program in $together; do end "$program" & done
+  wait
 done
 `;
 
-export interface Reaper {
-  /** Sets what is to be ended, in order; empty: nothing. */
-  watch(programs: readonly { readonly pid: number | null; readonly stopSignal: NodeJS.Signals }[]): void;
-  /** Ends the reaper, after everything has ended in the ordinary way. */
-  dismiss(): void;
+/** What works on a store ends before the store. */
+export type Kind = "program" | "store";
+
+/** What is to be ended, as the shell has it. */
+const watched: Readonly<Record<Kind, Map<ChildProcess, string>>> = { program: new Map(), store: new Map() };
+/** Goes away with this process. */
+let shell: Writable | null = null;
+
+/** Has a child of ours end, asked by this signal, when we are gone before it. */
+export function endWithUs(child: ChildProcess, stopSignal: NodeJS.Signals, kind: Kind = "program"): void {
+  if (child.pid === undefined) return;
+  watched[kind].set(child, `${stopSignal.slice("SIG".length)}:${child.pid}`);
+  child.once("exit", () => {
+    // Its number may be somebody else's soon.
+    watched[kind].delete(child);
+    tell();
+  });
+  tell();
 }
 
-export function startReaper(): Reaper {
-  const shell = spawn("sh", ["-c", SCRIPT], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
-  shell.on("error", () => {});
-  shell.stdin.on("error", () => {});
-  shell.unref();
-  const write = (line: string) => void shell.stdin.write(`${line}\n`);
-  return {
-    watch: (programs) =>
-      write(
-        programs
-          .filter(({ pid }) => pid !== null)
-          .map(({ pid, stopSignal }) => `${stopSignal.slice("SIG".length)}:${pid}`)
-          .join(" "),
-      ),
-    dismiss: () => {
-      write("");
-      shell.stdin.end();
-    },
-  };
+function tell(): void {
+  shell ??= startShell();
+  const stages = [watched.program, watched.store].map((programs) => [...programs.values()].join(","));
+  shell.write(`${stages.join(" ")}\n`);
+}
+
+function startShell(): Writable {
+  const child = spawn("sh", ["-c", SCRIPT], { detached: true, stdio: ["pipe", "ignore", "ignore"] });
+  child.on("error", () => {});
+  child.stdin.on("error", () => {});
+  child.unref();
+  return child.stdin;
 }

@@ -13,6 +13,7 @@ import type { Say } from "./cache.ts";
 import { findProgram, type Program } from "./debian.ts";
 import { freePort } from "./free-port.ts";
 import { hasEnded, isRunning, signalAll, stopProcess } from "./processes.ts";
+import { endWithUs } from "./reaper.ts";
 import { ourselves, socketFolder } from "./socket-folder.ts";
 
 const START_TIMEOUT_MS = 60_000;
@@ -74,6 +75,7 @@ export async function startRedis(options: RedisOptions): Promise<RedisServer> {
       detached: true,
       stdio: "ignore",
     });
+    endWithUs(child, "SIGTERM", "store");
     child.on("error", () => {});
     if (await becomesReady(child, where)) {
       return {

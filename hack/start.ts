@@ -20,7 +20,7 @@ import { ALLOCATOR, NODE_FLAGS } from "./node-flags.ts";
 import { choosePort } from "./free-port.ts";
 import { lastWords } from "./last-words.ts";
 import { startPostgres } from "./postgres.ts";
-import { startReaper } from "./reaper.ts";
+import { endWithUs } from "./reaper.ts";
 import { startRedis } from "./redis.ts";
 import { dataFolderFault, logFile, sealKeys } from "./data-folder.ts";
 import { readOptions } from "./start-options.ts";
@@ -48,7 +48,6 @@ if (unusable !== null) {
   say(unusable);
   process.exit(1);
 }
-const reaper = startReaper();
 /** The process that brings the database up to date; it may wait for a Postgres that is not ours. */
 let migrating: ChildProcess | null = null;
 /** The programs, in the order in which they are stopped. */
@@ -239,6 +238,7 @@ function run(
     // Programs print where our own progress goes; only the `ready` lines are our output.
     stdio: ["ignore", output === "inherit" ? 2 : output, output === "inherit" ? 2 : output],
   });
+  endWithUs(child, "SIGTERM");
   child.on("error", (error) => say(`cannot run ${program}: ${error.message}`));
   if (typeof output === "number") fs.closeSync(output);
   return child;
@@ -268,9 +268,9 @@ async function going(): Promise<void> {
   ending.signal.throwIfAborted();
 }
 
-/** Records what runs, for the next start and for the reaper. */
+/** Records what runs, for the next start. */
 function remember(): void {
-  const { dataPlane, operator, redis, postgres } = programs;
+  const { dataPlane, operator } = programs;
   const ids = { [DATA_PLANE]: dataPlane?.pid, [OPERATOR]: operator?.pid };
   writeRun(options.data, {
     start: process.pid,
@@ -278,7 +278,6 @@ function remember(): void {
       Object.entries(ids).filter((entry): entry is [string, number] => typeof entry[1] === "number"),
     ),
   });
-  reaper.watch([dataPlane, operator, redis, postgres].filter((program) => program !== undefined));
 }
 
 /** Ends everything when our parent (ensure.mjs under npm) is gone without a signal to us. */
@@ -310,7 +309,6 @@ function shutDown(code: number, drainMs: number): Promise<void> {
     await demo?.close();
     await Promise.all([programs.redis?.stop(within(30_000)), programs.postgres?.stop(within(30_000))]);
     if (ours) removeRun(options.data);
-    reaper.dismiss();
     if (ours) say("stopped");
     process.exit(code);
   })();
@@ -336,7 +334,7 @@ function hurry(): void {
   // The stores stay until nothing writes into them any more.
   void programs.dataPlane?.stop(LAST_WORDS_MS);
   void programs.operator?.stop(0);
-  // A step of the start may hang (a download): the reaper ends what it has started.
+  // A step of the start may hang (a download): what it has started ends with us.
   setTimeout(() => {
     if (ours) removeRun(options.data);
     process.exit(130);

@@ -2,6 +2,7 @@ import { spawn, type ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import {
   chmod,
+  glob,
   mkdir,
   mkdtemp,
   readdir,
@@ -14,7 +15,7 @@ import {
 } from "node:fs/promises";
 import { createServer } from "node:net";
 import { tmpdir } from "node:os";
-import { dirname, join } from "node:path";
+import { dirname, join, resolve } from "node:path";
 import pg from "pg";
 import { Redis } from "ioredis";
 import { sql } from "slonik";
@@ -23,7 +24,7 @@ import { z } from "zod";
 import { openPostgres } from "../dataplane/store/postgres.ts";
 import { openRedis, redisReady } from "../dataplane/store/redis.ts";
 import { startPostgres, type PostgresServer } from "./postgres.ts";
-import { isRunning, stopProcess } from "./processes.ts";
+import { isRunning, signalAll, stopProcess } from "./processes.ts";
 import { startRedis } from "./redis.ts";
 import { ourselves, socketFolder } from "./socket-folder.ts";
 
@@ -197,6 +198,48 @@ describe("rule 7.16: on sockets in folders of mode 0700, not on TCP", () => {
     await rm(where);
   });
 });
+
+/** Hangs with a store of its worker's beside that of the run. */
+const hanging = (stores: string) => `
+import { test } from "vitest";
+import { freshRedis } from ${stores};
+test("it hangs", { timeout: 600_000 }, async () => {
+  await freshRedis();
+  console.log("hanging");
+  await new Promise(() => {});
+});`;
+
+test.each(["SIGTERM", "SIGHUP", "SIGKILL"] as const)(
+  "a run of tests that ends by %s leaves no store behind",
+  async (signal) => {
+    const home = await mkdtemp(join(folder, "run-"));
+    const root = resolve(import.meta.dirname, "..");
+    const stores = JSON.stringify(join(root, "test/integration/stores.ts"));
+    await symlink(join(root, "node_modules"), join(home, "node_modules"));
+    await writeFile(join(home, "hanging.test.ts"), hanging(stores));
+    const config = `export default { test: { globalSetup: [${stores}], include: ["hanging.test.ts"] } };`;
+    await writeFile(join(home, "vitest.config.mjs"), config);
+    const run = spawn(process.execPath, [join(root, "node_modules/vitest/vitest.mjs"), "run"], {
+      cwd: home,
+      env: { ...process.env, TMPDIR: home },
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    let output = "";
+    run.stdout.setEncoding("utf8").on("data", (text: string) => (output += text));
+    const pids: number[] = [];
+    try {
+      await expect.poll(() => output, { timeout: 50_000 }).toContain("hanging\n");
+      for await (const file of glob("gapura-store*/*/{postmaster,redis}.pid", { cwd: home }))
+        pids.push(Number.parseInt(await readFile(join(home, file), "utf8"), 10));
+      expect(pids.map(isRunning)).toEqual([true, true]);
+      run.kill(signal);
+      await expect.poll(() => pids.map(isRunning), { timeout: 15_000 }).toEqual([false, false]);
+    } finally {
+      run.kill("SIGKILL");
+      signalAll(pids, "SIGKILL");
+    }
+  },
+);
 
 describe("Redis", () => {
   const start = (durable: boolean) => startRedis({ folder: join(folder, "redis"), durable, say });

@@ -36,10 +36,6 @@ export class Supervisor {
     return this.#child === null || hasEnded(this.#child) ? null : (this.#child.pid ?? null);
   }
 
-  get stopSignal(): NodeJS.Signals {
-    return this.#options.stopSignal;
-  }
-
   /** Sends a signal to the program if it runs. */
   tell(signal: NodeJS.Signals): void {
     if (this.#child !== null && !hasEnded(this.#child)) this.#child.kill(signal);

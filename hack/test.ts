@@ -6,12 +6,13 @@
  * With CI=true or --strict a skipped test counts as a failure. The output ends with the slowest ten files and, as the last
  * line, `N passed, N failed[, N skipped]`.
  */
-import { spawn, type ChildProcess } from "node:child_process";
+import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
-import { constants, tmpdir } from "node:os";
+import { tmpdir } from "node:os";
 import { join, relative } from "node:path";
 import { LintCache } from "./lint-cache.ts";
+import { endWithUs } from "./reaper.ts";
 
 const USAGE = "usage: npm test -- [PART OF A PATH ...] [-u, which writes goldens] [--all] [--strict]";
 /** Flag of vitest that writes golden files anew. */
@@ -93,14 +94,6 @@ interface Checked {
   readonly seconds: number;
 }
 
-/** Running tools; they end with us. */
-const running = new Set<ChildProcess>();
-for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const)
-  process.once(signal, () => {
-    for (const tool of running) tool.kill(signal);
-    process.exit(128 + constants.signals[signal]);
-  });
-
 /** Runs a tool of node_modules to its end. @returns what it printed where that is a pipe. */
 async function runTool(name: string, rest: readonly string[], prints: "pipe" | "inherit") {
   const tool = spawn(join("node_modules", ".bin", name), rest, {
@@ -112,12 +105,11 @@ async function runTool(name: string, rest: readonly string[], prints: "pipe" | "
       ...(fast ? { TEST_UNIT_WORKERS: "6" } : {}),
     },
   });
-  running.add(tool);
+  endWithUs(tool, "SIGTERM");
   let output = "";
   for (const stream of [tool.stdout, tool.stderr])
     stream?.setEncoding("utf8").on("data", (piece: string) => (output += piece));
   const [status] = (await once(tool, "close")) as [number | null];
-  running.delete(tool);
   return { status, output };
 }
 

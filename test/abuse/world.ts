@@ -10,6 +10,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { dialectPath, dialects, type Dialect } from "../../dataplane/dialects/dialect.ts";
 import { stopProcess } from "../../hack/processes.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 import { DataPlane, type Stores } from "../fakes/data-plane.ts";
 import {
   slotFiles,
@@ -65,11 +66,13 @@ export class AbuseWorld implements AsyncDisposable {
       const sink = await startSink();
       stops.push(() => sink.close());
       const neighbour = fork(join(import.meta.dirname, "neighbour.ts"));
+      endWithUs(neighbour, "SIGTERM");
       stops.push(() => stopProcess(neighbour, "SIGTERM", 5_000));
       // The neighbour brings an upstream of its own, which no attack can keep busy.
       const [own] = (await once(neighbour, "message")) as [string];
       // So has who streams without end: what his writing costs is no cost of the gateway's.
       const flood = fork(join(import.meta.dirname, "../fakes/large/flood.ts"));
+      endWithUs(flood, "SIGTERM");
       stops.push(() => stopProcess(flood, "SIGTERM", 5_000));
       const [flooding] = (await once(flood, "message")) as [string];
       await writeFiles(join(folder, "snapshot"), slotFiles("a", routing(sink.url, own, flooding)));

@@ -14,6 +14,7 @@ import { ALLOCATOR, NODE_FLAGS } from "../../hack/node-flags.ts";
 import { freePort } from "../../hack/free-port.ts";
 import { startPostgres, type PostgresServer } from "../../hack/postgres.ts";
 import { stopProcess } from "../../hack/processes.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 import { startRedis } from "../../hack/redis.ts";
 import { dialectOf, type Mode } from "./payloads.ts";
 import { metricsOf, Snapshots } from "./snapshots.ts";
@@ -103,6 +104,7 @@ export class World {
         stdio: ["ignore", "ignore", "ignore"],
       },
     );
+    endWithUs(child, "SIGTERM");
     this.#stops.push(() => stopProcess(child, "SIGTERM", STOP_MS));
     await accepts(port);
     return { name: "nginx", port, pid: pidOf(child), path: (mode) => `/${mode}` };
@@ -151,6 +153,7 @@ export class World {
       },
     );
     closeSync(log);
+    endWithUs(child, "SIGTERM");
     const stop = () => stopProcess(child, "SIGTERM", 20_000);
     this.#stops.push(stop);
     try {
@@ -181,6 +184,7 @@ export class World {
     const child = spawn("taskset", ["-c", LOAD_CORE, process.execPath, program, ...flags], {
       stdio: "ignore",
     });
+    endWithUs(child, "SIGTERM");
     this.#stops.push(() => stopProcess(child, "SIGTERM", STOP_MS));
     return child;
   }
@@ -244,6 +248,7 @@ const pidOf = ({ pid }: ChildProcess): number => {
 async function program(file: string, args: readonly string[], core: string = LOAD_CORE) {
   const command = ["-c", core, process.execPath, join(import.meta.dirname, file), ...args];
   const child = spawn("taskset", command, { stdio: ["ignore", "pipe", "inherit"] });
+  endWithUs(child, "SIGTERM");
   let output = "";
   child.stdout.on("data", (bytes: Buffer) => (output += bytes.toString()));
   try {

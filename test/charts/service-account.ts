@@ -4,6 +4,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join, resolve } from "node:path";
 import { z } from "zod";
 import type { KubeAccess } from "../../hack/kube-apiserver.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 import type { KubeClient } from "../operator/kube-client.ts";
 import type { Rendered } from "./helm.ts";
 import { programEnvironment } from "../fakes/program-environment.ts";
@@ -88,6 +89,7 @@ export async function startOperatorOfChart(
     env: { ...programEnvironment(), ...environment, KUBECONFIG: kubeconfig, OPS_PORT: "0" },
     stdio: ["ignore", "pipe", "pipe"],
   });
+  endWithUs(child, "SIGTERM");
   let text = "";
   child.stdout.on("data", (chunk: Buffer) => (text += chunk.toString()));
   child.stderr.on("data", (chunk: Buffer) => (text += chunk.toString()));

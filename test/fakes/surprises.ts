@@ -1,8 +1,9 @@
 /**
  * Programs that tests start must not end by themselves because something escaped: such an end, which other processes
- * make good, would pass unseen. Whoever starts one has it watched here.
+ * make good, would pass unseen. Nor may they outlive tests that are killed. Whoever starts one has it watched here.
  */
 import type { ChildProcess } from "node:child_process";
+import { endWithUs } from "../../hack/reaper.ts";
 
 /** The last of what a program printed. */
 const MOST_KEPT = 64 * 1024;
@@ -16,7 +17,7 @@ function surpriseIn(output: string): string | null {
 }
 
 /**
- * Fails the run of tests when something escaped in this program, once it has ended. Its output must be piped.
+ * Fails the run of tests when something escaped in this program, once it has ended. Its output must be piped. It ends with us.
  * `fail`: as an error that nobody catches, which vitest counts against the file whose test saw it.
  */
 export function watchForSurprises(
@@ -26,6 +27,7 @@ export function watchForSurprises(
     throw error;
   },
 ): void {
+  endWithUs(child, "SIGTERM");
   let output = "";
   for (const stream of [child.stdout, child.stderr]) {
     stream?.on("data", (bytes: Buffer) => {

@@ -21,6 +21,7 @@ import type { WorkerPool } from "../../dataplane/lib/worker-pool.ts";
 import { newUpstreamDispatcher } from "../../dataplane/upstream/dispatcher.ts";
 import { Upstreams } from "../../dataplane/upstream/upstreams.ts";
 import { stopProcess } from "../../hack/processes.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 import { callOf, declaredSearch, routeTo, snapshotOf, toolPolicy, upstreamOf } from "../fakes/inference.ts";
 import { computedMs } from "../fakes/computed.ts";
 import { longestHoldMs } from "../fakes/large/watch-loop.ts";
@@ -48,6 +49,7 @@ let pool: WorkerPool;
 let dispatcher: Dispatcher;
 beforeAll(async () => {
   upstream = fork(join(import.meta.dirname, "../fakes/large/flood.ts"));
+  endWithUs(upstream, "SIGTERM");
   [url] = (await once(upstream, "message")) as [string];
   short = new Worker(new URL("../fakes/large/upstream.mjs", import.meta.url));
   const [port] = (await once(short, "message")) as [number];

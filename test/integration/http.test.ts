@@ -4,6 +4,7 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { afterAll, afterEach, beforeAll, expect, test } from "vitest";
+import { endWithUs } from "../../hack/reaper.ts";
 import { openRedis, redisReady } from "../../dataplane/store/redis.ts";
 import {
   slotFiles,
@@ -78,6 +79,7 @@ function run(environment: Record<string, string>, ...args: string[]) {
     stdio: ["ignore", "pipe", "pipe"],
   });
   children.add(child);
+  endWithUs(child, "SIGTERM");
   let said = "";
   child.stdout.on("data", (bytes: Buffer) => (said += bytes.toString()));
   child.stderr.on("data", (bytes: Buffer) => (said += bytes.toString()));

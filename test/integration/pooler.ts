@@ -8,6 +8,7 @@ import pg from "pg";
 import { findProgram } from "../../hack/debian.ts";
 import { freePort } from "../../hack/free-port.ts";
 import { hasEnded, stopProcess } from "../../hack/processes.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 
 /** PgBouncer does not run as root. */
 const NOBODY = 65534;
@@ -63,6 +64,7 @@ export async function startPooler(postgresUrl: string, size = 4): Promise<Pooler
     stdio: "ignore",
     ...(asRoot ? { uid: NOBODY, gid: NOBODY } : {}),
   });
+  endWithUs(child, "SIGTERM");
   child.on("error", () => {});
   disposal.defer(() => stopProcess(child, "SIGKILL", 5_000));
   const show = async (what: string) => {

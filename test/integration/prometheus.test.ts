@@ -9,6 +9,7 @@ import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { freePort } from "../../hack/free-port.ts";
 import { stopProcess } from "../../hack/processes.ts";
 import { prometheusTools } from "../../hack/prometheus.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 import { alerts, alertsOf, dashboardQueries, metricsIn } from "../charts/queries.ts";
 import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
 import type { Step } from "../fakes/upstream/script.ts";
@@ -99,6 +100,7 @@ describe.skipIf(tools === null)("Prometheus beside a data plane", () => {
       ],
       { env: { ...process.env, ...tools.prometheus.environment }, stdio: "ignore" },
     );
+    endWithUs(prometheus, "SIGTERM");
     await untilReady(address);
     // Something moves between the scrapes.
     for (let n = 0; n < 4; n += 1) {

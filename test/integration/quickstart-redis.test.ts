@@ -10,6 +10,7 @@ import { checkRedis } from "../../dataplane/store/ready.ts";
 import { findProgram } from "../../hack/debian.ts";
 import { freePort } from "../../hack/free-port.ts";
 import { stopProcess } from "../../hack/processes.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 import { REDIS } from "../../hack/redis.ts";
 import { podOf, render } from "../charts/helm.ts";
 
@@ -30,6 +31,7 @@ async function start(): Promise<Redis> {
     env: { ...process.env, ...environment },
     stdio: "ignore",
   });
+  endWithUs(child, "SIGTERM");
   // It is not up yet: the client tries until it is.
   return new Redis(port, "127.0.0.1", { retryStrategy: () => 50, maxRetriesPerRequest: null }).on(
     "error",

@@ -5,6 +5,7 @@ import { tmpdir } from "node:os";
 import { join, resolve } from "node:path";
 import { Redis } from "ioredis";
 import { stopProcess } from "../../hack/processes.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 import { findRedis } from "../../hack/redis.ts";
 import { privateAuthority } from "../fakes/certificate.ts";
 import { programEnvironment } from "../fakes/program-environment.ts";
@@ -51,6 +52,7 @@ export async function tlsServers(stops: AsyncDisposableStack): Promise<TlsServer
         env: { ...process.env, ...program.environment },
         stdio: "ignore",
       });
+      endWithUs(child, "SIGTERM");
       child.on("error", () => {});
       const stop = () => stopProcess(child, "SIGKILL", 5_000);
       stops.defer(stop);

@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { Redis } from "ioredis";
 import { freePort } from "../../hack/free-port.ts";
 import { signalAll, stopProcess } from "../../hack/processes.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 import { findRedis, startRedis, type RedisServer } from "../../hack/redis.ts";
 import { waitFor } from "../bench/wait-for.ts";
 import type { Network, Side } from "./partitions.ts";
@@ -115,6 +116,7 @@ export async function startSentinels({
       env: { ...process.env, ...program.environment },
       stdio: "ignore",
     });
+    endWithUs(child, "SIGTERM");
     child.on("error", () => {});
     disposal.defer(() => stopProcess(child, "SIGKILL", 5_000));
     ports.push(port);

@@ -1,0 +1,127 @@
+import { spawn, type ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import * as fs from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pathToFileURL } from "node:url";
+import { afterEach, beforeEach, expect, test } from "vitest";
+import { isRunning, signalAll } from "./processes.ts";
+
+let folder = "";
+beforeEach(() => {
+  folder = fs.mkdtempSync(join(tmpdir(), "gapura-reaper-"));
+});
+afterEach(() => fs.rmSync(folder, { recursive: true, force: true }));
+
+const reaper = JSON.stringify(pathToFileURL(join(import.meta.dirname, "reaper.ts")).href);
+
+/** A program that starts others and names them with their process ids; `started` awaits as many. */
+class Parent {
+  readonly process: ChildProcess;
+  readonly #pids = new Map<string, number>();
+
+  /** @param code has `start(name, signal, kind)`; each program notes in a file when it was asked to end. */
+  constructor(code: string) {
+    const program = `
+      process.once(process.argv[2], () => {
+        require("node:fs").appendFileSync(${JSON.stringify(join(folder, "ends"))}, process.argv[1] + "\\n");
+        if (process.argv[1] !== "deaf") setTimeout(() => process.exit(), 300);
+      });
+      process.stdout.write("here");
+      setInterval(() => {}, 1_000);`;
+    const script = `
+      import { spawn } from "node:child_process";
+      import { once } from "node:events";
+      import { endWithUs } from ${reaper};
+      async function start(name, signal, kind) {
+        const child = spawn(process.execPath, ["-e", ${JSON.stringify(program)}, name, signal], {
+          detached: true, stdio: ["ignore", "pipe", "ignore"] });
+        endWithUs(child, signal, kind);
+        await once(child.stdout, "data");
+        child.stdout.destroy();
+        console.log(name + "=" + child.pid);
+        return child;
+      }
+      ${code}`;
+    this.process = spawn(process.execPath, ["--input-type=module", "-e", script], {
+      stdio: ["ignore", "pipe", "inherit"],
+    });
+    this.process.stdout?.setEncoding("utf8").on("data", (text: string) => {
+      for (const [, name = "", pid] of text.matchAll(/^(\S+)=(\d+)$/gm)) this.#pids.set(name, Number(pid));
+    });
+  }
+
+  async started(count: number): Promise<void> {
+    await expect.poll(() => this.#pids.size, { timeout: 20_000 }).toBe(count);
+  }
+
+  /** Names of those that run. */
+  get running(): string[] {
+    return [...this.#pids].filter(([, pid]) => isRunning(pid)).map(([name]) => name);
+  }
+
+  [Symbol.dispose](): void {
+    this.process.kill("SIGKILL");
+    signalAll([...this.#pids.values()], "SIGKILL");
+  }
+}
+
+const ends = () => {
+  const file = join(folder, "ends");
+  return fs.existsSync(file) ? fs.readFileSync(file, "utf8").trim().split("\n") : [];
+};
+
+test.each(["SIGTERM", "SIGINT", "SIGHUP", "SIGKILL"] as const)(
+  "what a process killed by %s has started ends with the signal that it understands, stores last",
+  async (signal) => {
+    using parent = new Parent(`
+      await start("postgres", "SIGINT", "store");
+      await start("redis", "SIGTERM", "store");
+      await start("plane", "SIGTERM");
+      await start("operator", "SIGTERM");
+      setInterval(() => {}, 1_000);`);
+    await parent.started(4);
+    parent.process.kill(signal);
+    await expect.poll(() => parent.running, { timeout: 10_000 }).toEqual([]);
+    expect(ends().slice(0, 2).toSorted()).toEqual(["operator", "plane"]);
+    expect(ends().slice(2).toSorted()).toEqual(["postgres", "redis"]);
+  },
+);
+
+test("one that was stopped, or is deaf to its signal, ends all the same", async () => {
+  using parent = new Parent(`
+    const stopped = await start("stopped", "SIGTERM");
+    stopped.kill("SIGSTOP");
+    await start("deaf", "SIGTERM", "store");
+    process.kill(process.pid, "SIGKILL");`);
+  await parent.started(2);
+  await expect.poll(() => parent.running, { timeout: 20_000 }).toEqual([]);
+});
+
+test.each(["SIGTERM", "SIGHUP", "SIGKILL"] as const)(
+  "%s ends the tools of `npm test` too",
+  async (signal) => {
+    const bin = join(folder, "node_modules", ".bin");
+    fs.mkdirSync(bin, { recursive: true });
+    fs.writeFileSync(join(bin, "vitest"), "#!/bin/sh\necho $$ > pid\nsleep 30", { mode: 0o755 });
+    const run = spawn(process.execPath, [join(import.meta.dirname, "test.ts"), "a-pattern"], {
+      cwd: folder,
+      stdio: "ignore",
+    });
+    const pid = () => Number(fs.readFileSync(join(folder, "pid"), "utf8"));
+    await expect.poll(pid, { timeout: 20_000 }).toBeGreaterThan(1);
+    const tool = pid();
+    run.kill(signal);
+    await expect.poll(() => isRunning(tool), { timeout: 10_000 }).toBe(false);
+  },
+);
+
+test("whoever has ended what it started ends by itself, and nothing is sent to a process id that may be another's", async () => {
+  using parent = new Parent(`
+    const child = await start("plane", "SIGTERM");
+    child.kill("SIGTERM");
+    await once(child, "exit");`);
+  await parent.started(1);
+  if (parent.process.exitCode === null) await once(parent.process, "exit");
+  expect([parent.process.exitCode, parent.running, ends()]).toEqual([0, [], ["plane"]]);
+});
