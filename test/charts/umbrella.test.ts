@@ -38,19 +38,23 @@ const labelsOf = (object: KubeObject): readonly Labels[] => {
 const doesSelect = (selector: Labels, labels: Labels): boolean =>
   Object.entries(selector).every(([key, value]) => labels[key] === value);
 
-test.each([
-  ["everything", withoutNames(everything)],
-  ["stores of its own", { quickstart: { enabled: true }, networkPolicy: { enabled: true } }],
-  ["stores that are there", stores],
-])("%s: no install selects what the other one has", async (_title, values) => {
+/** A release `shop` with the installs `west` and `east`. */
+async function renderTwo(values: object): Promise<readonly KubeObject[]> {
   const { version } = parse(readFileSync(join(chart, "Chart.yaml"), "utf8")) as { version: string };
   mkdirSync(join(umbrella, "charts"), { recursive: true });
   cpSync(chart, join(umbrella, "charts/gapura"), { recursive: true });
   const dependencies = ["west", "east"].map((alias) => ({ name: "gapura", version, alias }));
   const own = { apiVersion: "v2", name: "umbrella", version: "1.0.0", dependencies };
   writeFileSync(join(umbrella, "Chart.yaml"), JSON.stringify(own));
-  const { objects } = await template({ west: values, east: values }, "shop", "gw", umbrella);
+  return (await template({ west: values, east: values }, "shop", "gw", umbrella)).objects;
+}
 
+test.each([
+  ["everything", withoutNames(everything)],
+  ["stores of its own", { quickstart: { enabled: true }, networkPolicy: { enabled: true } }],
+  ["stores that are there", stores],
+])("%s: no install selects what the other one has", async (_title, values) => {
+  const objects = await renderTwo(values);
   const installOf = ({ metadata }: KubeObject) => /shop-(\w+)/.exec(metadata.name)?.[1];
   const labelled = objects.flatMap((object) =>
     labelsOf(object).map((labels) => ({ install: installOf(object), labels })),
@@ -67,4 +71,27 @@ test.each([
   );
   expect(selections.length).toBeGreaterThan(10);
   expect(selections.filter(({ of, selects }) => selects.length !== 1 || selects[0] !== of)).toEqual([]);
+});
+
+test("the guide deletes the volumes of one install, and leaves those of the other one and of other charts", async () => {
+  const guide = readFileSync(resolve(import.meta.dirname, "../../docs/kubernetes.md"), "utf8");
+  const [, documented = ""] = /^kubectl -n gapura delete pvc -l (\S+)/m.exec(guide) ?? [];
+  const INSTANCE = "app.kubernetes.io/instance";
+  expect(documented.split(",").toSorted()).toEqual([`${INSTANCE}=gapura`, `${NAME}=gapura`]);
+
+  // A StatefulSet's volumes have the labels by which it selects its pods.
+  const sets = (await renderTwo({ quickstart: { enabled: true } })).filter(
+    ({ kind }) => kind === "StatefulSet",
+  );
+  const deleted = (install: Labels) =>
+    sets
+      .filter(({ spec }) =>
+        doesSelect(install, (spec as { selector: { matchLabels: Labels } }).selector.matchLabels),
+      )
+      .map(({ metadata }) => metadata.name);
+  for (const alias of ["west", "east"])
+    expect(deleted({ [NAME]: alias, [INSTANCE]: "shop" })).toEqual([
+      `shop-${alias}-postgres`,
+      `shop-${alias}-redis`,
+    ]);
 });
