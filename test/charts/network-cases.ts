@@ -102,7 +102,8 @@ export const networkCases: readonly Case[] = [
     read: at("HTTPRoute", "gapura", "spec", "rules"),
     is: [
       {
-        backendRefs: [{ name: "gapura", port: 80 }],
+        matches: [{ path: { type: "PathPrefix", value: "/" } }],
+        backendRefs: [{ group: "", kind: "Service", name: "gapura", port: 80, weight: 1 }],
         timeouts: { request: "0s", backendRequest: "0s" },
       },
     ],
@@ -112,7 +113,7 @@ export const networkCases: readonly Case[] = [
     base: { gateway: { enabled: true, parentRefs: [{ name: "public" }] } },
     set: { gateway: { enabled: true, parentRefs: [{ name: "inner", namespace: "net" }] } },
     read: at("HTTPRoute", "gapura", "spec", "parentRefs"),
-    is: [{ name: "inner", namespace: "net" }],
+    is: [{ group: "gateway.networking.k8s.io", kind: "Gateway", name: "inner", namespace: "net" }],
   },
   {
     value: "gateway.annotations",
