@@ -76,6 +76,17 @@ const ofEachDeployment = deployments.flatMap(({ group, name }): Case[] => {
       is: ["mine", false],
     },
     {
+      // Never the namespace's default account, which anybody's pods have: the operator's may read Secrets.
+      value: `${group}.serviceAccount.create`,
+      set: account({ create: false }),
+      read: (rendered) => [
+        used(rendered),
+        isThere("ServiceAccount", name)(rendered),
+        JSON.stringify(rendered.all("RoleBinding")).includes('"name":"default"'),
+      ],
+      is: [name, false, false],
+    },
+    {
       value: `${group}.serviceAccount.name`,
       set: account({ name: "mine" }),
       read: (rendered) => [

@@ -127,16 +127,10 @@ taken why. Of two entries with one name server-side apply refuses the object, an
 {{- with get $values . }} by the value {{ . }}{{ end -}}
 {{- end -}}
 
-{{/* Name of a program's ServiceAccount: call with (list . VALUES "data-plane"). */}}
+{{/* Name of a program's ServiceAccount, made by the chart or not: call with (list . VALUES "data-plane"). Never the namespace's
+default account: what its pods run as would have the operator's rights. */}}
 {{- define "gapura.serviceAccount" -}}
-{{- $account := (index . 1).serviceAccount -}}
-{{- if $account.name -}}
-{{- $account.name -}}
-{{- else if $account.create -}}
-{{- include "gapura.fullname" (index . 0) }}-{{ last . -}}
-{{- else -}}
-default
-{{- end -}}
+{{- (index . 1).serviceAccount.name | default (printf "%s-%s" (include "gapura.fullname" (index . 0)) (last .)) -}}
 {{- end -}}
 
 {{/* The ServiceAccount itself, when the chart makes it: the same call. */}}
