@@ -46,8 +46,8 @@ const healthSchema = z.object({
   message: z.string(),
 });
 
-async function health(object: unknown) {
-  const script = customizations["gapura.dev/*"]?.["health.lua"] ?? "";
+async function health(object: unknown, kinds = "gapura.dev/*") {
+  const script = customizations[kinds]?.["health.lua"] ?? "";
   const text = await redis.eval(
     `local function judge(obj)\n${script}\nend\nreturn cjson.encode(judge(cjson.decode(ARGV[1])))`,
     0,
@@ -150,6 +150,39 @@ describe.each(KINDS)("Argo CD's health of a %s", (kind) => {
   ] as const)("%s", async (_title, object, status, message) => {
     expect(await health(object())).toEqual({ status, message: expect.stringMatching(message) as string });
   });
+});
+
+// Without a health of Applications Argo CD's waves wait for none.
+test.each([
+  ["just created", {}, "Progressing", ""],
+  ["that was looked at", { status: { health: { status: "Progressing" } } }, "Progressing", ""],
+  [
+    "of which something is broken",
+    { status: { health: { status: "Degraded", message: "no Secret" } } },
+    "Degraded",
+    "no Secret",
+  ],
+  ["that is well", { status: { health: { status: "Healthy" } } }, "Healthy", ""],
+])("an Application %s", async (_title, object, status, message) => {
+  expect(await health(object, "argoproj.io/Application")).toEqual({ status, message });
+});
+
+test("the namespace of each Application is made by one of them", () => {
+  const applications = documents
+    .filter(({ kind }) => kind === "Application")
+    .map(({ spec }) =>
+      z
+        .object({
+          destination: z.object({ namespace: z.string() }),
+          syncPolicy: z.object({ syncOptions: z.array(z.string()).default([]) }),
+        })
+        .parse(spec),
+    );
+  const named = applications.map(({ destination }) => destination.namespace);
+  const made = applications
+    .filter(({ syncPolicy }) => syncPolicy.syncOptions.includes("CreateNamespace=true"))
+    .map(({ destination }) => destination.namespace);
+  expect(new Set(named)).toEqual(new Set(made));
 });
 
 test("the values in the page's examples render", async () => {
