@@ -1,8 +1,9 @@
 import { spawn, type ChildProcess } from "node:child_process";
+import { createHash } from "node:crypto";
 import { once } from "node:events";
 import * as fs from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
+import { join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { isRunning, signalAll } from "./processes.ts";
@@ -98,23 +99,40 @@ test("one that was stopped, or is deaf to its signal, ends all the same", async 
   await expect.poll(() => parent.running, { timeout: 20_000 }).toEqual([]);
 });
 
-test.each(["SIGTERM", "SIGHUP", "SIGKILL"] as const)(
-  "%s ends the tools of `npm test` too",
-  async (signal) => {
-    const bin = join(folder, "node_modules", ".bin");
-    fs.mkdirSync(bin, { recursive: true });
-    fs.writeFileSync(join(bin, "vitest"), "#!/bin/sh\necho $$ > pid\nsleep 30", { mode: 0o755 });
-    const run = spawn(process.execPath, [join(import.meta.dirname, "test.ts"), "a-pattern"], {
-      cwd: folder,
-      stdio: "ignore",
-    });
+/** A checkout with our scripts of npm, in which everything is installed; its vitest does nothing for half a minute. */
+function writeCheckout(): void {
+  const root = resolve(import.meta.dirname, "..");
+  const { scripts } = JSON.parse(fs.readFileSync(join(root, "package.json"), "utf8")) as { scripts: object };
+  const bin = join(folder, "node_modules/.bin");
+  fs.mkdirSync(bin, { recursive: true });
+  fs.mkdirSync(join(folder, "hack"));
+  fs.writeFileSync(join(folder, "package.json"), JSON.stringify({ type: "module", scripts }));
+  fs.writeFileSync(join(folder, "package-lock.json"), "{}");
+  const digest = createHash("sha256").update("{}").digest("hex");
+  fs.writeFileSync(join(folder, "node_modules/.gapura-installed"), digest);
+  fs.copyFileSync(join(root, "hack/ensure.mjs"), join(folder, "hack/ensure.mjs"));
+  const program = pathToFileURL(join(root, "hack/test.ts")).href;
+  fs.writeFileSync(join(folder, "hack/test.ts"), `import ${JSON.stringify(program)};`);
+  fs.writeFileSync(join(bin, "vitest"), "#!/bin/sh\nsleep 0.5\necho $$ > pid\nexec sleep 30", {
+    mode: 0o755,
+  });
+}
+
+test.each([
+  ["npm", ["test", "--", "a-pattern"]],
+  [process.execPath, ["hack/test.ts", "a-pattern"]],
+])("`%s` with its tests ends them, by whatever signal it ends", async (command, args) => {
+  writeCheckout();
+  for (const signal of ["SIGTERM", "SIGHUP", "SIGINT", "SIGKILL"] as const) {
+    const run = spawn(command, args, { cwd: folder, stdio: "ignore" });
     const pid = () => Number(fs.readFileSync(join(folder, "pid"), "utf8"));
     await expect.poll(pid, { timeout: 20_000 }).toBeGreaterThan(1);
     const tool = pid();
     run.kill(signal);
-    await expect.poll(() => isRunning(tool), { timeout: 10_000 }).toBe(false);
-  },
-);
+    await expect.poll(() => isRunning(tool), { message: signal, timeout: 10_000 }).toBe(false);
+    fs.rmSync(join(folder, "pid"));
+  }
+});
 
 test("whoever has ended what it started ends by itself, and nothing is sent to a process id that may be another's", async () => {
   using parent = new Parent(`
