@@ -89,6 +89,21 @@ describe.skipIf(kube === null)("a dry run on the server", () => {
     expect(specs(custom)).toEqual(specs(items));
   });
 
+  test("so does the kind of a quickstart's volumes, of which Argo CD knows as little", async () => {
+    const rendered = await render({ quickstart: { enabled: true } }, "gapura", home);
+    const sets = rendered.all("StatefulSet");
+    const { items } = JSON.parse((await apply(sets, "json")).out) as {
+      items: readonly KubeObject[];
+    };
+    const kindsOf = (of: readonly KubeObject[]) =>
+      of.map(({ metadata: { name }, spec }) => {
+        const { volumeClaimTemplates } = spec as { volumeClaimTemplates: readonly Partial<KubeObject>[] };
+        return [name, volumeClaimTemplates.map(({ apiVersion, kind }) => ({ apiVersion, kind }))];
+      });
+    expect(items).toHaveLength(2);
+    expect(kindsOf(sets)).toEqual(kindsOf(items));
+  });
+
   test("the dry run refuses a wrong field, and a pod that asks for more", async () => {
     const deployment = (await render(stores, "gapura", home)).get("Deployment", "gapura-operator");
     const spec = { ...(deployment["spec"] as object), replica: 3 };
