@@ -681,6 +681,35 @@ describe("a conversation whose last turn has nothing that the upstream takes", (
       { messages: [asked, asked] },
     ],
     [
+      "blanks at the end of a turn that is to go on go",
+      "chat",
+      "messages",
+      { messages: [asked, turn("assistant", "b \n")] },
+      { messages: [asked, answeredBlocks] },
+    ],
+    [
+      "blanks at the end of a turn that is to go on go",
+      "responses",
+      "messages",
+      {
+        input: [
+          asked,
+          turn(
+            "assistant",
+            ["b ", " "].map((text) => ({ type: "output_text", text })),
+          ),
+        ],
+      },
+      { messages: [asked, answeredBlocks] },
+    ],
+    [
+      "blanks at the end of a turn before others stay",
+      "chat",
+      "messages",
+      { messages: [asked, turn("assistant", "b "), asked] },
+      { messages: [asked, turn("assistant", [{ type: "text", text: "b " }]), asked] },
+    ],
+    [
       "blanks between texts stay",
       "chat",
       "messages",

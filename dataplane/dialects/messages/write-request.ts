@@ -129,7 +129,7 @@ function writeConversation(
         message.role === "assistant" ? (withoutBlankText(message) ?? []) : [message],
       ),
     };
-  const kept = messages.flatMap((message) => withoutBlankText(message) ?? []);
+  const kept = withoutBlankEnd(messages.flatMap((message) => withoutBlankText(message) ?? []));
   const extra = wantsJsonObject(carry) ? [JSON_OBJECT_INSTRUCTION] : [];
   const system = [...(typeof request.system === "string" ? [request.system] : []), ...extra].join("\n");
   // Messages requires a user's turn: where there are only instructions, they become it.
@@ -167,4 +167,22 @@ function withoutBlankText(message: MessageParam): MessageParam | null {
   const isGone = texts.every(isBlank) ? isBlank : (text: string) => text === "";
   const content = message.content.filter((block) => block.type !== "text" || !isGone(block.text));
   return content.length === 0 ? null : { ...message, content };
+}
+
+/**
+ * Cuts the white space that ends the conversation where its last turn is the model's, to be gone on with: Messages refuses
+ * it, the other dialects allow it.
+ */
+function withoutBlankEnd(messages: MessageParam[]): MessageParam[] {
+  const last = messages.at(-1);
+  if (last?.role !== "assistant") return messages;
+  return [...messages.slice(0, -1), { ...last, content: withoutEnd(last.content) }];
+}
+
+function withoutEnd(content: MessageParam["content"]): MessageParam["content"] {
+  if (typeof content === "string") return content.trimEnd();
+  const end = content.findLastIndex((block) => block.type !== "text" || !isBlank(block.text));
+  const last = content[end];
+  if (last?.type !== "text") return content.slice(0, end + 1);
+  return [...content.slice(0, end), { ...last, text: last.text.trimEnd() }];
 }
