@@ -3,6 +3,7 @@
  * dialect may refuse: an upstream that does is asked again without them (docs/dialects.md). `metadata` is the client's,
  * and its loss is named: some upstreams take it only with what they store, and we let them store nothing. An effort
  * that a model does not know is the client's too: the nearest that it knows is asked for instead (dialects.md §D1).
+ * Of `temperature` and `top_p`, which newer Messages models take one at a time only, one goes.
  */
 import type { DropListener } from "./drop-listener.ts";
 import { objectOf } from "./fields.ts";
@@ -17,7 +18,9 @@ const nearestEfforts = { none: "low", minimal: "low", xhigh: "high", max: "high"
 const EFFORT = "reasoning_effort:";
 /** An effort is known or unknown by itself: a model that refuses `max` may know `none`. */
 type OwnEffort = `${typeof EFFORT}${keyof typeof nearestEfforts}`;
-export type OwnField = (typeof names)[number] | OwnEffort;
+/** Named like no field: what is refused about one of the two alone the client has to know. */
+const BOTH_SAMPLINGS = "temperature and top_p";
+export type OwnField = (typeof names)[number] | OwnEffort | typeof BOTH_SAMPLINGS;
 
 /**
  * Fields whose values are ours as well: whatever is refused about them, they can go. A fault in the others the client
@@ -63,6 +66,30 @@ export function withKnownEffort(body: JsonObject, unknown: readonly OwnField[]):
   return null;
 }
 
+/** The temperature and `top_p` of Messages where a request has none. */
+const USUAL_SAMPLING = 1;
+
+/**
+ * Leaves out one of `temperature` and `top_p` for a Messages upstream that does not take both: one that says nothing, else
+ * `top_p`.
+ * @returns both, if they may be refused.
+ */
+export function withOneSampling(
+  body: JsonObject,
+  unknown: readonly OwnField[],
+  notes: DropListener,
+): typeof BOTH_SAMPLINGS | null {
+  const { temperature, top_p } = body;
+  if (temperature === undefined || top_p === undefined) return null;
+  if (!unknown.includes(BOTH_SAMPLINGS)) return BOTH_SAMPLINGS;
+  if (temperature === USUAL_SAMPLING) delete body["temperature"];
+  else {
+    delete body["top_p"];
+    if (top_p !== USUAL_SAMPLING) notes.dropped("top_p");
+  }
+  return null;
+}
+
 const field = String.raw`["'\`]?[a-z_]+(?:\.[a-z_]+)*["'\`]?`;
 const fields = `(${field}(?:, ${field})*)`;
 /** Whole sentences by which upstreams refuse fields that they do not know. Only the last words of one may be a client's. */
@@ -85,6 +112,10 @@ const effortSentences = [
   `level ["'](\\w+)["'] not supported, valid levels: .*`,
 ].map((sentence) => new RegExp(`^${sentence}$`, "is"));
 
+/** The whole sentence by which Messages upstreams refuse `temperature` beside `top_p`. */
+const samplingSentence =
+  /^["'`]?temperature["'`]? and ["'`]?top_p["'`]? cannot both be specified(?: for this model)?\.(?: Please use only one\.)?$/i;
+
 /** Returns the top-level fields in a list of fields or of places in them: `'stream_options.include_usage', 'user'`. */
 const fieldsIn = (text: string): string[] =>
   text.split(", ").map((name) => name.replaceAll(/["'`]|\..*/g, ""));
@@ -106,6 +137,7 @@ export function refusedFields(
     const effort = pattern.exec(message)?.[1];
     if (effort !== undefined) unknown.push(`${EFFORT}${effort}`);
   }
+  if (samplingSentence.test(message)) unknown.push(BOTH_SAMPLINGS);
   const named = [...details];
   if (param === "reasoning.effort") named.push({ type: code, field: "reasoning_effort" });
   else if (param !== null) named.push(...fieldsIn(param).map((name) => ({ type: code, field: name })));

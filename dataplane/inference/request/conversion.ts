@@ -14,7 +14,12 @@ import { DropNotes } from "../../dialects/losses.ts";
 import { asksLogprobs } from "../../dialects/logprobs.ts";
 import { showsCitations } from "../../dialects/url-citations.ts";
 import type { JsonObject, MessagesRequest } from "../../dialects/messages/types.ts";
-import { type OwnField, withKnownEffort, withoutUnknown } from "../../dialects/own-fields.ts";
+import {
+  type OwnField,
+  withKnownEffort,
+  withOneSampling,
+  withoutUnknown,
+} from "../../dialects/own-fields.ts";
 import { codecs } from "../../dialects/registry.ts";
 import type { ToldPlaces } from "../../dialects/told-places.ts";
 import { ApiError } from "../../lib/api-error.ts";
@@ -194,6 +199,10 @@ export class Conversion implements Converting {
     // Under strict the client gets the refusal.
     const effort = this.#facts.strict ? null : withKnownEffort(body, unknown);
     if (effort !== null) own.push(effort);
+    // A Messages client chose both for such a model itself.
+    const isTranslated = upstream.dialect === "messages" && this.carry.dialect !== "messages";
+    const samplings = isTranslated ? withOneSampling(body, unknown, notes) : null;
+    if (samplings !== null) own.push(samplings);
     notes.judge();
     if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"])) {
       body["service_tier"] = standardTier(upstream.dialect);
