@@ -3,12 +3,14 @@
  * dialect may refuse: an upstream that does is asked again without them (docs/dialects.md). `metadata` is the client's,
  * and its loss is named: some upstreams take it only with what they store, and we let them store nothing. An effort
  * that a model does not know is the client's too: the nearest that it knows is asked for instead (dialects.md §D1).
- * Of `temperature` and `top_p`, which newer Messages models take one at a time only, one goes.
+ * Of `temperature` and `top_p`, which newer Messages models take one at a time only, one goes; they take closed schemas
+ * alone.
  */
 import type { DropListener } from "./drop-listener.ts";
 import { objectOf } from "./fields.ts";
 import type { JsonObject } from "./messages/types.ts";
 import type { ReportedError } from "./reported-error.ts";
+import { closeObjects } from "./schemas.ts";
 
 const names = ["service_tier", "stream_options", "max_completion_tokens", "user", "metadata"] as const;
 
@@ -20,7 +22,9 @@ const EFFORT = "reasoning_effort:";
 type OwnEffort = `${typeof EFFORT}${keyof typeof nearestEfforts}`;
 /** Named like no field: what is refused about one of the two alone the client has to know. */
 const BOTH_SAMPLINGS = "temperature and top_p";
-export type OwnField = (typeof names)[number] | OwnEffort | typeof BOTH_SAMPLINGS;
+/** The schema of structured output with objects that are not said to be closed. */
+const OPEN_FORMAT = "open format";
+export type OwnField = (typeof names)[number] | OwnEffort | typeof BOTH_SAMPLINGS | typeof OPEN_FORMAT;
 
 /**
  * Fields whose values are ours as well: whatever is refused about them, they can go. A fault in the others the client
@@ -90,6 +94,20 @@ export function withOneSampling(
   return null;
 }
 
+/**
+ * Closes the schema of structured output for a Messages upstream that takes no other.
+ * @returns the schema, if it may be refused.
+ */
+export function withClosedFormat(body: JsonObject, unknown: readonly OwnField[]): typeof OPEN_FORMAT | null {
+  const config = objectOf(body["output_config"]);
+  const format = objectOf(config?.["format"]);
+  const schema = objectOf(format?.["schema"]);
+  if (schema === null) return null;
+  if (!unknown.includes(OPEN_FORMAT)) return OPEN_FORMAT;
+  body["output_config"] = { ...config, format: { ...format, schema: closeObjects(schema) } };
+  return null;
+}
+
 const field = String.raw`["'\`]?[a-z_]+(?:\.[a-z_]+)*["'\`]?`;
 const fields = `(${field}(?:, ${field})*)`;
 /** Whole sentences by which upstreams refuse fields that they do not know. Only the last words of one may be a client's. */
@@ -116,6 +134,10 @@ const effortSentences = [
 const samplingSentence =
   /^["'`]?temperature["'`]? and ["'`]?top_p["'`]? cannot both be specified(?: for this model)?\.(?: Please use only one\.)?$/i;
 
+/** The whole sentence by which they refuse a schema that is not closed; those of tools are not meant. */
+const openFormatSentence =
+  /^(?:output_(?:config\.)?format(?:\.schema)?: )?for 'object' type, 'additionalProperties' must be explicitly set to false\.?$/i;
+
 /** Returns the top-level fields in a list of fields or of places in them: `'stream_options.include_usage', 'user'`. */
 const fieldsIn = (text: string): string[] =>
   text.split(", ").map((name) => name.replaceAll(/["'`]|\..*/g, ""));
@@ -138,6 +160,7 @@ export function refusedFields(
     if (effort !== undefined) unknown.push(`${EFFORT}${effort}`);
   }
   if (samplingSentence.test(message)) unknown.push(BOTH_SAMPLINGS);
+  if (openFormatSentence.test(message)) unknown.push(OPEN_FORMAT);
   const named = [...details];
   if (param === "reasoning.effort") named.push({ type: code, field: "reasoning_effort" });
   else if (param !== null) named.push(...fieldsIn(param).map((name) => ({ type: code, field: name })));

@@ -38,3 +38,32 @@ function closedObject(schema: JsonObject): boolean {
   const { properties } = schema;
   return !isObject(properties) || Object.keys(properties).every((name) => required.has(name));
 }
+
+/** Keywords whose values are schemas by name, and those that list schemas of which a value has one. */
+const named = ["properties", "$defs", "definitions"] as const;
+const listed = ["anyOf", "oneOf"] as const;
+
+/**
+ * Returns the schema with every object closed that lists its properties and does not say whether it has others: what fits
+ * it fits the schema as it was. Parts that stand together with others (`allOf`, `$ref`) stay, as each knows only its own.
+ */
+export const closeObjects = (schema: JsonObject): JsonObject => closeObject(schema, 0);
+
+function closeObject(schema: JsonObject, depth: number): JsonObject {
+  if (depth > DEPTH_MAX) return schema;
+  const close = (part: JsonValue): JsonValue => (isObject(part) ? closeObject(part, depth + 1) : part);
+  const result = { ...schema };
+  for (const keyword of named) {
+    const parts = schema[keyword];
+    if (isObject(parts))
+      result[keyword] = Object.fromEntries(Object.entries(parts).map(([name, part]) => [name, close(part)]));
+  }
+  for (const keyword of listed) {
+    const parts = schema[keyword];
+    if (Array.isArray(parts)) result[keyword] = parts.map((part) => close(part));
+  }
+  if (schema["items"] !== undefined) result["items"] = close(schema["items"]);
+  const isAlone = schema["allOf"] === undefined && schema["$ref"] === undefined;
+  if (isObject(schema["properties"]) && isAlone) result["additionalProperties"] ??= false;
+  return result;
+}

@@ -16,6 +16,7 @@ import { showsCitations } from "../../dialects/url-citations.ts";
 import type { JsonObject, MessagesRequest } from "../../dialects/messages/types.ts";
 import {
   type OwnField,
+  withClosedFormat,
   withKnownEffort,
   withOneSampling,
   withoutUnknown,
@@ -199,10 +200,10 @@ export class Conversion implements Converting {
     // Under strict the client gets the refusal.
     const effort = this.#facts.strict ? null : withKnownEffort(body, unknown);
     if (effort !== null) own.push(effort);
-    // A Messages client chose both for such a model itself.
-    const isTranslated = upstream.dialect === "messages" && this.carry.dialect !== "messages";
-    const samplings = isTranslated ? withOneSampling(body, unknown, notes) : null;
-    if (samplings !== null) own.push(samplings);
+    // A Messages client says all of it for such a model itself.
+    if (upstream.dialect === "messages" && this.carry.dialect !== "messages")
+      for (const name of [withOneSampling(body, unknown, notes), withClosedFormat(body, unknown)])
+        if (name !== null) own.push(name);
     notes.judge();
     if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"])) {
       body["service_tier"] = standardTier(upstream.dialect);
