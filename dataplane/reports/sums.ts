@@ -8,6 +8,7 @@ import { summedColumns } from "../billing/ledger/ledger.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS } from "../lib/clock.ts";
 import { LazyList } from "../lib/json-slices.ts";
+import { invalidParameter } from "../lib/query.ts";
 import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 import type { Tag } from "../lib/tags.ts";
 import { readRows } from "../store/read-rows.ts";
@@ -184,10 +185,10 @@ export async function checkHours(
     select greatest(closed_until, '1970-01-01T00:00:00Z') as until from usage_retention
   `);
   if (from >= until) return;
-  throw new ApiError(
-    "invalid_value",
-    `Usage by the hour is kept from ${new Date(until).toISOString().slice(0, 10)} on; ask for later hours, or for bucket_width=1d.`,
-    { param },
+  const first = new Date(until).toISOString().slice(0, 10);
+  throw invalidParameter(
+    param,
+    `${param} must not be before ${first} with bucket_width=1h: older usage is kept by the day.`,
   );
 }
 
