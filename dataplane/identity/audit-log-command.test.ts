@@ -25,8 +25,15 @@ test("every argument is read", () => {
   });
 });
 
+test("a moment without an offset is in UTC, wherever the command runs, and Unix seconds are one", () => {
+  const read = ["2026-11-21 10:00", "1795255200"].map((since) => parseAuditQuery(["--since", since]).since);
+  expect(read).toEqual([Date.parse("2026-11-21T10:00:00Z"), Date.parse("2026-11-21T10:00:00Z")]);
+});
+
 test.each([
   ["--since", "yesterday"],
+  ["--since", "2026-02-30"],
+  ["--since", "2026-11-21 12:00 PM"],
   ["--limit", "0"],
   ["--limit", "x"],
   ["--limit", "1000001"],

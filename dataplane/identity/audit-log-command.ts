@@ -1,6 +1,7 @@
 /** `main.ts audit-log`: prints the audit log, one JSON object a line, newest first. */
 import type { DatabasePool } from "slonik";
 import { commandArguments } from "../lib/command-arguments.ts";
+import { parseMoment } from "../lib/moment.ts";
 import { readAuditLog, type AuditQuery } from "./audit-log.ts";
 
 const usage = "usage: audit-log [--organization ID] [--key ID] [--since DATE] [--limit N]";
@@ -18,8 +19,8 @@ export function parseAuditQuery(args: readonly string[]): AuditQuery {
       limit: { type: "string" },
     },
   });
-  const since = values.since === undefined ? null : Date.parse(values.since);
-  if (since !== null && Number.isNaN(since)) throw new Error(`--since is no date; ${usage}`);
+  const since = values.since === undefined ? null : parseMoment(values.since);
+  if (since === null && values.since !== undefined) throw new Error(`--since is no date; ${usage}`);
   const limit = Number(values.limit ?? DEFAULT_LIMIT);
   if (!Number.isInteger(limit) || limit < 1 || limit > MAX_LIMIT) {
     throw new Error(`--limit is an integer from 1 to ${MAX_LIMIT}; ${usage}`);
