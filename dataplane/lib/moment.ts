@@ -5,7 +5,7 @@ import { DAY_MS, LATEST_SECOND } from "./clock.ts";
 const LATEST_MS = (LATEST_SECOND + 1) * 1000 - DAY_MS;
 
 const dateTime =
-  /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?([Zz]|[+ -]\d\d:?\d\d)?)?$/;
+  /^(\d{4})-(\d\d)-(\d\d)(?:[Tt ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?([Zz]|[+ -]\d\d(?::?\d\d)?)?)?$/;
 
 /**
  * Returns Unix milliseconds of an ISO 8601 date-time (without an offset: UTC), a date (its first moment in UTC), or whole
@@ -31,7 +31,7 @@ export function parseMoment(text: string): number | null {
 /** Returns milliseconds ahead of UTC. A blank counts as a plus, which decodes to a blank when a URL does not escape it. */
 function parseOffset(text: string): number | null {
   if (/^z$/i.test(text)) return 0;
-  const [, sign, hours, minutes] = /^([+ -])(\d\d):?(\d\d)$/.exec(text) ?? [];
+  const [, sign, hours, minutes = "0"] = /^([+ -])(\d\d)(?::?(\d\d))?$/.exec(text) ?? [];
   if (Number(hours) > 23 || Number(minutes) > 59) return null;
   return (sign === "-" ? -1 : 1) * (Number(hours) * 60 + Number(minutes)) * 60_000;
 }
