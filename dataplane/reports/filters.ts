@@ -34,8 +34,8 @@ const OTHER_FAMILY: Readonly<Record<string, string>> = {
   start_time: "starting_at",
   end_time: "ending_at",
 };
-/** Other parameters of all four reports, besides the filters and the range. */
-const OTHERS = ["bucket_width", "limit", "page", "batch"];
+/** Other parameters of all four reports, besides the listed filters and the range; the last is told to whoever looks for it. */
+const OTHERS = ["bucket_width", "limit", "page", "batch", "tags[NAME]"];
 
 /**
  * Reads the filters of all four reports, under the names of both families. An unknown parameter is refused: ignoring it would

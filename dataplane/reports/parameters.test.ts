@@ -179,6 +179,12 @@ describe("lists", () => {
     });
   });
 
+  test("who writes the filter of a tag otherwise is told its form", () => {
+    const ask = () => readFilters({ "tag[team]": "ml" }, ["start_time", "end_time"]);
+    expect(refusal(ask)).toBe("tag[team]");
+    expect(ask).toThrow(/Known are .*, tags\[NAME\]/);
+  });
+
   test("rule 14.4: one tag filters", () => {
     expect(readTagFilter({ "tags[team]": "ml" })).toEqual({ name: "team", value: "ml" });
     expect(readTagFilter({ model: "x" })).toBe(null);
