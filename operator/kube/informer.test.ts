@@ -1,5 +1,6 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { AnswerTooLarge, type Call, type KubeApi, type WatchCall } from "./client.ts";
+import { AnswerTooLarge, type Call, type KubeApi, KubeError, type WatchCall } from "./client.ts";
 import { Informer } from "./informer.ts";
 
 const pod = (name: string, resourceVersion: string) => ({
@@ -65,4 +66,32 @@ test("of objects so large that no page of them would fit, smaller pages are aske
   expect(asked).toEqual([500, 125, 32, 32, 32]);
   stop.abort();
   await running;
+});
+
+test("a watch that each list finds expired again is tried with growing pauses, for each try lists everything", async () => {
+  let lists = 0;
+  const expiring = {
+    call: async () => {
+      lists += 1;
+      return { metadata: { resourceVersion: "10" }, items: [] };
+    },
+    watch: async function* () {
+      yield* [];
+      throw new KubeError(410, "Expired", "too old resource version");
+    },
+  } as unknown as KubeApi;
+  const stop = new AbortController();
+  const informer = new Informer<string>({
+    api: expiring,
+    path: "/pods",
+    read: ({ metadata }) => metadata.resourceVersion,
+    changed: () => {},
+    failed: () => {},
+  });
+  const running = informer.run(stop.signal);
+  await sleep(2000);
+  stop.abort();
+  await running;
+  // Half of 200, 400, 800 ms at the least: the fifth begins after 1.5 s, the sixth after 3.1 s.
+  expect(lists).toBeLessThanOrEqual(5);
 });

@@ -85,6 +85,8 @@ export class Informer<Item> {
   /** Since when every list is answered with 403, monotonic; null: none was, or one was answered. */
   #refusedAt: number | null = null;
   #failures = 0;
+  /** Whether a watch found its version expired, and none has shown anything since: then a list alone is no success. */
+  #expired = false;
 
   constructor(options: InformerOptions<Item>) {
     this.#options = options;
@@ -133,7 +135,10 @@ export class Informer<Item> {
         if (performance.now() - startedAt < SHORT_WATCH_MS) throw new Error("the watch ended at once");
       } catch (error) {
         if (signal.aborted) return;
-        if (isStatus(error, 410)) this.#version = null;
+        if (isStatus(error, 410)) {
+          this.#version = null;
+          this.#expired = true;
+        }
         if (!this.#synced && isStatus(error, 403)) this.#refusedAt ??= performance.now();
         else this.#refusedAt = null;
         this.#options.failed(error);
@@ -166,7 +171,7 @@ export class Informer<Item> {
     for (const key of this.#kept.keys()) if (!seen.has(key)) this.#remove(key);
     this.#version = version;
     this.#listedAt = performance.now();
-    this.#failures = 0;
+    if (!this.#expired) this.#failures = 0;
     this.#synced = true;
     this.#refusedAt = null;
   }
@@ -231,6 +236,7 @@ export class Informer<Item> {
       this.#version = markSchema.parse(object).metadata.resourceVersion;
       this.#newest = BigInt(this.#version);
       this.#failures = 0;
+      this.#expired = false;
     }
   }
 
