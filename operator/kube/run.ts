@@ -226,6 +226,11 @@ class Cluster {
           "somebody else writes this status too; do two releases watch its namespace?",
         );
       },
+      refused: (status, words) => {
+        const { reason, message } = actionNeeded(status) ?? { reason: "StatusRefused", message: "" };
+        const note = `${message === "" ? "" : `${message}; `}no status can be written: ${words}`;
+        events.tell({ object: status.object, type: "Warning", reason, action: "Compile", note });
+      },
       failed: this.#failed("statuses"),
     });
     const snapshots = new SnapshotSecrets({ api, namespace, name: snapshotName, permit });

@@ -45,6 +45,7 @@ async function writing(
   stored: unknown,
   answer: () => Promise<void>,
   judge: () => Promise<unknown>,
+  refused: (status: ObjectStatus, words: string) => void = () => {},
 ): Promise<void> {
   let status = stored;
   const objects = {
@@ -63,6 +64,7 @@ async function writing(
     now: () => Date.now(),
     written: () => {},
     contested: () => {},
+    refused,
     failed: () => {},
   });
   const stop = new AbortController();
@@ -86,6 +88,21 @@ test("a write that failed is tried again soon, also where the status is looked a
     },
     async () => await expect.poll(() => writes).toBe(2),
   );
+});
+
+test("a status that the API server does not take is told once for each generation, and tried again", async () => {
+  let writes = 0;
+  const told: string[] = [];
+  await writing(
+    undefined,
+    async () => {
+      writes += 1;
+      throw new KubeError(422, "Invalid", "spec: invalid data");
+    },
+    async () => await expect.poll(() => writes, { timeout: 5000 }).toBe(3),
+    (status, words) => told.push(`${status.object.name}: ${words}`),
+  );
+  expect(told).toEqual(["m: spec: invalid data"]);
 });
 
 test("of one object one status is written at a time, however long the API server takes", async () => {
@@ -190,6 +207,7 @@ function writerOf({ call, written }: Written) {
     now: () => Date.now(),
     written: ({ object: { namespace, name } }) => written(namespace, name),
     contested: () => {},
+    refused: () => {},
     failed: () => {},
   });
   return { writer, status };

@@ -10,7 +10,7 @@ import type { Kind } from "../api/kinds.ts";
 import { conditionOf, type ObjectStatus } from "../plan/conditions.ts";
 import { type Declared, reference } from "../plan/objects.ts";
 import { oncePer } from "../plan/once-per.ts";
-import { isStatus, type KubeApi, retryAfterMs } from "./client.ts";
+import { isStatus, type KubeApi, KubeError, retryAfterMs } from "./client.ts";
 import { type CustomObject, type CustomObjects, customPath } from "./custom-objects.ts";
 import { isDoneWithin } from "./in-parallel.ts";
 import { NotLeading } from "./lease.ts";
@@ -51,6 +51,11 @@ export interface StatusWriterOptions {
   readonly written: (status: ObjectStatus, before: unknown) => void;
   /** Called for a status that somebody else overwrites again and again, once each time that this begins. */
   readonly contested: (status: ObjectStatus) => void;
+  /**
+   * Called once for each generation of an object whose status the API server refuses, with its words: an object that was stored
+   * before its definition was tightened may be so wrong that no rule can be judged, and then nothing may be written to it.
+   */
+  readonly refused: (status: ObjectStatus, words: string) => void;
   readonly failed: (error: unknown) => void;
 }
 
@@ -65,6 +70,8 @@ interface Wanted {
   failures: number;
   /** Not before this moment. */
   notBefore: number;
+  /** The last generation whose status the API server refused; null: it refused none. */
+  refused: number | null;
   /** What was written last; null: nothing yet. */
   last: ObjectStatus | null;
   /** How often in a row the same status was written again because somebody else had overwritten it. */
@@ -76,6 +83,7 @@ const nothingWritten = {
   counted: false,
   failures: 0,
   notBefore: -Infinity,
+  refused: null,
   last: null,
   contests: 0,
 } as const;
@@ -300,11 +308,19 @@ export class StatusWriter {
       if (signal.aborted) return;
       // 404, 409: the object is gone or was made anew, as the watch soon shows; what is still wanted is tried again.
       if (!(error instanceof NotLeading) && !isStatus(error, 404, 409)) failed(error);
+      if (error instanceof KubeError && error.status === 422)
+        this.#tellRefused(wanted, status, error.message);
       wanted.failures += 1;
       const wait = Math.max(retryAfterMs(error), Math.min(LONGEST_WAIT_MS, 250 * 2 ** wanted.failures));
       wanted.notBefore = performance.now() + wait;
       this.#later(key, wait);
     }
+  }
+
+  #tellRefused(wanted: Wanted, status: ObjectStatus, words: string): void {
+    if (wanted.refused === status.observedGeneration) return;
+    wanted.refused = status.observedGeneration;
+    this.#options.refused(status, words);
   }
 
   /** Returns the object as it was last observed; undefined: it is gone, or was made anew since it was compiled. */
