@@ -10,7 +10,7 @@ interface Network {
 /** Reads `10.0.0.0/8` or `fd00::/8`; null: not a network. */
 export function parseCidr(text: string): Network | null {
   const slash = text.indexOf("/");
-  if (slash < 0 || !/^\d{1,3}$/.test(text.slice(slash + 1))) return null;
+  if (slash < 0 || !/^(0|[1-9]\d{0,2})$/.test(text.slice(slash + 1))) return null;
   const prefix = Number(text.slice(slash + 1));
   const address = text.slice(0, slash);
   const four = parseIPv4(address);

@@ -28,3 +28,10 @@ test.each(["10.0.0.0", "example.com"])(
     expect(allowCIDRs().safeParse(examples).error).toBeUndefined();
   },
 );
+
+test.each(["10.0.0.0/08", "fd12::/016"])(
+  "%s is refused in a folder too: the API server takes no prefix with a zero in front",
+  (entry) => {
+    expect(refusal(entry)).toContain("must be a network, such as");
+  },
+);

@@ -13,6 +13,9 @@ test.each([
   ["2027-01-01T24:00:00Z", null],
   ["2027-01-01T00:00:00+24:00", null],
   ["2027-01-01T00:00:00+07:60", null],
+  ["9999-12-31T23:59:59.999999Z", 253_402_300_799_999_999n],
+  // In UTC a moment of the year 10000, which the API server refuses.
+  ["9999-12-31T23:59:59-01:00", null],
 ])("%s", (text, micros) => {
   expect(MOMENT.test(text)).toBe(true);
   expect(momentMicros(text)).toBe(micros);

@@ -6,6 +6,9 @@ import { field, type FieldNotes, withRules } from "./fields.ts";
 export const MOMENT =
   /^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}(\.[0-9]{1,6})?(Z|[+-][0-9]{2}:[0-9]{2})$/;
 
+/** The year 10000 in UTC, in milliseconds since 1970: the API server knows moments before it alone. */
+const END_OF_CALENDAR = 253_402_300_800_000;
+
 /** Returns the microseconds since 1970; null where the calendar has no such moment. */
 export function momentMicros(text: string): bigint | null {
   if (!MOMENT.test(text)) return null;
@@ -17,6 +20,7 @@ export function momentMicros(text: string): bigint | null {
   if (Number.isNaN(local) || new Date(local).toISOString().slice(0, 19) !== whole) return null;
   if (hours > 23 || minutes > 59) return null;
   const shift = (hours * 60 + minutes) * 60_000 * (sign === "-" ? -1 : 1);
+  if (local - shift >= END_OF_CALENDAR) return null;
   return BigInt(local - shift) * 1000n + BigInt(fraction.padEnd(6, "0"));
 }
 
