@@ -269,21 +269,19 @@ export const httpUrl = () =>
     [callable],
   );
 
+/** A data key of a Secret, as the API server takes it. */
+export const dataKey = () =>
+  z
+    .string()
+    .min(1)
+    .max(253)
+    .regex(/^\.?[-_A-Za-z0-9][-._A-Za-z0-9]*$/, "must be a key of a Secret: letters, digits, -, _ and .");
+
 export const secretKeyRef = () =>
   field(
     z.strictObject({
       name: field(objectName(), "The Secret, in the same namespace."),
-      key: field(
-        z
-          .string()
-          .min(1)
-          .max(253)
-          .regex(
-            /^\.?[-_A-Za-z0-9][-._A-Za-z0-9]*$/,
-            "must be a key of a Secret: letters, digits, -, _ and .",
-          ),
-        "The data key inside the Secret.",
-      ),
+      key: field(dataKey(), "The data key inside the Secret."),
     }),
     "The Secret that holds the value. A trailing newline is trimmed.",
   );

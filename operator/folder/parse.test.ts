@@ -181,6 +181,15 @@ test.each([
   },
 );
 
+test.each(["stringData: {api/key: a, .key: b}", "data: {..key: YQ==, .key: Yg==}"])(
+  "a data key that no API server takes is a fault of the Secret: %s",
+  (values) => {
+    const { faults, secrets } = parseFile(`apiVersion: v1\nkind: Secret\nmetadata: {name: m}\n${values}\n`);
+    expect(faults).toMatchObject([{ message: "must be a key of a Secret: letters, digits, -, _ and ." }]);
+    expect(secrets.map(({ data }) => data)).toEqual([{ ".key": "b" }]);
+  },
+);
+
 test("an alias without its anchor is told where it stands", () => {
   const text = `apiVersion: gapura.dev/v1alpha1
 kind: ModelRoute

@@ -1,6 +1,6 @@
 /** Parses one manifest file into what it declares. Pure: text in, documents and faults out. */
 import { type Document, LineCounter, parseAllDocuments } from "yaml";
-import { API_VERSION, GROUP } from "../api/fields.ts";
+import { API_VERSION, dataKey, GROUP } from "../api/fields.ts";
 import { isKind, type Kind, KINDS } from "../api/kinds.ts";
 import { type Fault, pathText } from "../plan/objects.ts";
 import { notText } from "../plan/read-spec.ts";
@@ -248,6 +248,8 @@ const SECRET_FIELDS: ReadonlySet<string> = new Set([
   "stringData",
   "immutable",
 ]);
+const secretKey = dataKey();
+
 /** The values of a Secret; a value never appears in a fault. */
 function readSecret(value: Mapping, refuse: (path: string, message: string) => void): Record<string, string> {
   const data: Record<string, string> = {};
@@ -263,6 +265,11 @@ function readSecret(value: Mapping, refuse: (path: string, message: string) => v
       return;
     }
     for (const [key, text] of Object.entries(entries)) {
+      const fault = secretKey.safeParse(key).error?.issues[0];
+      if (fault !== undefined) {
+        refuse(pathText([field, key]), fault.message);
+        continue;
+      }
       const content = typeof text === "string" ? read(text) : null;
       if (content === null || key === "__proto__") refuse(pathText([field, key]), refusal(text));
       else data[key] = content;
