@@ -24,21 +24,24 @@ const sampling = () =>
     return [temperature, top_p];
   });
 
-test.each(fromOthers)("$client on the way $path: only the temperature is sent, later at once", async (way) => {
-  fake.reset();
-  fake.next(refused, hello, hello, hello);
-  const first = callOn(fake.url, way, { body: { temperature: 0.5, top_p: 0.9 } });
-  await serve(first);
-  expect(first.sink.headers["x-gapura-dropped"]).toBe("top_p");
-  for (const body of [{ temperature: 0.6, top_p: 0.8 }, { top_p: 0.7 }])
-    await serve({ ...callOn(fake.url, way, { body }), snapshot: first.snapshot });
-  expect(sampling()).toEqual([
-    [0.5, 0.9],
-    [0.5, undefined],
-    [0.6, undefined],
-    [undefined, 0.7],
-  ]);
-});
+test.each(fromOthers)(
+  "$client on the way $path: only the temperature is sent, later at once",
+  async (way) => {
+    fake.reset();
+    fake.next(refused, hello, hello, hello);
+    const first = callOn(fake.url, way, { body: { temperature: 0.5, top_p: 0.9 } });
+    await serve(first);
+    expect(first.sink.headers["x-gapura-dropped"]).toBe("top_p");
+    for (const body of [{ temperature: 0.6, top_p: 0.8 }, { top_p: 0.7 }])
+      await serve({ ...callOn(fake.url, way, { body }), snapshot: first.snapshot });
+    expect(sampling()).toEqual([
+      [0.5, 0.9],
+      [0.5, undefined],
+      [0.6, undefined],
+      [undefined, 0.7],
+    ]);
+  },
+);
 
 test.each([
   [{ temperature: 1, top_p: 0.9 }, [undefined, 0.9]],

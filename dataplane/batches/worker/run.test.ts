@@ -123,7 +123,8 @@ describe("rule 4.5: a tool loop ends within the route's request time-out from th
 
   test("however many calls it makes, each in its time", async () => {
     runTool = () => Promise.resolve({ kind: "hits", hits: [], posts: 0, profiles: 0 });
-    fake.next(...Array.from({ length: 8 }, () => withFaults(search, { delayHeadersMs: 1_000 })));
+    // The time ends in the midst of a call: one sent at that moment would reach the next test's upstream.
+    fake.next(...Array.from({ length: 8 }, () => withFaults(search, { delayHeadersMs: 1_100 })));
     expect(await runLate()).toMatchObject(paused);
     expect(fake.requests.length).toBeLessThanOrEqual(4);
   });
