@@ -201,6 +201,15 @@ test("of ten thousand keys or a thousand models a field finds one, where a list 
   // An id that was copied from elsewhere.
   await key.fill("apikey_many_9997");
   expect(await key.inputValue()).toBe("key 9997");
+  // What is typed before the choice of what came before it is drawn.
+  await key.fill("");
+  await page.evaluate(`(async () => {
+    document.execCommand("insertText", false, "key 9");
+    for (let turn = 0; turn < 20; turn += 1) await null;
+    document.execCommand("insertText", false, "-");
+  })()`);
+  await settled(page);
+  expect([await key.inputValue(), asked("key")]).toEqual(["key 9-", "apikey_many_9"]);
   await key.fill("no such key");
   await page.getByText("Nothing of this name").waitFor();
   await key.fill("");

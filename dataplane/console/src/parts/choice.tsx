@@ -1,5 +1,5 @@
 /** Fields that choose one of several: a list to open, or where that would be too long, a field that finds by name. */
-import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
+import { useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { formatCount, useTexts } from "../texts/texts.ts";
 
 interface ChoiceProps {
@@ -40,9 +40,10 @@ function FoundChoice({ label, value, onInput, choices }: ChoiceProps) {
   const t = useTexts();
   const id = useId();
   const input = useRef<HTMLInputElement>(null);
-  /** What is typed, until it chooses something or the field is left; null: the field shows what is chosen. */
-  const [draft, setDraft] = useState<string | null>(null);
-  useEffect(() => setDraft(null), [value]);
+  /** What is typed, with the value that was chosen then. */
+  const [typed, setTyped] = useState<{ readonly text: string; readonly chosen: string } | null>(null);
+  /** What is typed, until something is chosen or the field is left; null: the field shows what is chosen. */
+  const draft = typed?.chosen === value ? typed.text : null;
   const found = choices.filter(([name, title]) => name !== "" && holds(name, title, draft ?? ""));
   const chosen = value === "" ? "" : nameOf(choices, value);
   const hint = found.length === 0 ? t.common.noneFound : t.common.found(formatCount(found.length, t));
@@ -52,7 +53,7 @@ function FoundChoice({ label, value, onInput, choices }: ChoiceProps) {
     const one = choices.find(
       ([name, title]) => text === (name === "" ? "" : oneLine(title)) || text === name,
     );
-    setDraft(one === undefined ? text : null);
+    setTyped(one === undefined ? { text, chosen: value } : null);
     if (one !== undefined) onInput(one[0]);
   };
   return (
@@ -68,7 +69,7 @@ function FoundChoice({ label, value, onInput, choices }: ChoiceProps) {
         spellcheck={false}
         aria-describedby={draft === null ? undefined : `${id}-hint`}
         onFocus={(event) => event.currentTarget.select()}
-        onBlur={() => setDraft(null)}
+        onBlur={() => setTyped(null)}
         onInput={(event) => type(event.currentTarget.value)}
       />
       <datalist id={`${id}-found`}>
