@@ -1,5 +1,5 @@
 import { afterEach, expect, test, vi } from "vitest";
-import { send } from "./client.ts";
+import { everyPage, longPage, send } from "./client.ts";
 
 afterEach(() => {
   vi.restoreAllMocks();
@@ -35,4 +35,24 @@ test("an error of either family is told in the service's own words", async () =>
     const own = { status: 404, isOwn: true, message: "No such model.", code, requestId: "req_1" };
     await expect(send("key", "/v1/models")).rejects.toMatchObject(own);
   }
+});
+
+test.each([
+  [2, "", ["0", "1"], true],
+  [7, "", ["0", "1", "2", "3", "4", "5", "6"], true],
+  [7, "4", ["5", "6", "7", "8", "9"], false],
+  // What ends where the list does leads no further.
+  [5, "4", ["5", "6", "7", "8", "9"], false],
+  [10, "", ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"], false],
+  [10, "9", [], false],
+])("a page of %d behind %j, of a service whose pages end early", async (most, begin, found, hasMore) => {
+  const list = Array.from({ length: 10 }, (_, index) => ({ id: String(index) }));
+  const read = ({ limit, after }: { readonly limit: number; readonly after?: string }) => {
+    const from = after === undefined ? 0 : Number(after) + 1;
+    const to = from + Math.min(limit, 3);
+    return Promise.resolve({ data: list.slice(from, to), has_more: to < list.length });
+  };
+  const page = await longPage(most, read, begin);
+  expect([page.data.map(({ id }) => id), page.has_more]).toEqual([found, hasMore]);
+  if (begin === "") expect(await everyPage(most, read)).toEqual(page.data);
 });

@@ -120,24 +120,34 @@ interface Page<One> {
   readonly data: readonly One[];
   readonly has_more: boolean;
 }
-/**
- * Reads every page of a list, at most `most` objects. `show` is called with the objects so far before the last page.
- * @param begin id of the object behind which the list begins; empty: it begins with the newest
- */
+type ReadPage<One> = (query: PageQuery) => Promise<Page<One>>;
+
+/** Reads every page of a list, at most `most` objects. `show` is called with the objects so far before the last page. */
 export async function everyPage<One extends { readonly id: string }>(
   most: number,
-  read: (query: PageQuery) => Promise<Page<One>>,
-  show: (some: readonly One[]) => void = () => {},
-  begin = "",
+  read: ReadPage<One>,
+  show?: (some: readonly One[]) => void,
 ): Promise<readonly One[]> {
+  return (await longPage(most, read, "", show)).data;
+}
+
+/**
+ * Reads at most `most` objects as one page, of as many pages of the service's as that takes.
+ * @param begin id of the object behind which it begins; empty: it begins with the newest
+ */
+export async function longPage<One extends { readonly id: string }>(
+  most: number,
+  read: ReadPage<One>,
+  begin: string,
+  show: (some: readonly One[]) => void = () => {},
+): Promise<Page<One>> {
   const found: One[] = [];
-  while (found.length < most) {
+  for (;;) {
     const after = found.at(-1)?.id ?? begin;
-    const query = { limit: PAGE, ...(after === "" ? {} : { after }) };
-    const { data, has_more: hasMore } = await read(query);
+    const limit = Math.min(PAGE, most - found.length);
+    const { data, has_more: hasMore } = await read({ limit, ...(after === "" ? {} : { after }) });
     found.push(...data);
-    if (!hasMore || data.length === 0) break;
+    if (!hasMore || data.length === 0 || found.length >= most) return { data: found, has_more: hasMore };
     show([...found]);
   }
-  return found;
 }

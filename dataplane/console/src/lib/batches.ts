@@ -1,11 +1,11 @@
 /** Batches of both kinds in one form. */
-import { everyPage } from "../api/client.ts";
+import { longPage } from "../api/client.ts";
 import type { Batch, MessageBatch } from "../api/schema.ts";
 import { inference } from "../session.ts";
 import { inputFailures, type FailedLine } from "./batch-lines.ts";
 import { contentUrl } from "./download.ts";
 
-/** Batches of each kind that are shown at most: the newest. */
+/** The most batches of each kind that are read, and shown, at once. */
 export const MOST_BATCHES = 2000;
 
 /** A batch of either kind. */
@@ -91,35 +91,32 @@ const at = ({ createdAt }: BatchRow): number =>
 /** Reads the batches behind those that an earlier page ended with. @param after its `last`; empty: reads the newest */
 export async function readBatches(after: string, signal: AbortSignal): Promise<BatchPage> {
   const [afterOne = "", afterOther = ""] = after.split(",");
-  const none = () => {};
   const [one, other] = await Promise.all([
-    everyPage(
-      MOST_BATCHES,
-      (query) => inference("GET /v1/messages/batches", { query, signal }),
-      none,
-      afterOne,
-    ),
-    everyPage(MOST_BATCHES, (query) => inference("GET /v1/batches", { query, signal }), none, afterOther),
+    longPage(MOST_BATCHES, (query) => inference("GET /v1/messages/batches", { query, signal }), afterOne),
+    longPage(MOST_BATCHES, (query) => inference("GET /v1/batches", { query, signal }), afterOther),
   ]);
-  return pageOf(
-    [
-      [afterOne, one.map(messagesRow)],
-      [afterOther, other.map(openaiRow)],
-    ],
-    MOST_BATCHES,
-  );
+  return pageOf([
+    { after: afterOne, rows: one.data.map(messagesRow), isCut: one.has_more },
+    { after: afterOther, rows: other.data.map(openaiRow), isCut: other.has_more },
+  ]);
+}
+
+interface BatchList {
+  /** The id that it begins after; empty: it begins with the newest. */
+  readonly after: string;
+  readonly rows: readonly BatchRow[];
+  /** Whether there are older ones behind its end. */
+  readonly isCut: boolean;
 }
 
 /**
  * Merges lists of batches. Where one of them is cut, what is older than its end waits for the next page: else batches of one kind
  * would stand among those of another that are hours older.
- * @param lists each with the id that it begins after
- * @param most the length at which a list is cut
  */
-export function pageOf(lists: readonly (readonly [string, readonly BatchRow[]])[], most: number): BatchPage {
-  const ends = lists.flatMap(([, rows]) => (rows.length < most ? [] : rows.slice(-1)));
+export function pageOf(lists: readonly BatchList[]): BatchPage {
+  const ends = lists.flatMap(({ rows, isCut }) => (isCut ? rows.slice(-1) : []));
   const oldest = Math.max(...ends.map(at), -Infinity);
-  const shown = lists.map(([after, rows]) => {
+  const shown = lists.map(({ after, rows }) => {
     const next = rows.findIndex((row) => at(row) < oldest);
     return [after, next < 0 ? rows : rows.slice(0, next)] as const;
   });

@@ -1,6 +1,6 @@
 /** Stored files, how long they are kept, and how much storage they take. */
 import { useState } from "preact/hooks";
-import { everyPage } from "../api/client.ts";
+import { longPage } from "../api/client.ts";
 import type { Credits, File as StoredFile } from "../api/schema.ts";
 import { contentUrl, useDownload } from "../lib/download.ts";
 import { useFilters } from "../lib/filters.ts";
@@ -37,14 +37,9 @@ function FileList() {
     async (signal) => {
       const [credit, files] = await Promise.all([
         admin("GET /v1/organization/credits", { signal }),
-        everyPage(
-          MOST_FILES,
-          (query) => inference("GET /v1/files", { query, signal }),
-          () => {},
-          after,
-        ),
+        longPage(MOST_FILES, (query) => inference("GET /v1/files", { query, signal }), after),
       ]);
-      return { credit, files };
+      return { credit, files: files.data, hasMore: files.has_more };
     },
     [after],
   );
@@ -52,7 +47,7 @@ function FileList() {
     <>
       {problem !== null && <Problem problem={problem} />}
       <Section loaded={loaded}>
-        {({ credit, files }) => {
+        {({ credit, files, hasMore }) => {
           const purposes = [...new Set(files.map((file) => file.purpose))].sort();
           const sought = search.value.trim().toLowerCase();
           const shown = files.filter(
@@ -60,7 +55,7 @@ function FileList() {
               (purpose.value === "" || file.purpose === purpose.value) &&
               [file.filename, file.id].some((text) => text.toLowerCase().includes(sought)),
           );
-          const last = files.length < MOST_FILES ? null : (files.at(-1)?.id ?? null);
+          const last = hasMore ? (files.at(-1)?.id ?? null) : null;
           return (
             <>
               <Storage credit={credit} />
