@@ -77,12 +77,11 @@ function FoundChoice({ label, value, onInput, choices }: ChoiceProps) {
           <option key={name} value={oneLine(title)} />
         ))}
       </datalist>
-      {draft !== null && (
-        // The browser shows what is found beneath the field, which shall not move while somebody types.
-        <p class={found.length === 0 ? "hint" : "unseen"} id={`${id}-hint`}>
-          {hint}
-        </p>
-      )}
+      {/* The browser lists what is found beneath the field, which must not move while somebody types. A reader of the screen
+        tells only what changes in an element that is there before. */}
+      <p class={draft !== null && found.length === 0 ? "hint" : "unseen"} id={`${id}-hint`} role="status">
+        {draft === null ? "" : hint}
+      </p>
     </div>
   );
 }
