@@ -340,6 +340,11 @@ test("files and batches beyond the most that a page holds are reached, and it is
   await page.getByText("10,000 at once").waitFor();
   await page.getByRole("link", { name: "Older files" }).click();
   await page.getByText("batch_10001", { exact: true }).waitFor();
+  // A filter holds on each page, and is shown to, also where it leaves nothing.
+  await open(`files${new URL(page.url()).search}&purpose=vision`);
+  await page.getByText("No file matches these filters").waitFor();
+  expect(await page.getByLabel("Purpose").inputValue()).toBe("vision");
+  await page.getByLabel("Purpose").selectOption("");
   await page.getByLabel("Search").fill("BATCH_19999");
   await expect.poll(() => page.getByRole("main").getByRole("rowheader").count()).toBe(1);
   await page.getByLabel("Search").fill("");

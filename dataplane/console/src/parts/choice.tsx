@@ -99,7 +99,7 @@ interface IdChoiceProps extends Omit<ChoiceProps, "choices"> {
   readonly things: readonly { readonly id: string; readonly name: string }[];
 }
 
-/** A filter: all, or one by its name. An address may still name one that was deleted since. */
+/** A filter: all, or one by its name. An address may name one that is not there: deleted since, or on another page of a list. */
 export function IdChoice({ things, ...choice }: IdChoiceProps) {
   const t = useTexts();
   const { value } = choice;

@@ -7,7 +7,7 @@ import { useFilters } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
 import { useStore } from "../lib/store.ts";
 import { Button, Empty, Field, Meter, Moment, Problem, Section } from "../parts/basics.tsx";
-import { Choice } from "../parts/choice.tsx";
+import { IdChoice } from "../parts/choice.tsx";
 import { FormDialog } from "../parts/dialog.tsx";
 import { InferenceGate } from "../parts/inference-gate.tsx";
 import { PageLinks } from "../parts/page-links.tsx";
@@ -61,10 +61,10 @@ function FileList() {
               <Storage credit={credit} />
               <div class="filters">
                 <Field label={t.common.search} type="search" {...search} />
-                <Choice
+                <IdChoice
                   label={t.files.purpose}
+                  things={purposes.map((one) => ({ id: one, name: one }))}
                   {...purpose}
-                  choices={[["", t.common.all], ...purposes.map((one) => [one, one] as const)]}
                 />
               </div>
               {shown.length === 0 ? (
