@@ -193,8 +193,9 @@ class Loop {
   }
 
   /**
-   * Pauses before the next call of a model. A Messages client goes on from the answer's content as it is, and most upstreams
-   * go on from no text of the model's own: behind calls of tools that nobody has it ends in a call that failed.
+   * Pauses before the next call of a model. A Messages client sends the answer's content back as it is, and most upstreams
+   * refuse a conversation that ends in the model's own text. The content shows no call of a tool that nobody has, so that right
+   * behind such calls it would end in text, or be empty: a failed call is added, and the model goes on from its result.
    */
   async #pause(): Promise<"pause_turn"> {
     const { rules, serverTools, citePages } = this.#input;

@@ -160,7 +160,7 @@ export class ChatStreamReader implements StreamReader {
       this.#final ||= choices.length === 0 || this.#finish !== null;
     }
     const events = this.#blocks.take();
-    // What comes with a failure or behind it counts, and is told nobody: what is told of it next is that it failed.
+    // Text beside a failure or behind it counts as usage, but may be the provider's words on what went wrong: nobody gets it.
     if (this.awaitsReport) return [];
     return start === null ? events : [start, ...events];
   }
