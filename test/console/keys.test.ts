@@ -298,6 +298,48 @@ test("people and projects are found as keys are, however many pages of them ther
   await page.unrouteAll();
 });
 
+test("of hundreds of projects a new key comes into none that its form does not show", async () => {
+  const path = "/v1/organization/projects";
+  await page.route(
+    ({ pathname }) => pathname === path,
+    async (route) => {
+      const response = await route.fetch();
+      const answer = (await response.json()) as { readonly data: readonly object[] };
+      const made = Array.from({ length: 300 }, (_, index) => ({
+        ...answer.data[0],
+        id: `proj_${index}`,
+        name: `team ${index}`,
+      }));
+      await route.fulfill({ response, json: { ...answer, data: [...answer.data, ...made] } });
+    },
+  );
+  const asked: string[] = [];
+  await page.route(`**${path}/*/api_keys`, async (route) => {
+    asked.push(new URL(route.request().url()).pathname.split("/").at(-2) ?? "");
+    await route.fulfill({ status: 400, json: { error: { message: "Not now." } } });
+  });
+  await page.goto(`${url}/console/keys`);
+  await page.getByRole("button", { name: "Create key" }).click();
+  const dialog = page.getByRole("dialog");
+  const project = dialog.getByLabel("Project");
+  const create = dialog.getByRole("button", { name: "Create key" });
+  await dialog.getByLabel("Name").fill("half");
+  for (const some of ["eam 29", "team x"]) {
+    await project.fill(some);
+    await create.click();
+    expect([await project.inputValue(), asked]).toEqual([some, []]);
+  }
+  await project.fill("team 299");
+  await create.click();
+  await dialog.getByText("Not now.").waitFor();
+  // Emptied and left, it shows what still holds.
+  await project.fill("");
+  await create.click();
+  await expect.poll(() => asked).toEqual(["proj_299", "proj_299"]);
+  expect(await project.inputValue()).toBe("team 299");
+  await page.unrouteAll();
+});
+
 /** Three pages of sixty keys. @param before called for each with the number of keys before it; false: the page fails */
 async function routeThreePages(before: (first: number) => Promise<boolean>): Promise<void> {
   const { data } = (await api(admin, "GET", "/v1/organizations/api_keys?limit=1")) as { data: object[] };

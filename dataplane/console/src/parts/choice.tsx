@@ -42,12 +42,12 @@ function FoundChoice({ label, value, onInput, choices }: ChoiceProps) {
   const input = useRef<HTMLInputElement>(null);
   /** What is typed, with the value that was chosen then. */
   const [typed, setTyped] = useState<{ readonly text: string; readonly chosen: string } | null>(null);
-  /** What is typed, until something is chosen or the field is left; null: the field shows what is chosen. */
+  /** What is typed, until something is chosen or the field is left (`leave`); null: the field shows what is chosen. */
   const draft = typed?.chosen === value ? typed.text : null;
   const found = choices.filter(([name, title]) => name !== "" && holds(name, title, draft ?? ""));
   const chosen = value === "" ? "" : nameOf(choices, value);
   const hint = found.length === 0 ? t.common.noneFound : t.common.found(formatCount(found.length, t));
-  // A form is not sent with something else than its field shows.
+  // A form is not sent while its field shows what is no choice.
   useLayoutEffect(() => input.current?.setCustomValidity(draft === null ? "" : hint), [draft, hint]);
   const type = (text: string) => {
     const one = choices.find(
@@ -55,6 +55,10 @@ function FoundChoice({ label, value, onInput, choices }: ChoiceProps) {
     );
     setTyped(one === undefined ? { text, chosen: value } : null);
     if (one !== undefined) onInput(one[0]);
+  };
+  const leave = (isInForm: boolean) => {
+    // Whoever goes on to the form's button would send what was chosen before, and not see that it came back.
+    if (!isInForm || draft?.trim() === "") setTyped(null);
   };
   return (
     <div class="field">
@@ -69,7 +73,7 @@ function FoundChoice({ label, value, onInput, choices }: ChoiceProps) {
         spellcheck={false}
         aria-describedby={draft === null ? undefined : `${id}-hint`}
         onFocus={(event) => event.currentTarget.select()}
-        onBlur={() => setTyped(null)}
+        onBlur={(event) => leave(event.currentTarget.form !== null)}
         onInput={(event) => type(event.currentTarget.value)}
       />
       <datalist id={`${id}-found`}>
