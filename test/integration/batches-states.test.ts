@@ -34,6 +34,8 @@ beforeEach(() => {
 
 const poor = { authorization: `Bearer ${sampleKeys.narrow}` };
 const slow = withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: 400 });
+/** Leaves a busy machine time to act while it runs. */
+const slower = withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: 2_000 });
 const begun = (n = 1) => upstream.arrived(n, 10_000);
 const sumOf = (batch: Json) =>
   Object.values(batch["request_counts"] as Record<string, number>).reduce((a, b) => a + b, 0);
@@ -124,7 +126,7 @@ describe("message batch: processing_status", () => {
   });
 
   test("a cancel after expires_at is too late: 200, and what was not processed is expired", async () => {
-    upstream.model("upstream-messages", slow);
+    upstream.model("upstream-messages", slower);
     const path = await plane.createMessages(10);
     await begun(2);
     skew = DAY;
@@ -353,7 +355,7 @@ describe("batch, Chat/Responses form: status", () => {
   });
 
   test("a cancel after the deadline is too late: still expired; one before it is not", async () => {
-    upstream.model("upstream-chat", slow);
+    upstream.model("upstream-chat", slower);
     for (const [before, after, error] of [
       ["in_progress", "expired", "batch_expired"],
       ["cancelling", "cancelled", "batch_cancelled"],
