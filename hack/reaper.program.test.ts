@@ -3,7 +3,7 @@ import { createHash } from "node:crypto";
 import { once } from "node:events";
 import * as fs from "node:fs";
 import { tmpdir } from "node:os";
-import { join, resolve } from "node:path";
+import { delimiter, join, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
 import { afterEach, beforeEach, expect, test } from "vitest";
 import { isRunning, signalAll } from "./processes.ts";
@@ -21,8 +21,11 @@ class Parent {
   readonly process: ChildProcess;
   readonly #pids = new Map<string, number>();
 
-  /** @param code has `start(name, signal, kind)`; each program notes in a file when it was asked to end. */
-  constructor(code: string) {
+  /**
+   * @param code has `start(name, signal, kind)`; each program notes in a file when it was asked to end.
+   * @param programs a folder whose programs are found before all others.
+   */
+  constructor(code: string, programs?: string) {
     const program = `
       process.once(process.argv[2], () => {
         require("node:fs").appendFileSync(${JSON.stringify(join(folder, "ends"))}, process.argv[1] + "\\n");
@@ -46,6 +49,7 @@ class Parent {
       ${code}`;
     this.process = spawn(process.execPath, ["--input-type=module", "-e", script], {
       stdio: ["ignore", "pipe", "inherit"],
+      env: { ...process.env, PATH: [programs, process.env["PATH"]].filter(Boolean).join(delimiter) },
     });
     this.process.stdout?.setEncoding("utf8").on("data", (text: string) => {
       for (const [, name = "", pid] of text.matchAll(/^(\S+)=(\d+)$/gm)) this.#pids.set(name, Number(pid));
@@ -99,7 +103,10 @@ test("one that was stopped, or is deaf to its signal, ends all the same", async 
   await expect.poll(() => parent.running, { timeout: 20_000 }).toEqual([]);
 });
 
-/** A checkout with our scripts of npm, in which everything is installed; its vitest does nothing for half a minute. */
+/**
+ * A checkout with our scripts of npm, in which everything is installed; its vitest does nothing for half a minute. It tells
+ * its process id only when whoever started it has had the time, on a busy machine too, to name it to the shell.
+ */
 function writeCheckout(): void {
   const root = resolve(import.meta.dirname, "..");
   const { scripts } = JSON.parse(fs.readFileSync(join(root, "package.json"), "utf8")) as { scripts: object };
@@ -134,12 +141,35 @@ test.each([
   }
 });
 
-test("whoever has ended what it started ends by itself, and nothing is sent to a process id that may be another's", async () => {
-  using parent = new Parent(`
+/** In place of the shell one that only writes down what it is told. @returns where */
+function writeShell(): string {
+  const told = join(folder, "told");
+  fs.writeFileSync(join(folder, "sh"), `#!/bin/sh\nexec cat >${told}`, { mode: 0o755 });
+  return told;
+}
+
+test("the shell is there before anything is started, and knows of each child as soon as there is one", async () => {
+  const told = writeShell();
+  using _parent = new Parent("setInterval(() => {}, 1_000);", folder);
+  await expect.poll(() => fs.existsSync(told), { timeout: 20_000 }).toBe(true);
+});
+
+test("whoever has ended what it started ends by itself, and leaves no process id, which may be another's, to the shell", async () => {
+  const told = writeShell();
+  using parent = new Parent(
+    `
     const child = await start("plane", "SIGTERM");
     child.kill("SIGTERM");
-    await once(child, "exit");`);
-  await parent.started(1);
+    await once(child, "exit");
+    const store = await start("store", "SIGINT", "store");
+    store.kill("SIGINT");
+    await once(store, "exit");`,
+    folder,
+  );
+  await parent.started(2);
   if (parent.process.exitCode === null) await once(parent.process, "exit");
-  expect([parent.process.exitCode, parent.running, ends()]).toEqual([0, [], ["plane"]]);
+  expect([parent.process.exitCode, parent.running, ends()]).toEqual([0, [], ["plane", "store"]]);
+  await expect
+    .poll(() => fs.readFileSync(told, "utf8").replaceAll(/\d+/g, "N"))
+    .toBe("TERM:N \n \n INT:N\n \n");
 });

@@ -7,8 +7,8 @@ import { spawn, type ChildProcess } from "node:child_process";
 import type { Writable } from "node:stream";
 
 /**
- * Reads lines of `SIGNAL:PID,SIGNAL:PID SIGNAL:PID`; at the end of input ends what the last one names: what stands between two
- * commas at once, and only then what follows the blank. Whatever takes longer than five seconds is killed.
+ * Reads lines of `SIGNAL:PID,SIGNAL:PID SIGNAL:PID`; at the end of input ends what the last one names: everything before the
+ * blank at once, and when that has ended everything after it. Whatever takes longer than five seconds is killed.
  */
 const SCRIPT = `
 end() {
@@ -32,8 +32,11 @@ export type Kind = "program" | "store";
 
 /** What is to be ended, as the shell has it. */
 const watched: Readonly<Record<Kind, Map<ChildProcess, string>>> = { program: new Map(), store: new Map() };
-/** Goes away with this process. */
-let shell: Writable | null = null;
+/**
+ * The pipe to it goes away with this process. It is there before any child: one that we started just before we are killed
+ * would be left behind by a shell that has yet to start.
+ */
+const shell = startShell();
 
 /** Has a child of ours end, asked by this signal, when we are gone before it. */
 export function endWithUs(child: ChildProcess, stopSignal: NodeJS.Signals, kind: Kind = "program"): void {
@@ -48,7 +51,6 @@ export function endWithUs(child: ChildProcess, stopSignal: NodeJS.Signals, kind:
 }
 
 function tell(): void {
-  shell ??= startShell();
   const stages = [watched.program, watched.store].map((programs) => [...programs.values()].join(","));
   shell.write(`${stages.join(" ")}\n`);
 }
