@@ -6,6 +6,7 @@ import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { expect, test } from "vitest";
 import { programEnvironment } from "../test/fakes/program-environment.ts";
+import { watchForSurprises } from "../test/fakes/surprises.ts";
 
 const program = join(import.meta.dirname, "main.ts");
 
@@ -115,7 +116,8 @@ test("rule 14.3: a line of the operator's log is one JSON object with the level 
     }),
   );
   const env = podEnvironment({ KUBECONFIG: config, OPS_PORT: "0" });
-  const child = spawn(process.execPath, [program], { env, stdio: ["ignore", "pipe", "inherit"] });
+  const child = spawn(process.execPath, [program], { env, stdio: ["ignore", "pipe", "pipe"] });
+  watchForSurprises(child, "the operator");
   try {
     const [line] = (await once(createInterface(child.stdout), "line")) as [string];
     expect(JSON.parse(line)).toMatchObject({ level: "warn", error: expect.stringContaining("ECONNREFUSED") });

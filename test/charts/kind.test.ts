@@ -9,6 +9,7 @@ import { z } from "zod";
 import { findProgram } from "../../hack/debian.ts";
 import { freePort } from "../../hack/free-port.ts";
 import { stopProcess } from "../../hack/processes.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 import { startUpstream } from "../fakes/upstream/server.ts";
 
 const root = resolve(import.meta.dirname, "../..");
@@ -69,6 +70,7 @@ describe("the demo of the cluster", () => {
       env: { PORT: String(port) },
       stdio: "ignore",
     });
+    endWithUs(demo, "SIGTERM");
     const load = (url: string) =>
       spawnSync(process.execPath, ["hack/kind/load.ts", url, "1"], { cwd: root, encoding: "utf8" });
     try {

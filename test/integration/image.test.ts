@@ -11,6 +11,7 @@ import { afterAll, beforeAll, expect, test } from "vitest";
 import { freePort } from "../../hack/free-port.ts";
 import { ALLOCATOR } from "../../hack/node-flags.ts";
 import { stopProcess } from "../../hack/processes.ts";
+import { endWithUs } from "../../hack/reaper.ts";
 import { podOf, render, type Rendered } from "../charts/helm.ts";
 import { stores as values } from "../charts/matrix.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
@@ -218,6 +219,7 @@ test("the operator starts with nothing to write, and is alive before it reaches 
     },
     stdio: "ignore",
   });
+  endWithUs(child, "SIGTERM");
   try {
     const status = (path: string) =>
       fetch(`http://127.0.0.1:${port}${path}`).then(
