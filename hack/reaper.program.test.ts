@@ -103,6 +103,29 @@ test("one that was stopped, or is deaf to its signal, ends all the same", async 
   await expect.poll(() => parent.running, { timeout: 20_000 }).toEqual([]);
 });
 
+// In a container the first process often is a `tail`, which fetches the exit code of nobody.
+test("one that has ended is not waited for because nobody fetches its exit code", async () => {
+  const pauses = join(folder, "pauses");
+  const pause = `#!/bin/sh\necho >>${pauses}\nPATH='${process.env["PATH"]}'\nexec sleep "$1"`;
+  fs.writeFileSync(join(folder, "sleep"), pause, { mode: 0o755 });
+  using parent = new Parent(
+    `
+    const hold = "tail -f /dev/null & echo $!; exec tail -f /dev/null";
+    const holder = spawn("sh", ["-c", hold], { detached: true, stdio: ["ignore", "pipe", "ignore"] });
+    const pid = Number(await once(holder.stdout, "data"));
+    endWithUs({ pid, once() {} }, "SIGKILL");
+    await start("store", "SIGTERM", "store");
+    console.log("holder=" + holder.pid + "\\nheld=" + pid);
+    setInterval(() => {}, 1_000);`,
+    folder,
+  );
+  await parent.started(3);
+  parent.process.kill("SIGKILL");
+  await expect.poll(() => parent.running, { timeout: 20_000 }).toEqual(["holder"]);
+  // Some while the store ended; waiting for a program to its end would add fifty.
+  expect(fs.readFileSync(pauses, "utf8").length).toBeLessThan(50);
+});
+
 /**
  * A checkout with our scripts of npm, in which everything is installed; its vitest does nothing for half a minute. It tells
  * its process id only when whoever started it has had the time, on a busy machine too, to name it to the shell.

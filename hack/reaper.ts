@@ -8,14 +8,20 @@ import type { Writable } from "node:stream";
 
 /**
  * Reads lines of `SIGNAL:PID,SIGNAL:PID SIGNAL:PID`; at the end of input ends what the last one names: everything before the
- * blank at once, and when that has ended everything after it. Whatever takes longer than five seconds is killed.
+ * blank at once, and when that has ended everything after it. Whatever takes longer than five seconds is killed. A zombie has
+ * ended, as for `isRunning` (processes.ts).
  */
 const SCRIPT = `
+runs() {
+  kill -0 "$1" 2>/dev/null || return
+  { read -r stat <"/proc/$1/stat"; } 2>/dev/null || return 0
+  case "\${stat##*) }" in Z*) return 1 ;; esac
+}
 end() {
   kill -s "\${1%%:*}" "\${1#*:}" 2>/dev/null || return
   kill -s CONT "\${1#*:}" 2>/dev/null
   tries=0
-  while kill -0 "\${1#*:}" 2>/dev/null && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
+  while runs "\${1#*:}" && [ $tries -lt 50 ]; do sleep 0.1; tries=$((tries + 1)); done
   kill -s KILL "\${1#*:}" 2>/dev/null
 }
 all=
