@@ -10,7 +10,7 @@ import { Agent, fetch } from "undici";
 import type { KubeBinaries } from "./kube-binaries.ts";
 import { freePort } from "./free-port.ts";
 import { hasEnded, stopProcess } from "./processes.ts";
-import { endWithUs, type Kind } from "./reaper.ts";
+import { endWithUs, type StartedKind } from "./reaper.ts";
 
 const START_TIMEOUT_MS = 90_000;
 
@@ -164,7 +164,7 @@ function restartable({
   ready,
 }: {
   readonly program: string;
-  readonly kind: Kind;
+  readonly kind: StartedKind;
   readonly args: readonly string[];
   /** Path of the file that gets what it prints. */
   readonly log: string;

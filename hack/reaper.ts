@@ -34,10 +34,13 @@ done
 `;
 
 /** What works on a store ends before the store. */
-export type Kind = "program" | "store";
+export type StartedKind = "program" | "store";
 
 /** What is to be ended, as the shell has it. */
-const watched: Readonly<Record<Kind, Map<ChildProcess, string>>> = { program: new Map(), store: new Map() };
+const watched: Readonly<Record<StartedKind, Map<ChildProcess, string>>> = {
+  program: new Map(),
+  store: new Map(),
+};
 /**
  * The pipe to it goes away with this process. It is there before any child: one that we started just before we are killed
  * would be left behind by a shell that has yet to start.
@@ -45,7 +48,11 @@ const watched: Readonly<Record<Kind, Map<ChildProcess, string>>> = { program: ne
 const shell = startShell();
 
 /** Has a child of ours end, asked by this signal, when we are gone before it. */
-export function endWithUs(child: ChildProcess, stopSignal: NodeJS.Signals, kind: Kind = "program"): void {
+export function endWithUs(
+  child: ChildProcess,
+  stopSignal: NodeJS.Signals,
+  kind: StartedKind = "program",
+): void {
   if (child.pid === undefined) return;
   watched[kind].set(child, `${stopSignal.slice("SIG".length)}:${child.pid}`);
   child.once("exit", () => {
