@@ -44,6 +44,8 @@ if (first !== undefined) {
     first === "--bin"
       ? [realpathSync(join(root, "node_modules", ".bin", rest[0])), ...rest.slice(1)]
       : [first, ...rest];
+  // Before it runs, so that a signal that comes as it starts does not end us alone.
+  passOnEnding((signal) => child.kill(signal));
   const child = spawn(node, args, {
     stdio: "inherit",
     // Tools started below find the pinned Node first.
@@ -55,7 +57,6 @@ if (first !== undefined) {
       NODE_COMPILE_CACHE: process.env.NODE_COMPILE_CACHE ?? join(root, "node_modules", ".cache", "compiled"),
     },
   });
-  passOnEnding((signal) => child.kill(signal));
   child.on("error", (error) => {
     process.stderr.write(`gapura: cannot run ${node}: ${error.message}\n`);
     process.exit(127);
@@ -113,13 +114,14 @@ async function install() {
 /** Runs npm, and ends it and then us where we are asked to end. @returns what went wrong; null: nothing. */
 function runNpm(args) {
   return new Promise((done) => {
-    const npm = spawn("npm", args, { cwd: root, stdio: ["ignore", 2, 2] });
     let asked = null;
+    // Before it runs, so that a signal that comes as it starts does not end us alone.
     const stopPassing = passOnEnding((signal) => {
       asked ??= signal;
       npm.kill(signal);
       setTimeout(() => npm.kill("SIGKILL"), NPM_ENDS_WITHIN_MS).unref();
     });
+    const npm = spawn("npm", args, { cwd: root, stdio: ["ignore", 2, 2] });
     npm.on("error", (error) => done({ words: error.message, code: 1 }));
     npm.on("exit", (code, signal) => {
       stopPassing();

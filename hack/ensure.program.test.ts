@@ -149,6 +149,29 @@ test.for(["SIGTERM", "SIGINT", "SIGHUP"] as const)(
   },
 );
 
+test("so is one that is ended as soon as npm runs", async () => {
+  fs.writeFileSync(join(folder, "slow"), "");
+  fs.writeFileSync(
+    join(folder, "slow-start.mjs"),
+    `import processes from "node:child_process";
+    import { syncBuiltinESMExports } from "node:module";
+    const { spawn } = processes;
+    processes.spawn = (...all) => {
+      const child = spawn(...all);
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 500);
+      return child;
+    };
+    syncBuiltinESMExports();`,
+  );
+  const nodeOptions = [`--import=${pathToFileURL(join(folder, "slow-start.mjs")).href}`];
+  let pid = 0;
+  const first = ensure({ nodeOptions, onStart: (started) => (pid = started) });
+  await vi.waitFor(() => expect(runs()).toBe(1), 10_000);
+  process.kill(pid, "SIGTERM");
+  await expect.poll(() => isRunning(npmPid()), { timeout: 10_000 }).toBe(false);
+  expect(await first).toMatchObject({ code: 143 });
+});
+
 test("an npm that does not end when it is asked to is killed", async () => {
   for (const name of ["slow", "deaf"]) fs.writeFileSync(join(folder, name), "");
   let pid = 0;
