@@ -45,13 +45,29 @@ const listed = ["anyOf", "oneOf"] as const;
 
 /**
  * Returns the schema with every object closed that lists its properties and does not say whether it has others: what fits
- * it fits the schema as it was. Parts that stand together with others (`allOf`, `$ref`) stay, as each knows only its own.
+ * it fits the schema as it was. A schema with an object that has to fit several parts at once stays: each part knows only its
+ * own properties, and closed would refuse those of the others.
  */
-export const closeObjects = (schema: JsonObject): JsonObject => closeObject(schema, 0);
+export const closeObjects = (schema: JsonObject): JsonObject =>
+  isCombined(schema, 0) ? schema : closeObject(schema);
 
-function closeObject(schema: JsonObject, depth: number): JsonObject {
-  if (depth > DEPTH_MAX) return schema;
-  const close = (part: JsonValue): JsonValue => (isObject(part) ? closeObject(part, depth + 1) : part);
+function isCombined(schema: JsonValue, depth: number): boolean {
+  if (depth > DEPTH_MAX) return true;
+  if (!isObject(schema)) return false;
+  const { properties, allOf, $ref, items } = schema;
+  if (allOf !== undefined) return true;
+  if (isObject(properties) && ($ref !== undefined || listed.some((keyword) => schema[keyword] !== undefined)))
+    return true;
+  const byName = named
+    .map((keyword) => schema[keyword])
+    .flatMap((of) => (isObject(of) ? Object.values(of) : []));
+  const inLists = listed.map((keyword) => schema[keyword]).flatMap((of) => (Array.isArray(of) ? of : []));
+  return [...byName, ...inLists, items ?? null].some((part) => isCombined(part, depth + 1));
+}
+
+/** As deep as `isCombined` has looked, and no deeper. */
+function closeObject(schema: JsonObject): JsonObject {
+  const close = (part: JsonValue): JsonValue => (isObject(part) ? closeObject(part) : part);
   const result = { ...schema };
   for (const keyword of named) {
     const parts = schema[keyword];
@@ -63,7 +79,6 @@ function closeObject(schema: JsonObject, depth: number): JsonObject {
     if (Array.isArray(parts)) result[keyword] = parts.map((part) => close(part));
   }
   if (schema["items"] !== undefined) result["items"] = close(schema["items"]);
-  const isAlone = schema["allOf"] === undefined && schema["$ref"] === undefined;
-  if (isObject(schema["properties"]) && isAlone) result["additionalProperties"] ??= false;
+  if (isObject(schema["properties"])) result["additionalProperties"] ??= false;
   return result;
 }

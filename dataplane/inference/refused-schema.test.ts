@@ -56,7 +56,6 @@ test("what closing would change, or says how it is, stays", async () => {
   const parts = {
     map: { type: "object", additionalProperties: { type: "string" } },
     any: { type: "object" },
-    both: { allOf: [object({ a: {} })], properties: { b: {} } },
     one: { anyOf: [object({ c: {} }), { type: "null" }] },
   };
   fake.reset();
@@ -65,6 +64,22 @@ test("what closing would change, or says how it is, stays", async () => {
   const one = { anyOf: [object({ c: {} }, closed), { type: "null" }] };
   expect(schemas()[1]).toEqual(object({ ...parts, one }, closed));
 });
+
+test.each([
+  { allOf: [object({ a: {} })], properties: { b: {} } },
+  { allOf: [{ $ref: "#/$defs/base" }, object({ b: {} })], $defs: { base: object({ a: {} }) } },
+  { $ref: "#/$defs/base", properties: { b: {} }, $defs: { base: object({ a: {} }) } },
+  object({ a: {} }, { anyOf: [object({ b: {} }), object({ c: {} })] }),
+  object({ in: { items: object({ a: {} }, { oneOf: [object({ b: {} })] }) } }),
+])(
+  "one whose parts hold together stays: closed, each would refuse the others' properties: %j",
+  async (schema) => {
+    fake.reset();
+    fake.next(refused, hello);
+    await serve(callOn(fake.url, way("chat"), { body: formatOf("chat", schema) }));
+    expect(schemas()).toEqual([schema, schema]);
+  },
+);
 
 test("a schema that it still refuses the client has to know, and one of a tool", async () => {
   for (const answers of [[refused, refused], [refusedFor("tools.0.custom.input_schema: ")]]) {
