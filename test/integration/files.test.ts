@@ -347,6 +347,20 @@ describe("lists", () => {
     expect(rows).toEqual([]);
   });
 
+  test("files that are asked for by their ids are one page, each id counted once", async () => {
+    const ids: string[] = [];
+    for (let n = 0; n < 25; n += 1) ids.push(await world.idOf("x", "i.txt", { purpose: "vision" }));
+    const client = new Anthropic({ apiKey: sampleKeys.inference, baseURL: world.server.url, maxRetries: 0 });
+    const whole = await client.files.list({ ids });
+    expect(whole.data.map(({ id }) => id)).toEqual(ids.toReversed());
+    expect(whole.next_page).toBeNull();
+    const repeated = await client.files.list({ ids: Array.from({ length: 5 }, () => ids).flat() });
+    expect(repeated.data.map(({ id }) => id)).toEqual(ids.toReversed());
+    const limited = await client.files.list({ ids, limit: 3 });
+    expect(limited.data).toHaveLength(3);
+    expect(limited.next_page).not.toBeNull();
+  });
+
   test("a page deep in 100,000 files costs what the first one costs", async () => {
     await world.postgres.query(sql.unsafe`
       insert into files (id, organization_id, state, position, filename, mime_type, purpose, storage, created_at, touched_at)

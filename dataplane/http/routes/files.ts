@@ -34,14 +34,16 @@ export const fileRoutes =
     });
 
     const list = turns.json(async (request) => {
-      const asked = withoutNulls(request.query as Query, ["ids"]);
-      const query = readFilteredList(asked, undefined, ["purpose"], ["ids"]);
+      const given = withoutNulls(request.query as Query, ["ids"]);
+      const query = readFilteredList(given, undefined, ["purpose"], ["ids"]);
       const filter = {
         organizationId: callerOf(request).organizationId,
-        purpose: readPurpose(asked),
-        ids: readIds(asked),
+        purpose: readPurpose(given),
+        ids: readIds(given),
       };
-      const page = await readListPage(query, (pageAsked) => files.list({ ...filter, ...pageAsked }));
+      // Files that are named are one page (dialects.md §A4).
+      const limit = query.limit ?? filter.ids?.length ?? null;
+      const page = await readListPage({ ...query, limit }, (asked) => files.list({ ...filter, ...asked }));
       const family = familyOf(request);
       return listEnvelope(
         page.files.map((file) => fileObject(file, family)),
@@ -104,13 +106,12 @@ function readPurpose(query: Query): string | null {
   return purpose;
 }
 
-/** `ids`, `ids[]`, `ids[0]`, repeated or separated by commas; at most 100. */
+/** `ids`, `ids[]`, `ids[0]`, repeated or separated by commas; at most 100, each once. */
 function readIds(query: Query): readonly string[] | null {
   const given = namesOfList(query, "ids").flatMap((name) => query[name]);
   if (given.length === 0) return null;
-  const ids = given
-    .flatMap((value) => (typeof value === "string" ? value.split(",") : []))
-    .filter((id) => id !== "");
+  const named = given.flatMap((value) => (typeof value === "string" ? value.split(",") : []));
+  const ids = [...new Set(named)].filter((id) => id !== "");
   if (ids.length === 0 || ids.length > MAX_IDS || ids.some((id) => id.includes("\0"))) {
     throw invalidParameter("ids", `ids must be from 1 to ${MAX_IDS} file ids.`);
   }
