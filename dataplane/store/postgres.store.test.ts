@@ -61,6 +61,23 @@ test("a long answer is taken in turns with others", async () => {
   await own.end();
 });
 
+test("a statement that finds nothing or is refused tells nobody that Postgres is away, one that is cut off does", async () => {
+  const told: Error[] = [];
+  const own = await openPostgres(database.url, {
+    onError: (error) => told.push(error),
+    statementTimeoutMs: 300,
+  });
+  const nothing = sql.type(z.object({ n: z.number() }))`select 1 as n where false`;
+  await expect(own.oneFirst(nothing)).rejects.toThrow(/no rows/);
+  const twice = sql.unsafe`insert into batch_workers (id) values ('twice'), ('twice')`;
+  await expect(own.query(twice)).rejects.toThrow(/unique/i);
+  await expect(own.query(sql.unsafe`select 'x'::int`)).rejects.toThrow(/invalid input/i);
+  expect(told).toEqual([]);
+  await expect(own.query(sql.unsafe`select pg_sleep(5)`)).rejects.toThrow(/timeout/i);
+  expect(told).toHaveLength(1);
+  await own.end();
+});
+
 test("Postgres going away breaks no process, and the pool works again when it is back", async () => {
   await using store = await freshPostgres();
   const errors: Error[] = [];

@@ -3,6 +3,7 @@ import {
   createPool,
   InvalidInputError,
   SchemaValidationError,
+  SlonikError,
   sql,
   type DatabasePool,
   type Interceptor,
@@ -22,7 +23,10 @@ export interface PostgresOptions {
   readonly maxConnections?: number;
   /** A statement that takes longer is cancelled. Default 15 s; reports may ask for more. */
   readonly statementTimeoutMs?: number;
-  /** Called for connections that broke while idle; without a listener one of them would end the process. */
+  /**
+   * Called for each connection that broke while idle, without which one of them would end the process, and each statement
+   * that failed because Postgres was away.
+   */
   readonly onError: (error: Error) => void;
 }
 
@@ -63,7 +67,10 @@ export async function createPostgresPool(url: string, options: PostgresOptions):
     // of transactions (rule 12.3).
     resetConnection: async () => {},
   });
-  pool.on("error", options.onError);
+  // Slonik tells of statements here as well that Postgres answered otherwise than their caller, who is told too, had hoped.
+  pool.on("error", (error) => {
+    if (!(error instanceof SlonikError) || isStoreAway(error)) options.onError(error);
+  });
   return pool;
 }
 
