@@ -56,6 +56,52 @@ describe("what is refused at create", () => {
     expect({ status, body }).toMatchObject({ status: 400, body: { error: { param } } });
   });
 
+  const created = { anchor: "created_at" };
+  test.each([
+    [{ input_file_id: 1 }, "input_file_id", "invalid_type"],
+    [{ endpoint: null }, "endpoint", "missing_required_parameter"],
+    [{ endpoint: "/v1/embeddings" }, "endpoint", "invalid_value"],
+    [{ metadata: [] }, "metadata", "invalid_type"],
+    [{ metadata: { a: 1 } }, "metadata.a", "invalid_type"],
+    [{ metadata: { a: null } }, "metadata.a", "invalid_type"],
+    [{ metadata: { a: "x".repeat(513) } }, "metadata.a", "invalid_value"],
+    [{ output_expires_after: "1h" }, "output_expires_after", "invalid_type"],
+    [{ output_expires_after: [] }, "output_expires_after", "invalid_type"],
+    [{ output_expires_after: {} }, "output_expires_after.anchor", "missing_required_parameter"],
+    [{ output_expires_after: { anchor: 1 } }, "output_expires_after.anchor", "invalid_type"],
+    [{ output_expires_after: { anchor: "now" } }, "output_expires_after.anchor", "invalid_value"],
+    [{ output_expires_after: created }, "output_expires_after.seconds", "missing_required_parameter"],
+    [
+      { output_expires_after: { ...created, seconds: "3600" } },
+      "output_expires_after.seconds",
+      "invalid_type",
+    ],
+    [
+      { output_expires_after: { ...created, seconds: 3600.5 } },
+      "output_expires_after.seconds",
+      "invalid_type",
+    ],
+    [
+      { output_expires_after: { ...created, seconds: 3599 } },
+      "output_expires_after.seconds",
+      "invalid_value",
+    ],
+    [
+      { output_expires_after: { ...created, seconds: 2592001 } },
+      "output_expires_after.seconds",
+      "invalid_value",
+    ],
+  ])("%j: %s with the code %s", async (fields, param, code) => {
+    const wanted = {
+      input_file_id: "file_x",
+      endpoint: "/v1/responses",
+      completion_window: "24h",
+      ...fields,
+    };
+    const { status, body } = await plane.json("POST", "/v1/batches", wanted);
+    expect({ status, body }).toMatchObject({ status: 400, body: { error: { param, code } } });
+  });
+
   test("metadata of the greatest length is taken, in characters and not in halves of them", async () => {
     const metadata = { ["😀".repeat(64)]: "😀".repeat(512), ["k".repeat(64)]: "v".repeat(512) };
     const { status, body } = await plane.json("POST", "/v1/batches", {

@@ -7,6 +7,7 @@ import { requireStorage, takeStorage } from "../../files/storage.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { codePoints } from "../../lib/code-points.ts";
 import { firstUnits } from "../../lib/first-units.ts";
+import { isObject } from "../../lib/json-object.ts";
 import type { JsonObjectRead } from "../../lib/json-read.ts";
 import { timestamp } from "../../store/timestamp.ts";
 import { batchColumns, batchSchema, WINDOW_MS, type Batch } from "../batch.ts";
@@ -94,12 +95,17 @@ export function readFileBatchRequest(body: JsonObjectRead): FileBatchRequest {
   };
 }
 
-function requiredText(body: JsonObjectRead, name: string): string {
+/** `param`: its whole path. @throws ApiError 400 where it is absent or null. */
+function required(body: JsonObjectRead, name: string, param: string): unknown {
   const value = body[name] ?? null;
   if (value === null)
-    throw new ApiError("missing_parameter", `Missing required parameter: '${name}'.`, { param: name });
-  if (typeof value !== "string")
-    throw new ApiError("invalid_type", `${name} must be a string.`, { param: name });
+    throw new ApiError("missing_parameter", `Missing required parameter: '${param}'.`, { param });
+  return value;
+}
+
+function requiredText(body: JsonObjectRead, name: string, param = name): string {
+  const value = required(body, name, param);
+  if (typeof value !== "string") throw new ApiError("invalid_type", `${param} must be a string.`, { param });
   return value;
 }
 
@@ -117,9 +123,9 @@ function readMetadata(value: unknown): Record<string, string> | null {
     if (key === "" || codePoints(key) > MAX_METADATA_KEY) {
       throw refuse(`A key of metadata has 1 to ${MAX_METADATA_KEY} characters.`, param);
     }
-    if (typeof text !== "string" || codePoints(text) > MAX_METADATA_VALUE) {
-      throw refuse(`A value of metadata is a string of at most ${MAX_METADATA_VALUE} characters.`, param);
-    }
+    const words = `A value of metadata is a string of at most ${MAX_METADATA_VALUE} characters.`;
+    if (typeof text !== "string") throw new ApiError("invalid_type", words, { param });
+    if (codePoints(text) > MAX_METADATA_VALUE) throw refuse(words, param);
   }
   // Not copied: a copy by assignment would lose a pair named __proto__.
   return value as Record<string, string>;
@@ -127,25 +133,18 @@ function readMetadata(value: unknown): Record<string, string> | null {
 
 function readOutputSeconds(value: unknown): number | null {
   if (value === null) return null;
-  const { anchor, seconds } = (typeof value === "object" ? value : {}) as {
-    anchor?: unknown;
-    seconds?: unknown;
-  };
-  if (anchor !== "created_at") {
-    throw new ApiError("invalid_value", "output_expires_after.anchor must be created_at.", {
-      param: "output_expires_after.anchor",
-    });
+  const param = "output_expires_after";
+  if (!isObject(value)) throw new ApiError("invalid_type", `${param} must be an object.`, { param });
+  if (requiredText(value, "anchor", `${param}.anchor`) !== "created_at") {
+    throw new ApiError("invalid_value", `${param}.anchor must be created_at.`, { param: `${param}.anchor` });
   }
-  if (
-    !Number.isInteger(seconds) ||
-    Number(seconds) < MIN_OUTPUT_SECONDS ||
-    Number(seconds) > MAX_OUTPUT_SECONDS
-  ) {
-    throw new ApiError(
-      "invalid_value",
-      `output_expires_after.seconds must be an integer from ${MIN_OUTPUT_SECONDS} to ${MAX_OUTPUT_SECONDS}.`,
-      { param: "output_expires_after.seconds" },
-    );
-  }
-  return Number(seconds);
+  const seconds = required(value, "seconds", `${param}.seconds`);
+  const isWhole = Number.isInteger(seconds);
+  if (isWhole && Number(seconds) >= MIN_OUTPUT_SECONDS && Number(seconds) <= MAX_OUTPUT_SECONDS)
+    return Number(seconds);
+  throw new ApiError(
+    isWhole ? "invalid_value" : "invalid_type",
+    `${param}.seconds must be an integer from ${MIN_OUTPUT_SECONDS} to ${MAX_OUTPUT_SECONDS}.`,
+    { param: `${param}.seconds` },
+  );
 }
