@@ -104,7 +104,8 @@ unless the client sent it, and in converted requests with \`user\` and
 field, as some do where nothing is stored, and is a drop then. An effort that a model refuses in a converted request is
 replaced, save under strict: \`none\` and \`minimal\` by \`low\`, \`xhigh\` and \`max\` by \`high\`. Newer Messages models refuse
 \`temperature\` beside \`top_p\`: from clients of the other dialects they get one of them then, the other being 1 or a drop of \`top_p\`. Where
-an upstream takes only closed schemas of structured output, theirs is closed: objects that list their properties get no others; one with an object of several parts (\`allOf\`) stays as it is. **own**: tokens with prices of their own; audio goes where the table has \`audioInput\` and \`audioOutput\`, the
+an upstream takes only closed schemas of structured output, theirs is closed: objects that list their properties get no others; one with an object of several parts (\`allOf\`) stays as it is. Where it refuses keywords there or in
+strict tools (bounds, patterns, \`oneOf\`), its model gets them told in descriptions, \`oneOf\` as \`anyOf\`; each is a drop then. **own**: tokens with prices of their own; audio goes where the table has \`audioInput\` and \`audioOutput\`, the
 output \`image\` where it has \`imageOutput\`, toward upstreams of the client's own dialect, without server tools; both are refused with
 400 elsewhere, as are outputs of other kinds.
 **account**: names an account of the provider, or what it shall serve and be paid for; never goes, in whichever dialect. The beta \`context-1m-…\` goes where the table has \`tiers\`,

@@ -4,11 +4,13 @@
  * and its loss is named: some upstreams take it only with what they store, and we let them store nothing. An effort
  * that a model does not know is the client's too: the nearest that it knows is asked for instead (dialects.md §D1).
  * Of `temperature` and `top_p`, which newer Messages models take one at a time only, one goes; they take closed schemas
- * alone.
+ * alone, with few keywords.
  */
+import type { Dialect } from "./dialect.ts";
 import type { DropListener } from "./drop-listener.ts";
-import { objectOf } from "./fields.ts";
-import type { JsonObject } from "./messages/types.ts";
+import { arrayOf, objectOf } from "./fields.ts";
+import type { JsonObject, JsonValue } from "./messages/types.ts";
+import { plainSchema } from "./plain-schemas.ts";
 import type { ReportedError } from "./reported-error.ts";
 import { closeObjects } from "./schemas.ts";
 
@@ -24,7 +26,14 @@ type OwnEffort = `${typeof EFFORT}${keyof typeof nearestEfforts}`;
 const BOTH_SAMPLINGS = "temperature and top_p";
 /** The schema of structured output with objects that are not said to be closed. */
 const OPEN_FORMAT = "open format";
-export type OwnField = (typeof names)[number] | OwnEffort | typeof BOTH_SAMPLINGS | typeof OPEN_FORMAT;
+/** Schemas that an upstream follows strictly, with whatever keywords they have. */
+const STRICT_SCHEMAS = "strict schemas";
+export type OwnField =
+  | (typeof names)[number]
+  | OwnEffort
+  | typeof BOTH_SAMPLINGS
+  | typeof OPEN_FORMAT
+  | typeof STRICT_SCHEMAS;
 
 /**
  * Fields whose values are ours as well: whatever is refused about them, they can go. A fault in the others the client
@@ -108,6 +117,46 @@ export function withClosedFormat(body: JsonObject, unknown: readonly OwnField[])
   return null;
 }
 
+/** What the schemas of structured output and of tools are called in a client's request. */
+const schemaPlaces = {
+  chat: { format: "response_format.json_schema.schema", tools: "tools.function.parameters" },
+  responses: { format: "text.format.schema", tools: "tools.parameters" },
+};
+
+/**
+ * Tells in words what a Messages upstream does not take in schemas that it follows strictly.
+ * @param client who is told by its own names what is lost.
+ * @returns the schemas, if they may be refused.
+ */
+export function withPlainSchemas(
+  body: JsonObject,
+  unknown: readonly OwnField[],
+  client: Exclude<Dialect, "messages">,
+  notes: DropListener,
+): typeof STRICT_SCHEMAS | null {
+  const config = objectOf(body["output_config"]);
+  const format = objectOf(config?.["format"]);
+  const schema = objectOf(format?.["schema"]);
+  const tools = arrayOf(body["tools"]) ?? [];
+  if (schema === null && !tools.some(isStrictTool)) return null;
+  if (!unknown.includes(STRICT_SCHEMAS)) return STRICT_SCHEMAS;
+  const places = schemaPlaces[client];
+  if (schema !== null)
+    body["output_config"] = {
+      ...config,
+      format: { ...format, schema: plainSchema(schema, places.format, notes) },
+    };
+  body["tools"] &&= tools.map((tool) => {
+    const input = isStrictTool(tool) ? objectOf(tool["input_schema"]) : null;
+    return input === null
+      ? tool
+      : { ...objectOf(tool), input_schema: plainSchema(input, places.tools, notes) };
+  });
+  return null;
+}
+
+const isStrictTool = (tool: JsonValue): tool is JsonObject => objectOf(tool)?.["strict"] === true;
+
 const field = String.raw`["'\`]?[a-z_]+(?:\.[a-z_]+)*["'\`]?`;
 const fields = `(${field}(?:, ${field})*)`;
 /** Whole sentences by which upstreams refuse fields that they do not know. Only the last words of one may be a client's. */
@@ -138,6 +187,10 @@ const samplingSentence =
 const openFormatSentence =
   /^(?:output_(?:config\.)?format(?:\.schema)?: )?for 'object' type, 'additionalProperties' must be explicitly set to false\.?$/i;
 
+/** Whole sentences by which they refuse keywords of a schema that they would have to follow strictly. */
+const strictSchemaSentence =
+  /^(?:output_(?:config\.)?format(?:\.schema)?: |tools\.\d+\.custom(?:\.input_schema)?: )?(?:for '\w+' type, (?:property '\w+' is|properties \w+(?:, \w+)* are|'\w+' values other than \d+ or \d+ are|format '[^']*' is) not supported(?: \(got: [^)]*\))?|schema type '\w+' is not supported)\.?$/i;
+
 /** Returns the top-level fields in a list of fields or of places in them: `'stream_options.include_usage', 'user'`. */
 const fieldsIn = (text: string): string[] =>
   text.split(", ").map((name) => name.replaceAll(/["'`]|\..*/g, ""));
@@ -161,6 +214,7 @@ export function refusedFields(
   }
   if (samplingSentence.test(message)) unknown.push(BOTH_SAMPLINGS);
   if (openFormatSentence.test(message)) unknown.push(OPEN_FORMAT);
+  if (strictSchemaSentence.test(message)) unknown.push(STRICT_SCHEMAS);
   const named = [...details];
   if (param === "reasoning.effort") named.push({ type: code, field: "reasoning_effort" });
   else if (param !== null) named.push(...fieldsIn(param).map((name) => ({ type: code, field: name })));

@@ -20,6 +20,7 @@ import {
   withKnownEffort,
   withOneSampling,
   withoutUnknown,
+  withPlainSchemas,
 } from "../../dialects/own-fields.ts";
 import { codecs } from "../../dialects/registry.ts";
 import type { ToldPlaces } from "../../dialects/told-places.ts";
@@ -202,7 +203,11 @@ export class Conversion implements Converting {
     if (effort !== null) own.push(effort);
     // A Messages client says all of it for such a model itself.
     if (upstream.dialect === "messages" && this.carry.dialect !== "messages")
-      for (const name of [withOneSampling(body, unknown, notes), withClosedFormat(body, unknown)])
+      for (const name of [
+        withOneSampling(body, unknown, notes),
+        withClosedFormat(body, unknown),
+        withPlainSchemas(body, unknown, this.carry.dialect, notes),
+      ])
         if (name !== null) own.push(name);
     notes.judge();
     if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"])) {
