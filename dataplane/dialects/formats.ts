@@ -5,7 +5,8 @@
 import type { Carry } from "./codecs.ts";
 import type { Cursor } from "./cursor.ts";
 import type { JsonObject, JsonValue, MessagesRequest } from "./messages/types.ts";
-import { isClosed } from "./schemas.ts";
+import type { DropListener } from "./drop-listener.ts";
+import { isClosed, strictSchema } from "./schemas.ts";
 import { isObject } from "../lib/json-object.ts";
 
 /** The name of a schema that came without one. */
@@ -45,9 +46,18 @@ function clientFormat(carry: Carry): JsonObject | undefined {
 export const wantsJsonObject = (carry: Carry): boolean => clientFormat(carry)?.["type"] === "json_object";
 
 /** The schema that a request asks for, as Chat and Responses want it; rule 2.9 for `strict`. */
-export function writeSchemaFormat(request: MessagesRequest, carry: Carry): SchemaFormat | undefined {
+export function writeSchemaFormat(
+  request: MessagesRequest,
+  carry: Carry,
+  notes: DropListener,
+): SchemaFormat | undefined {
   const schema = request.output_config?.format?.schema;
   if (schema === undefined) return undefined;
+  if (carry.dialect === "messages") {
+    const field = carry.request["output_format"] === undefined ? "output_config.format" : "output_format";
+    const strict = strictSchema(schema, `${field}.schema`, notes);
+    return { type: "json_schema", name: SCHEMA_NAME, schema: strict ?? schema, strict: strict !== null };
+  }
   const { name, description, strict } = clientFormat(carry) ?? {};
   return {
     type: "json_schema",

@@ -104,7 +104,8 @@ const shownUntil = (clear_at: string): JsonObject => ({
 });
 
 /** A tool with the properties `a` and `b`. */
-const closed = { type: "object", properties: { a: {}, b: {} }, additionalProperties: false };
+const text = { type: "string" };
+const closed = { type: "object", properties: { a: text, b: text }, additionalProperties: false };
 const strictTool = (required: string[]): JsonObject => ({
   tools: [{ name: "t", strict: true, input_schema: { ...closed, required } }],
 });

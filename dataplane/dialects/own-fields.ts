@@ -10,7 +10,7 @@ import type { Dialect } from "./dialect.ts";
 import type { DropListener } from "./drop-listener.ts";
 import { arrayOf, objectOf } from "./fields.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
-import { plainSchema } from "./plain-schemas.ts";
+import { messagesSchemas, plainSchema } from "./plain-schemas.ts";
 import type { ReportedError } from "./reported-error.ts";
 import { closeObjects } from "./schemas.ts";
 
@@ -144,13 +144,13 @@ export function withPlainSchemas(
   if (schema !== null)
     body["output_config"] = {
       ...config,
-      format: { ...format, schema: plainSchema(schema, places.format, notes) },
+      format: { ...format, schema: plainSchema(schema, messagesSchemas, places.format, notes) },
     };
   body["tools"] &&= tools.map((tool) => {
     const input = isStrictTool(tool) ? objectOf(tool["input_schema"]) : null;
     return input === null
       ? tool
-      : { ...objectOf(tool), input_schema: plainSchema(input, places.tools, notes) };
+      : { ...objectOf(tool), input_schema: plainSchema(input, messagesSchemas, places.tools, notes) };
   });
   return null;
 }

@@ -1,72 +1,108 @@
 /**
- * JSON schemas for Messages upstreams whose decoders follow a part of the language only: they answer 400 to every other
- * keyword in the schema of structured output or of a strict tool. Both that dialect's official SDK and the AI SDK tell the
- * model of such a keyword in words, and so do we (dialects.md §D1).
+ * JSON schemas in the part of the language that upstreams follow strictly: they answer 400 to every other keyword in the schema
+ * of structured output or of a strict tool. The official SDKs tell the model of such a keyword in words, and so do we
+ * (dialects.md §D1).
  */
 import { isObject } from "../lib/json-object.ts";
 import type { DropListener } from "./drop-listener.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 
-/** Keywords that these decoders refuse. */
-const refusedKeywords: ReadonlySet<string> = new Set([
-  "minimum",
-  "maximum",
-  "exclusiveMinimum",
-  "exclusiveMaximum",
-  "multipleOf",
-  "minLength",
-  "maxLength",
-  "pattern",
-  "maxItems",
-  "uniqueItems",
-  "minProperties",
-  "maxProperties",
-  "not",
-]);
+/** Which keywords an upstream refuses. */
+export interface SchemaLanguage {
+  readonly refused: ReadonlySet<string>;
+  /** The formats of texts that it knows. */
+  readonly formats: ReadonlySet<JsonValue>;
+  /** The values of `minItems` that it knows; null: all. */
+  readonly minItems: ReadonlySet<JsonValue> | null;
+  /** Whether it asks for the type of `enum` and `const` too. */
+  readonly typedLiterals: boolean;
+}
 
-/** The formats of texts that they know. */
-const knownFormats: ReadonlySet<JsonValue> = new Set([
+const formats = [
   "date-time",
   "time",
   "date",
   "duration",
   "email",
   "hostname",
-  "uri",
   "ipv4",
   "ipv6",
   "uuid",
-]);
+] as const;
+
+/** What structured output and strict tools of Messages take, by that dialect's official SDK and the AI SDK. */
+export const messagesSchemas: SchemaLanguage = {
+  refused: new Set([
+    "minimum",
+    "maximum",
+    "exclusiveMinimum",
+    "exclusiveMaximum",
+    "multipleOf",
+    "minLength",
+    "maxLength",
+    "pattern",
+    "maxItems",
+    "uniqueItems",
+    "minProperties",
+    "maxProperties",
+    "not",
+  ]),
+  formats: new Set([...formats, "uri"]),
+  minItems: new Set([0, 1]),
+  typedLiterals: false,
+};
+
+/** What OpenAI's strict mode takes, by its SDK and by its errors ("'default' is not permitted"). */
+export const openaiSchemas: SchemaLanguage = {
+  refused: new Set(["minLength", "maxLength", "uniqueItems", "minProperties", "maxProperties", "default"]),
+  formats: new Set(formats),
+  minItems: null,
+  typedLiterals: true,
+};
 
 /** How deep a schema is looked into. */
 const DEPTH_MAX = 100;
 
-function isRefused(keyword: string, value: JsonValue): boolean {
-  if (keyword === "minItems") return value !== 0 && value !== 1;
-  if (keyword === "format") return !knownFormats.has(value);
-  return refusedKeywords.has(keyword);
+/** Whether the keyword can only be told in words. */
+export function isRefused(language: SchemaLanguage, keyword: string, value: JsonValue): boolean {
+  if (keyword === "minItems") return language.minItems?.has(value) === false;
+  if (keyword === "format") return !language.formats.has(value);
+  return language.refused.has(keyword);
 }
 
 /**
  * Returns the schema with the keywords that are refused told in its descriptions, and with `anyOf` for `oneOf`.
  * @param place the schema's name in the client's request: the keywords are named behind it as dropped.
  */
-export const plainSchema = (schema: JsonObject, place: string, notes: DropListener): JsonObject =>
-  plainObject(schema, (keyword) => notes.dropped(`${place}.${keyword}`), 0);
+export const plainSchema = (
+  schema: JsonObject,
+  language: SchemaLanguage,
+  place: string,
+  notes: DropListener,
+): JsonObject =>
+  plainObject(schema, { language, lost: (keyword) => notes.dropped(`${place}.${keyword}`) }, 0);
 
-function plainObject(schema: JsonObject, lost: (keyword: string) => void, depth: number): JsonObject {
+interface Telling {
+  readonly language: SchemaLanguage;
+  readonly lost: (keyword: string) => void;
+}
+
+function plainObject(schema: JsonObject, telling: Telling, depth: number): JsonObject {
   if (depth > DEPTH_MAX) return schema;
-  const plain = (part: JsonValue): JsonValue => (isObject(part) ? plainObject(part, lost, depth + 1) : part);
+  const { language, lost } = telling;
+  const plain = (part: JsonValue): JsonValue =>
+    isObject(part) ? plainObject(part, telling, depth + 1) : part;
   const result: Record<string, JsonValue> = {};
   const told: string[] = [];
-  for (const [keyword, value] of Object.entries(schema))
-    if (isRefused(keyword, value)) {
-      lost(keyword);
-      told.push(`${keyword}: ${JSON.stringify(value)}`);
-    } else if (keyword === "oneOf" && schema["anyOf"] === undefined) {
-      lost(keyword);
-      result["anyOf"] = plainParts(keyword, value, plain);
-    } else result[keyword] = plainParts(keyword, value, plain);
+  for (const [keyword, value] of Object.entries(schema)) {
+    const isAny = keyword === "oneOf" && schema["anyOf"] === undefined;
+    const isTold = isRefused(language, keyword, value);
+    if (isAny || isTold) lost(keyword);
+    if (isTold) told.push(`${keyword}: ${JSON.stringify(value)}`);
+    else result[isAny ? "anyOf" : keyword] = plainParts(keyword, value, plain);
+  }
+  const type = language.typedLiterals ? literalType(schema) : undefined;
+  if (type !== undefined) result["type"] = type;
   if (told.length === 0) return result;
   const { description } = schema;
   const before = typeof description === "string" && description !== "" ? `${description}\n\n` : "";
@@ -90,4 +126,20 @@ function plainParts(keyword: string, value: JsonValue, plain: (part: JsonValue) 
     default:
       return value;
   }
+}
+
+/** The type of the values that `enum` or `const` names, where the schema does not say it. */
+function literalType({ type, enum: listed, const: only }: JsonObject): JsonValue | undefined {
+  if (type !== undefined) return undefined;
+  const values = Array.isArray(listed) ? listed : only === undefined ? [] : [only];
+  const [first, ...others] = new Set(values.map(typeOf));
+  if (first === undefined || [first, ...others].includes(null)) return undefined;
+  return others.length === 0 ? first : [first, ...others];
+}
+
+/** null: no single value. */
+function typeOf(value: JsonValue): string | null {
+  if (value === null) return "null";
+  if (typeof value === "number") return Number.isInteger(value) ? "integer" : "number";
+  return typeof value === "string" || typeof value === "boolean" ? typeof value : null;
 }

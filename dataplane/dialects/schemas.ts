@@ -1,5 +1,7 @@
 /** What the dialects ask of JSON schemas. */
+import type { DropListener } from "./drop-listener.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
+import { isRefused, openaiSchemas, plainSchema } from "./plain-schemas.ts";
 import { isObject } from "../lib/json-object.ts";
 
 /** The parameters of a tool that declares none. */
@@ -8,35 +10,70 @@ export const emptySchema = (): JsonObject => ({ type: "object", properties: {} }
 /** How deep a schema may nest before it is no longer looked into. */
 const DEPTH_MAX = 100;
 
+/** Keywords of schemas that OpenAI's strict mode refuses, and that cannot be told in words without opening the schema. */
+const openKeywords = [
+  "allOf",
+  "oneOf",
+  "not",
+  "if",
+  "then",
+  "else",
+  "dependencies",
+  "dependentRequired",
+  "dependentSchemas",
+  "patternProperties",
+  "propertyNames",
+  "unevaluatedProperties",
+  "prefixItems",
+  "additionalItems",
+  "unevaluatedItems",
+  "contains",
+];
+
 /**
- * Whether every object in a schema is closed in the sense of OpenAI's strict mode, so that `strict: true` can
- * be claimed for it: `additionalProperties: false` and every property required.
+ * Whether a schema is closed in the sense of OpenAI's strict mode, so that `strict: true` can be claimed for it: each part
+ * has a type and no keyword that is refused, each object `additionalProperties: false` and every property required.
  */
 export const isClosed = (schema: JsonValue): boolean => closed(schema, 0);
 
 function closed(schema: JsonValue, depth: number): boolean {
-  if (depth > DEPTH_MAX) return false;
-  if (Array.isArray(schema)) return schema.every((part) => closed(part, depth + 1));
-  if (!isObject(schema)) return true;
-  const { type, properties } = schema;
-  const isObjectType =
-    type === "object" || (Array.isArray(type) && type.includes("object")) || isObject(properties);
-  if (isObjectType && !closedObject(schema)) return false;
-  return Object.entries(schema).every(([keyword, part]) => {
-    if (keyword === "enum" || keyword === "const" || keyword === "default" || keyword === "examples")
-      return true;
+  if (depth > DEPTH_MAX || !isObject(schema)) return false;
+  const { type, properties, items, anyOf, $ref } = schema;
+  if (type === undefined && !Array.isArray(anyOf) && typeof $ref !== "string") return false;
+  if (openKeywords.some((keyword) => schema[keyword] !== undefined)) return false;
+  if (Object.entries(schema).some(([keyword, value]) => isRefused(openaiSchemas, keyword, value)))
+    return false;
+  if ((hasType(type, "object") || isObject(properties)) && !closedObject(schema)) return false;
+  if (hasType(type, "array") && items === undefined) return false;
+  const parts = [
     // The values under these keywords are schemas by name; the names are not keywords.
-    if (keyword === "properties" || keyword === "$defs" || keyword === "definitions")
-      return !isObject(part) || Object.values(part).every((named) => closed(named, depth + 1));
-    return closed(part, depth + 1);
-  });
+    ...named.flatMap((keyword) => (isObject(schema[keyword]) ? Object.values(schema[keyword]) : [])),
+    ...(Array.isArray(anyOf) ? anyOf : []),
+    ...(items === undefined ? [] : [items]),
+  ];
+  return parts.every((part) => closed(part, depth + 1));
 }
+
+const hasType = (type: JsonValue | undefined, name: string): boolean =>
+  type === name || (Array.isArray(type) && type.includes(name));
 
 function closedObject(schema: JsonObject): boolean {
   if (schema["additionalProperties"] !== false) return false;
   const required = new Set(Array.isArray(schema["required"]) ? schema["required"] : []);
   const { properties } = schema;
   return !isObject(properties) || Object.keys(properties).every((name) => required.has(name));
+}
+
+/**
+ * Returns a schema of a Messages client, which may hold more, as OpenAI's strict mode takes it; null: it cannot.
+ * @param place the schema's name in the client's request: what is only told in words is named behind it as dropped.
+ */
+export function strictSchema(schema: JsonObject, place: string, notes: DropListener): JsonObject | null {
+  const lost: string[] = [];
+  const plain = plainSchema(schema, openaiSchemas, place, { dropped: (name) => lost.push(name) });
+  if (!isClosed(plain)) return null;
+  for (const name of lost) notes.dropped(name);
+  return plain;
 }
 
 /** Keywords whose values are schemas by name, and those that list schemas of which a value has one. */

@@ -2,7 +2,7 @@
 import type { Carry } from "./codecs.ts";
 import type { DropListener } from "./drop-listener.ts";
 import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "./messages/types.ts";
-import { isClosed } from "./schemas.ts";
+import { strictSchema } from "./schemas.ts";
 import { functionTools } from "./upstream-checks.ts";
 
 export interface FunctionForms {
@@ -28,9 +28,11 @@ export function writeTools(
   };
 }
 
-/** Messages keeps `strict` for open schemas too, with which OpenAI's strict mode would refuse the request. */
+/** Messages keeps `strict` for schemas too with which OpenAI's strict mode would refuse the request. */
 function withStrict(tool: FunctionTool, carry: Carry, notes: DropListener): FunctionTool {
-  if (carry.dialect !== "messages" || tool.strict !== true || isClosed(tool.input_schema)) return tool;
+  if (carry.dialect !== "messages" || tool.strict !== true) return tool;
+  const schema = strictSchema(tool.input_schema, "tools.input_schema", notes);
+  if (schema !== null) return { ...tool, input_schema: schema };
   notes.dropped("tools.strict");
   return { ...tool, strict: false };
 }

@@ -31,7 +31,7 @@ export function writeChatRequest(
     ...writeLimits(request, carry, target),
     ...writeStops(request),
     ...writeTools(request, carry, notes, functions),
-    ...writeFormat(request, carry),
+    ...writeFormat(request, carry, notes),
   };
   copyCarried(carry, "chat", body);
   if (asksLogprobs(carry)) body["logprobs"] = true;
@@ -79,9 +79,9 @@ const functions: FunctionForms = {
   choice: (name) => ({ type: "function", function: { name } }),
 };
 
-function writeFormat(request: MessagesRequest, carry: Carry): JsonObject {
+function writeFormat(request: MessagesRequest, carry: Carry, notes: DropListener): JsonObject {
   if (wantsJsonObject(carry)) return { response_format: { type: "json_object" } };
-  const format = writeSchemaFormat(request, carry);
+  const format = writeSchemaFormat(request, carry, notes);
   if (format === undefined) return {};
   const { type, ...schema } = format;
   return { response_format: { type, json_schema: schema } };

@@ -41,7 +41,9 @@ const toolRows = (at: string): FieldRow[] => [
     mapped,
     mapped,
     mapped,
-    { note: "toward the others only where every object is closed and requires all its properties" },
+    {
+      note: "toward the others only where OpenAI's strict mode takes the schema: its objects are closed and require all their properties",
+    },
   ],
 ];
 

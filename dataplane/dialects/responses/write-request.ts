@@ -31,7 +31,7 @@ export function writeResponsesRequest(
     ...writeConversation(request, carry, target),
     ...writeLimit(request, carry, target),
     ...writeTools(request, carry, notes, functions),
-    ...writeFormat(request, carry),
+    ...writeFormat(request, carry, notes),
     // Nothing of a tenant stays in the shared account (rule 2.10).
     store: false,
   };
@@ -79,9 +79,9 @@ const functions: FunctionForms = {
   choice: (name) => ({ type: "function", name }),
 };
 
-function writeFormat(request: MessagesRequest, carry: Carry): JsonObject {
+function writeFormat(request: MessagesRequest, carry: Carry, notes: DropListener): JsonObject {
   if (wantsJsonObject(carry)) return { text: { format: { type: "json_object" } } };
-  const format = writeSchemaFormat(request, carry);
+  const format = writeSchemaFormat(request, carry, notes);
   return format === undefined ? {} : { text: { format } };
 }
 
