@@ -99,7 +99,7 @@ function plainObject(schema: JsonObject, telling: Telling, depth: number): JsonO
     const isTold = isRefused(language, keyword, value);
     if (isAny || isTold) lost(keyword);
     if (isTold) told.push(`${keyword}: ${JSON.stringify(value)}`);
-    else result[isAny ? "anyOf" : keyword] = plainParts(keyword, value, plain);
+    else result[isAny ? "anyOf" : keyword] = mapParts(keyword, value, plain);
   }
   const type = language.typedLiterals ? literalType(schema) : undefined;
   if (type !== undefined) result["type"] = type;
@@ -110,19 +110,20 @@ function plainObject(schema: JsonObject, telling: Telling, depth: number): JsonO
 }
 
 /** Rewrites the schemas under a keyword: by name, in a list, or one; what no schema stands under stays. */
-function plainParts(keyword: string, value: JsonValue, plain: (part: JsonValue) => JsonValue): JsonValue {
+export function mapParts(keyword: string, value: JsonValue, map: (part: JsonValue) => JsonValue): JsonValue {
   switch (keyword) {
     case "properties":
     case "$defs":
     case "definitions":
       return isObject(value)
-        ? Object.fromEntries(Object.entries(value).map(([name, part]) => [name, plain(part)]))
+        ? Object.fromEntries(Object.entries(value).map(([name, part]) => [name, map(part)]))
         : value;
     case "anyOf":
     case "oneOf":
     case "allOf":
     case "items":
-      return Array.isArray(value) ? value.map(plain) : plain(value);
+    case "additionalProperties":
+      return Array.isArray(value) ? value.map(map) : map(value);
     default:
       return value;
   }

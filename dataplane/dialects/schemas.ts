@@ -1,7 +1,8 @@
 /** What the dialects ask of JSON schemas. */
 import type { DropListener } from "./drop-listener.ts";
+import { arrayOf } from "./fields.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
-import { isRefused, openaiSchemas, plainSchema } from "./plain-schemas.ts";
+import { isRefused, mapParts, openaiSchemas, plainSchema } from "./plain-schemas.ts";
 import { isObject } from "../lib/json-object.ts";
 
 /** The parameters of a tool that declares none. */
@@ -74,6 +75,42 @@ export function strictSchema(schema: JsonObject, place: string, notes: DropListe
   if (!isClosed(plain)) return null;
   for (const name of lost) notes.dropped(name);
   return plain;
+}
+
+/**
+ * Returns the parameters of a function with what they leave open said: OpenAI refuses, strict or not, an object without
+ * `properties` and a list without `items`, which MCP servers declare and Messages takes.
+ */
+export function completeSchema(schema: JsonObject): JsonObject {
+  const complete = lacksItems(schema, 0) ? withItems(schema, 0) : schema;
+  return complete["type"] === "object" && complete["properties"] === undefined
+    ? { ...complete, properties: {} }
+    : complete;
+}
+
+/** Whether the schema, or one in it, is a list without items. */
+function lacksItems(schema: JsonValue | undefined, depth: number): boolean {
+  if (depth > DEPTH_MAX || !isObject(schema)) return false;
+  const { type, items, additionalProperties } = schema;
+  if (hasType(type, "array") && items === undefined) return true;
+  const lacks = (part: JsonValue | undefined) => lacksItems(part, depth + 1);
+  return (
+    named.some((keyword) => isObject(schema[keyword]) && Object.values(schema[keyword]).some(lacks)) ||
+    ["anyOf", "oneOf", "allOf"].some((keyword) => arrayOf(schema[keyword])?.some(lacks) === true) ||
+    (Array.isArray(items) ? items.some(lacks) : lacks(items)) ||
+    lacks(additionalProperties)
+  );
+}
+
+/** As deep as `lacksItems` has looked. */
+function withItems(schema: JsonObject, depth: number): JsonObject {
+  if (depth > DEPTH_MAX) return schema;
+  const complete = (part: JsonValue): JsonValue => (isObject(part) ? withItems(part, depth + 1) : part);
+  const entries = Object.entries(schema).map(
+    ([keyword, value]) => [keyword, mapParts(keyword, value, complete)] as const,
+  );
+  const isBare = hasType(schema["type"], "array") && schema["items"] === undefined;
+  return { ...Object.fromEntries(entries), ...(isBare && { items: {} }) };
 }
 
 /** Keywords whose values are schemas by name, and those that list schemas of which a value has one. */

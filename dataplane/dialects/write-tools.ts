@@ -2,7 +2,7 @@
 import type { Carry } from "./codecs.ts";
 import type { DropListener } from "./drop-listener.ts";
 import type { FunctionTool, JsonObject, MessagesRequest, ToolChoice } from "./messages/types.ts";
-import { strictSchema } from "./schemas.ts";
+import { completeSchema, strictSchema } from "./schemas.ts";
 import { functionTools } from "./upstream-checks.ts";
 
 export interface FunctionForms {
@@ -23,9 +23,14 @@ export function writeTools(
   if (tools.length === 0) return {};
   const { tool_choice } = request;
   return {
-    tools: tools.map((tool) => forms.tool(withStrict(tool, carry, notes))),
+    tools: tools.map((tool) => forms.tool(complete(withStrict(tool, carry, notes)))),
     ...(tool_choice && writeChoice(tool_choice, forms)),
   };
+}
+
+function complete(tool: FunctionTool): FunctionTool {
+  const schema = completeSchema(tool.input_schema);
+  return schema === tool.input_schema ? tool : { ...tool, input_schema: schema };
 }
 
 /** Messages keeps `strict` for schemas too with which OpenAI's strict mode would refuse the request. */

@@ -114,7 +114,7 @@ describe.each(cases)("a $use toward $upstream", ({ upstream, use }) => {
     closed({ any: {} }),
     closed({ any: { description: "whatever" } }),
     closed({ all: { allOf: [{ type: "string" }] } }),
-    closed({ list: { type: "array" } }),
+    closed({ list: { type: "array", items: {} } }),
     closed({ list: { type: "array", items: [{ type: "string" }] } }),
     closed({ map: { type: "object", patternProperties: { a: { type: "string" } } } }),
     closed({ not: { type: "string", not: { const: "x" } } }),
