@@ -99,8 +99,8 @@ alone. Where a request leaves the tier open (\`auto\`, or no \`service_tier\`), 
 (\`standard_only\`, \`default\`), which is neither a drop nor refused, unless the table names a tier that its account may choose:
 \`priority\` of Messages, any but \`fast\`, \`us\` and \`pro\` of the others. An upstream that refuses the field is asked
 again without, and for ten minutes gets it no more; so it is with \`stream_options\` of Chat,
-unless the client sent it, and in converted requests with \`user\` and
-\`max_completion_tokens\`, which goes as \`max_tokens\` then. \`metadata\` goes likewise where a Chat upstream refuses the
+unless the client sent it, and in converted requests with \`user\`, with
+\`stop\`, whose sequences are applied here then, and with \`max_completion_tokens\`, which goes as \`max_tokens\` then. \`metadata\` goes likewise where a Chat upstream refuses the
 field, as some do where nothing is stored, and is a drop then. An effort that a model refuses in a converted request is
 replaced, save under strict: \`none\` and \`minimal\` by \`low\`, \`xhigh\` and \`max\` by \`high\`. Newer Messages models refuse
 \`temperature\` beside \`top_p\`: from clients of the other dialects they get one of them then, the other being 1 or a drop of \`top_p\`. Where

@@ -1,8 +1,9 @@
 /**
  * Fields that the gateway adds to a request, or whose removal loses nothing (rule 2.2), and that a server of the
  * dialect may refuse: an upstream that does is asked again without them (docs/dialects.md). `metadata` is the client's,
- * and its loss is named: some upstreams take it only with what they store, and we let them store nothing. An effort
- * that a model does not know is the client's too: the nearest that it knows is asked for instead (dialects.md §D1).
+ * and its loss is named: some upstreams take it only with what they store, and we let them store nothing. What `stop`
+ * asks for is done here then (rule 2.4). An effort that a model does not know is the client's too: the nearest that it
+ * knows is asked for instead (dialects.md §D1).
  * Of `temperature` and `top_p`, which newer Messages models take one at a time only, one goes; they take closed schemas
  * alone, with few keywords.
  */
@@ -14,7 +15,14 @@ import { messagesSchemas, plainSchema } from "./plain-schemas.ts";
 import type { ReportedError } from "./reported-error.ts";
 import { closeObjects } from "./schemas.ts";
 
-const names = ["service_tier", "stream_options", "max_completion_tokens", "user", "metadata"] as const;
+const names = [
+  "service_tier",
+  "stream_options",
+  "max_completion_tokens",
+  "user",
+  "metadata",
+  "stop",
+] as const;
 
 /** Efforts that some models do not know, each with the nearest that all models with reasoning do. */
 const nearestEfforts = { none: "low", minimal: "low", xhigh: "high", max: "high" } as const;
@@ -238,7 +246,8 @@ export function withoutUnknown(
     delete body["metadata"];
     notes.dropped("metadata");
   }
-  for (const name of ["stream_options", "user"] as const) if (unknown.includes(name)) delete body[name];
+  for (const name of ["stream_options", "user", "stop"] as const)
+    if (unknown.includes(name)) delete body[name];
   if (unknown.includes("max_completion_tokens") && limit !== undefined) {
     delete body["max_completion_tokens"];
     body["max_tokens"] = limit;

@@ -25,9 +25,15 @@ export const chatStops = (stops: readonly string[]): string[] => stops.slice(0, 
 /**
  * Returns the sequences that are cut here: beyond Chat's limit all, as some servers ignore `stop`. An empty one stops
  * nothing, and one with half a surrogate pair is in no text.
+ * @param isRefused whether the upstream is sent no `stop`, as its model does not know it.
  */
-export function stopsCutHere(upstream: Dialect, stops: readonly string[]): readonly string[] {
-  const isTaken = upstream === "messages" || (upstream === "chat" && stops.length <= CHAT_STOPS_MAX);
+export function stopsCutHere(
+  upstream: Dialect,
+  stops: readonly string[],
+  isRefused = false,
+): readonly string[] {
+  const isTaken =
+    upstream === "messages" || (upstream === "chat" && stops.length <= CHAT_STOPS_MAX && !isRefused);
   return isTaken ? [] : stops.filter((stop) => stop !== "" && stop.isWellFormed());
 }
 

@@ -149,7 +149,9 @@ export const messagesFields = fieldTable([
     mapped,
     mapped,
     mapped,
-    { note: "applied here to the answers of Responses, and of Chat where there are more than 4" },
+    {
+      note: "applied here to the answers of Responses, and of Chat where there are more than 4 or `stop` is refused",
+    },
   ],
   ["stream", mapped, mapped, mapped],
   ["metadata", mapped, mapped, mapped, { holds: [] }],

@@ -116,12 +116,18 @@ export const readingOf = (
   { dialect: client, route, outputLimit, choices, tiers }: ConversionFacts,
   carry: Carry,
   context: CodecContext,
-  { dialect }: Upstream,
+  upstream: Upstream,
   limit = outputLimit,
 ): CodecContext => ({
   ...context,
-  possible: possibleUsage(route, dialect, limit, choices, expectedTiers(tiers, client, dialect)),
-  stops: stopsCutHere(dialect, carry.stops),
+  possible: possibleUsage(
+    route,
+    upstream.dialect,
+    limit,
+    choices,
+    expectedTiers(tiers, client, upstream.dialect),
+  ),
+  stops: stopsCutHere(upstream.dialect, carry.stops, planToward(tiers, upstream).unknown.includes("stop")),
   logprobs: asksLogprobs(carry),
   annotations: showsCitations(carry),
 });
