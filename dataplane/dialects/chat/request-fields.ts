@@ -135,7 +135,13 @@ export const chatFields = fieldTable([
   ...accountRows,
   ...unavailableRows,
   ["prediction", dropped, copiedTo("prediction"), dropped],
-  ["moderation", dropped, copiedTo("moderation"), copiedTo("moderation")],
+  [
+    "moderation",
+    dropped,
+    copiedTo("moderation"),
+    copiedTo("moderation"),
+    { note: "it blocks as it was asked to; a converted answer has no results of it" },
+  ],
   ...openaiAnswerRows,
   [
     "service_tier",
