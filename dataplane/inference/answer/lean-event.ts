@@ -16,7 +16,7 @@ import { END_OF_EVENT, fieldsBefore, type LeanData, lineStart, MARK_END } from "
 import { deltaInPieces } from "./long-delta.ts";
 
 /** Most values of an event that are read in this thread, each some hundred nanoseconds for each reader. */
-export const MOST_VALUES = 16_384;
+const MOST_VALUES = 16_384;
 /** Most escaped characters, each some twenty nanoseconds for each reader. */
 const MOST_ESCAPES = 8 * MOST_VALUES;
 /** Largest event that is read in this thread: to convert a text of so much takes some fifteen milliseconds. */

@@ -71,7 +71,7 @@ export function outcomeOf<Read>(
 const PARSED_UNSEEN_BYTES = 1024 * 1024;
 
 /** Parses a whole answer; null: it is no JSON object, or holds more than any answer does. */
-export function parsedAnswer(body: Buffer): JsonObject | null {
+function parsedAnswer(body: Buffer): JsonObject | null {
   if (body.length > PARSED_UNSEEN_BYTES && !isParsable(body)) return null;
   return objectOf(parseJson(body.toString("utf8")));
 }

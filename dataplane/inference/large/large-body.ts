@@ -130,7 +130,7 @@ export function handedOver(bytes: Buffer): ArrayBuffer {
 }
 
 /** Makes an answer's body a Buffer again: threads pass a Uint8Array. */
-export function withBuffer<A extends Answer<JobName>>(answer: A): A {
+function withBuffer<A extends Answer<JobName>>(answer: A): A {
   if (!("body" in answer) || answer.body === null) return answer;
   return { ...answer, body: bufferOf(answer.body) };
 }

@@ -96,7 +96,7 @@ const DEFAULT_PORT = /:0*(?:80|443)(?!\d)/;
 const withoutScheme = (word: string) => word.replace(/^.*:\/\//, "").replace(/^[^\p{L}\p{N}[]+/u, "");
 
 /** Returns one spelling for all that lead to the same page: no scheme, nothing encoded, lower case, no mark at the end. */
-export function spellingOf({ username, password, hostname, port, pathname, search }: URL): string {
+function spellingOf({ username, password, hostname, port, pathname, search }: URL): string {
   const user = username === "" && password === "" ? "" : `${username}:${password}@`;
   const host = (hostname.includes("xn--") && domainToUnicode(hostname)) || hostname;
   return withoutEndMarks(plain(`${user}${host}${port === "" ? "" : `:${port}`}${pathname}${search}`));
