@@ -41,34 +41,42 @@ export async function readKeyFiles(
   const found = new Map<string, Record<string, string>>();
   for (const namespace of await list(root))
     for (const secret of await list(join(root, namespace))) {
-      const folder = join(root, namespace, secret);
-      const values: Record<string, string> = {};
-      const keys = await list(folder).catch((error: NodeJS.ErrnoException) => {
-        unread({ file: folder, namespace, secret, code: error.code ?? error.message });
-        return [];
-      });
-      for (const key of keys)
-        if (!key.startsWith(DRAFT_PREFIX)) {
-          const file = join(folder, key);
-          try {
-            values[key] = await readFile(file, "utf8");
-          } catch (error) {
-            const { code, message } = error as NodeJS.ErrnoException;
-            if (code !== "ENOENT") unread({ file, namespace, secret, code: code ?? message });
-            // The file may have been removed since the listing; a link is there and has no target.
-            else if (
-              await lstat(file).then(
-                (info) => info.isSymbolicLink(),
-                () => false,
-              )
-            )
-              unread({ file, namespace, secret, code: DANGLING });
-          }
-        }
-      found.set(`${namespace}/${secret}`, values);
+      const report = (file: string, code: string) => unread({ file, namespace, secret, code });
+      found.set(`${namespace}/${secret}`, await readSecret(join(root, namespace, secret), report));
     }
   return found;
 }
+
+/** Reads the files of one Secret. `report` gets the path of what cannot be read, and why. */
+async function readSecret(
+  folder: string,
+  report: (file: string, code: string) => void,
+): Promise<Record<string, string>> {
+  const values: Record<string, string> = {};
+  const keys = await list(folder).catch((error: NodeJS.ErrnoException) => {
+    report(folder, error.code ?? error.message);
+    return [];
+  });
+  for (const key of keys) {
+    if (key.startsWith(DRAFT_PREFIX)) continue;
+    const file = join(folder, key);
+    try {
+      values[key] = await readFile(file, "utf8");
+    } catch (error) {
+      const { code, message } = error as NodeJS.ErrnoException;
+      if (code !== "ENOENT") report(file, code ?? message);
+      // The file may have been removed since the listing; a link is there and has no target.
+      else if (await isLink(file)) report(file, DANGLING);
+    }
+  }
+  return values;
+}
+
+const isLink = (file: string): Promise<boolean> =>
+  lstat(file).then(
+    (info) => info.isSymbolicLink(),
+    () => false,
+  );
 
 /** Lists the names in a folder; none when it is not there or is no folder. */
 const list = async (folder: string): Promise<string[]> =>
