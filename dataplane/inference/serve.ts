@@ -143,7 +143,7 @@ function accepted(
   call.summary.model = route.model;
   checkPricedMedia(inspected, pricesAt(route.prices, call.acceptedAt));
   checkServerTools(inspected, route, call.snapshot.policy(route));
-  return new Serving(call, requestBody, place, route, sealer, outputs);
+  return new Serving(call, place, new OutgoingRequest(call, requestBody, route, sealer), outputs);
 }
 
 /** Returns the tags of the header, else of `metadata.tags`; null: none. @throws ApiError 400 naming where they stand (rule 14.4). */
@@ -166,22 +166,13 @@ class Serving {
   readonly route: Route;
   readonly outgoing: OutgoingRequest;
   readonly #place: BodyPlace;
-  readonly #sealer: Sealer;
   readonly #outputs: TypicalOutput;
 
-  constructor(
-    call: InferenceCall,
-    requestBody: RequestBody,
-    place: BodyPlace,
-    route: Route,
-    sealer: Sealer,
-    outputs: TypicalOutput,
-  ) {
+  constructor(call: InferenceCall, place: BodyPlace, outgoing: OutgoingRequest, outputs: TypicalOutput) {
     this.#call = call;
     this.#place = place;
-    this.route = route;
-    this.outgoing = new OutgoingRequest(call, requestBody, route, sealer);
-    this.#sealer = sealer;
+    this.route = outgoing.route;
+    this.outgoing = outgoing;
     this.#outputs = outputs;
   }
 
@@ -196,6 +187,7 @@ class Serving {
 
   async toolServices(policy: Policy, upstreams: Upstreams, runTool: RunTool): Promise<ToolServices> {
     checkTextOnly(this.#seen);
+    const { sealer } = this.outgoing;
     const facts = {
       ...conversionFacts(this.#call, this.#seen, this.route, this.outgoing.tiers),
       mayOpen: toolCapabilities(this.route, policy).web_fetch,
@@ -204,10 +196,10 @@ class Serving {
       call: this.#call,
       place: this.#place,
       look: this.#seen,
-      work: await this.outgoing.requestBody.openLoop(facts, this.#sealer, this.outgoing.keepItem),
+      work: await this.outgoing.requestBody.openLoop(facts, sealer, this.outgoing.keepItem),
       route: this.route,
       policy,
-      sealer: this.#sealer,
+      sealer,
       upstreams,
       runTool,
       conversation: this.#conversation(),
@@ -372,7 +364,7 @@ class Serving {
       log: job.log,
       failed: job.failed,
       keepItem: this.outgoing.keepItem,
-      seal: answerSeal(dialect, answer.upstream, this.#sealer),
+      seal: answerSeal(dialect, answer.upstream, this.outgoing.sealer),
       usageInjected,
       choices: inspected.choices,
       usage: this.#usageContext(dialect),

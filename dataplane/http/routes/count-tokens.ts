@@ -78,7 +78,7 @@ async function count(
   const found = pathNeeds(inspected);
   const counted =
     choosePath(found, "messages") === "relay"
-      ? await askUpstream(needs, route, snapshot, { work, sealer }, request, closed)
+      ? await askUpstream(needs, request, { work, sealer, route, snapshot, closed })
       : null;
   if (counted !== null) return counted;
   // Read as the request itself would be, so that what is refused there is refused here.
@@ -108,13 +108,20 @@ function withOwnFiles(
   });
 }
 
+/** What an upstream is asked to count, and by whose configuration. */
+interface Counting {
+  readonly work: RequestBody;
+  readonly sealer: Sealer;
+  readonly route: Route;
+  readonly snapshot: Snapshot;
+  readonly closed: Cancellation;
+}
+
+/** Returns an upstream's count; null: none of the route's counts this request. */
 async function askUpstream(
   { ask, upstreams }: CountTokensNeeds,
-  route: Route,
-  snapshot: Snapshot,
-  { work, sealer }: { readonly work: RequestBody; readonly sealer: Sealer },
   request: FastifyRequest,
-  closed: Cancellation,
+  { work, sealer, route, snapshot, closed }: Counting,
 ): Promise<number | null> {
   if (!route.capabilities.countTokens) return null;
   const { "anthropic-version": version, "anthropic-beta": beta, "x-session-id": session } = request.headers;

@@ -28,17 +28,13 @@ export function convertStream(job: ConvertJob, answer: UpstreamAnswer): Promise<
     streamTurns.owner(job.organizationId),
     job.lease,
     (stream) =>
-      new EventTranslator(
-        stream,
-        upstream.dialect,
-        job.conversion.reading(upstream),
-        lean,
+      new EventTranslator(stream, upstream.dialect, job.conversion.reading(upstream), lean, {
         writer,
-        (events) => {
+        say: (events) => {
           const { bytes, terminal } = writeEvents(writer, events);
           if (bytes !== "") stream.pass(bytes);
           if (terminal !== "") stream.finish(terminal);
         },
-      ),
+      }),
   ).run();
 }

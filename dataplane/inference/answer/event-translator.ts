@@ -12,6 +12,14 @@ import type { LeanEvents } from "../large/large-event.ts";
 import { CHARACTER_BYTES } from "./held-bytes.ts";
 import { EVENTS_AT_ONCE, type ResponseStream, type StreamTranslator } from "./response-stream.ts";
 
+/** Where a stream's events go. */
+export interface TranslatedEvents {
+  /** What writes them to a client; null: nothing does. */
+  readonly writer: Pick<StreamWriter, "keptCharacters"> | null;
+  /** Called with the events that came, at least one. */
+  readonly say: (events: readonly MessagesEvent[]) => void;
+}
+
 /** Reads an upstream's stream as Messages events, for conversion and for the tool loop. */
 export class EventTranslator<Out> implements StreamTranslator<Out> {
   readonly #stream: ResponseStream<Out>;
@@ -21,18 +29,15 @@ export class EventTranslator<Out> implements StreamTranslator<Out> {
   readonly #sse = new SseReader((frame) => !this.#stream.isOver && this.#lean.setsAside(frame, this.#stream));
   /** null: there are no stop sequences. */
   readonly #cutter: StopCutter | null;
-  /** What writes them to a client; null: nothing does. */
-  readonly #writer: Pick<StreamWriter, "keptCharacters"> | null;
-  /** Called with the events that came, at least one. */
-  readonly #say: (events: readonly MessagesEvent[]) => void;
+  readonly #writer: TranslatedEvents["writer"];
+  readonly #say: TranslatedEvents["say"];
 
   constructor(
     stream: ResponseStream<Out>,
     upstream: Dialect,
     context: CodecContext,
     lean: LeanEvents,
-    writer: Pick<StreamWriter, "keptCharacters"> | null,
-    say: (events: readonly MessagesEvent[]) => void,
+    { writer, say }: TranslatedEvents,
   ) {
     this.#stream = stream;
     this.#upstream = upstream;

@@ -74,9 +74,9 @@ export class OutgoingRequest {
   /** Read when the first candidate needs it. */
   conversion: Converting | null = null;
   readonly #call: InferenceCall;
-  readonly #route: Route;
+  readonly route: Route;
   readonly #showsReasoning: boolean;
-  readonly #sealer: Sealer;
+  readonly sealer: Sealer;
   readonly tiers: TierPlan;
   /** The candidate that is being asked. */
   asked: Upstream | null = null;
@@ -89,15 +89,15 @@ export class OutgoingRequest {
     this.keepItem = keepItemOf(call, requestBody.inspected);
     this.#showsReasoning = showsReasoning(call, requestBody.inspected);
     this.#call = call;
-    this.#route = route;
-    this.#sealer = sealer;
+    this.route = route;
+    this.sealer = sealer;
     this.tiers = tierPlan(call, requestBody.inspected, route);
   }
 
   /** Refuses what no candidate can read, before anything is held for it. @throws ApiError */
   checkReadable(): undefined | Converting | Promise<Converting> {
-    checkMedia(this.requestBody.inspected, this.#route);
-    if (this.#route.upstreams.every(({ dialect }) => choosePath(this.needs, dialect) === "convert"))
+    checkMedia(this.requestBody.inspected, this.route);
+    if (this.route.upstreams.every(({ dialect }) => choosePath(this.needs, dialect) === "convert"))
       return this.#read();
     return undefined;
   }
@@ -114,7 +114,7 @@ export class OutgoingRequest {
           encryptedReasoning: this.#encryptedReasoning && this.#showsReasoning,
           tiers: planToward(this.tiers, upstream),
         };
-        const relayed = this.requestBody.relay(this.#route, upstream, wishes, this.#sealer);
+        const relayed = this.requestBody.relay(this.route, upstream, wishes, this.sealer);
         if (relayed instanceof Promise) return relayed.then((body) => this.#relayed(upstream, body));
         return this.#relayed(upstream, relayed);
       }
@@ -149,8 +149,8 @@ export class OutgoingRequest {
   #read(): Converting | Promise<Converting> {
     if (this.conversion !== null) return this.conversion;
     checkTextOnly(this.requestBody.inspected);
-    const facts = conversionFacts(this.#call, this.requestBody.inspected, this.#route, this.tiers);
-    const read = this.requestBody.read(facts, this.#sealer, this.keepItem);
+    const facts = conversionFacts(this.#call, this.requestBody.inspected, this.route, this.tiers);
+    const read = this.requestBody.read(facts, this.sealer, this.keepItem);
     const keep = (conversion: Converting) => (this.conversion = conversion);
     return read instanceof Promise ? read.then(keep) : keep(read);
   }

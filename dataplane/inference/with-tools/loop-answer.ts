@@ -94,9 +94,12 @@ function streamedEvents(
     streamTurns.owner(organizationId),
     lease,
     (around) =>
-      new EventTranslator(around, upstream.dialect, context, lean, null, (events) => {
-        if (events.some(({ type }) => type === "message_stop")) around.finish(events);
-        else around.pass(events);
+      new EventTranslator(around, upstream.dialect, context, lean, {
+        writer: null,
+        say: (events) => {
+          if (events.some(({ type }) => type === "message_stop")) around.finish(events);
+          else around.pass(events);
+        },
       }),
   );
   stream.keeps = later;
