@@ -38,7 +38,7 @@ const ENOUGH_CONNECTIONS = 5 * AT_ONCE;
 /** Bytes up to which an answer needs no room in the body budget; a page of usual length stays below. */
 const SHORT_BYTES = 64 * 1024;
 
-/** Share of a process' database connections that is used for all reading in turns. */
+/** What answers in turns may take of the process: connections to the database, and how many are made at a time. */
 export interface ReadingShare {
   readonly connections: FairPlaces;
   /** Answers that one `AnswerTurns` makes at a time. */
@@ -71,7 +71,7 @@ export class AnswerTurns {
   /** Exports that are being sent, by organization. */
   readonly #exports = new Map<string, number>();
 
-  /** @param reading shared by every `AnswerTurns` of the process */
+  /** @param reading one for all of the process that read the database; `withoutReading` for the others */
   constructor({ connections, atOnce }: ReadingShare, waiting = ADMIN_WAITING) {
     this.#connections = connections;
     this.#answers = new FairPlaces({ places: atOnce, placesOfOne: 1, ...waiting });
