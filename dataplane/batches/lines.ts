@@ -1,6 +1,6 @@
 /**
- * The lines of result files (dialects.md §A7, §A8; rules 4.8, 4.11). Pure. `customId` is a JSON string
- * literal everywhere.
+ * The lines of result files (dialects.md §A7, §A8; rules 4.8, 4.11). Pure, but for its pauses. `customId` is a
+ * JSON string literal everywhere.
  */
 import { messagesErrorBody, openaiErrorBody, errorStatus } from "../dialects/errors.ts";
 import type { ApiError, ErrorCode } from "../lib/api-error.ts";

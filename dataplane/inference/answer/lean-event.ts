@@ -2,7 +2,7 @@
  * Events of a stream that hold more than this thread reads in one step (rule 7.3): some eight megabytes of numbers or brackets, of
  * the log probabilities of a text's tokens, or of one text. Another thread makes them lean: it leaves out what nobody reads, and of
  * a relayed event the long texts, which it weighs; of a converted delta it makes several. So the bytes that pass stay as they are,
- * and what is looked at in one step is small. Pure.
+ * and what is looked at in one step is small. Pure, but for the mark that it makes up for each event.
  */
 import { randomBytes } from "node:crypto";
 import type { Dialect } from "../../dialects/dialect.ts";
