@@ -127,15 +127,7 @@ function compileOnce(
       scope === undefined ? organizationIds.has(id) : organizationIds.get(id) === scope,
   });
   const entries = entriesOf(routes);
-  const models = new Map(entries.map(({ source, model }) => [reference(source), model] as const));
-  const served = new Set(entries.map(servedName));
-  const policyContext = {
-    prior,
-    credentials,
-    servedModel: (name: string) => models.get(name),
-    isServed: (model: string, namespace: string) =>
-      served.has(servedName({ model, servesNamespace: scopeOf(tenancy, namespace) })),
-  };
+  const policyContext = { prior, credentials, ...servedModels(entries, tenancy) };
   const policies = readPolicies.map((policy) => compilePolicy(policy, policyContext));
 
   const verdicts = [
@@ -208,6 +200,17 @@ function compileRoutes(
   const claims: NameClaims = new NameClaims(routes, { prior, tenancy, judge, decide });
   for (const route of routes) decide(route);
   return routes.flatMap((route) => outcomes.get(route) ?? []);
+}
+
+/** What policies ask of the routes that are served: the model of a ModelRoute, and whether a namespace is served a model. */
+function servedModels(routes: readonly Route[], tenancy: Tenancy) {
+  const models = new Map(routes.map(({ source, model }) => [reference(source), model] as const));
+  const served = new Set(routes.map(servedName));
+  return {
+    servedModel: (name: string) => models.get(name),
+    isServed: (model: string, namespace: string) =>
+      served.has(servedName({ model, servesNamespace: scopeOf(tenancy, namespace) })),
+  };
 }
 
 const servedName = ({

@@ -52,6 +52,57 @@ const publicOnly = egressRules({ allowCidrs: [], allowPorts: [] });
 const machine = () =>
   Object.values(networkInterfaces()).flatMap((addresses) => addresses?.map(({ address }) => address) ?? []);
 
+/** The addresses of our own names, resolved anew when they are older than `AGE_MS`. */
+class OwnNames {
+  readonly #known = new Map<string, Known>();
+  readonly #lookUp: LookUp;
+
+  constructor(lookUp: LookUp) {
+    this.#lookUp = lookUp;
+  }
+
+  /** Resolves these names, and all earlier ones, where they are due. A failure keeps the last known addresses. */
+  async refresh(names: readonly OwnPlace[]): Promise<void> {
+    for (const { host } of names)
+      if (!this.#known.has(host))
+        this.#known.set(host, { addresses: null, askedAt: -Infinity, asking: null });
+    const due = [...this.#known].filter(([, { askedAt }]) => performance.now() - askedAt >= AGE_MS);
+    await Promise.all(due.map(([name, known]) => (known.asking ??= this.#ask(name, known))));
+  }
+
+  /** null: never resolved. */
+  addressesOf({ host }: OwnPlace): ReadonlySet<string> | null {
+    return this.#known.get(host)?.addresses ?? null;
+  }
+
+  async #ask(name: string, known: Known): Promise<void> {
+    try {
+      known.addresses = new Set((await this.#lookUp(name)).map(canonical));
+    } catch {
+      // The last known addresses stay.
+    }
+    known.askedAt = performance.now();
+    known.asking = null;
+  }
+}
+
+/** Returns a look-up of names that models wrote, in turns of their organizations. It throws OwnUnknown when there is no answer in time. */
+function fairLookUp(lookUp: LookUp): (name: string, owner: string) => Promise<readonly string[]> {
+  const places = new FairPlaces(GIVEN_NAMES);
+  return async (name, owner) => {
+    const signal = AbortSignal.timeout(LOOKUP_MS);
+    const release = await places.take(owner, signal).catch(() => "late" as const);
+    if (typeof release === "string") throw new OwnUnknown();
+    // Its place is held until the look-up ends, however late: until then it occupies a thread of libuv's.
+    const looking = lookUp(name)
+      .catch(() => [])
+      .finally(release);
+    return await unlessAborted(() => looking, signal).catch(() => {
+      throw new OwnUnknown();
+    });
+  };
+}
+
 /**
  * @param places may grow: ports are known only once a server listens
  * @param lookUp resolves through the system, with its search list, as the stores' clients do
@@ -63,37 +114,10 @@ export function ownAddresses(
   local: () => readonly string[] = machine,
 ): OwnAddresses {
   const all = () => places.map(({ host, port }) => ({ host: withoutBrackets(host), port }));
-  const known = new Map<string, Known>();
-  const lookUpPlaces = new FairPlaces(GIVEN_NAMES);
   const lookUpOnce = oneAtATime(lookUp);
   const lookUpInTime = (name: string) => inTime(LOOKUP_MS, lookUpOnce(name), () => new OwnUnknown());
-  const lookUpGiven = async (name: string, owner: string): Promise<readonly string[]> => {
-    const signal = AbortSignal.timeout(LOOKUP_MS);
-    const release = await lookUpPlaces.take(owner, signal).catch(() => "late" as const);
-    if (typeof release === "string") throw new OwnUnknown();
-    // Its place is held until the look-up ends, however late: until then it occupies a thread of libuv's.
-    const looking = lookUpOnce(name)
-      .catch(() => [])
-      .finally(release);
-    return await unlessAborted(() => looking, signal).catch(() => {
-      throw new OwnUnknown();
-    });
-  };
-  const ask = async (name: string, of: Known): Promise<void> => {
-    try {
-      of.addresses = new Set((await lookUpInTime(name)).map(canonical));
-    } catch {
-      // The last known addresses stay.
-    }
-    of.askedAt = performance.now();
-    of.asking = null;
-  };
-  const fresh = async (names: readonly OwnPlace[]) => {
-    for (const { host } of names)
-      if (!known.has(host)) known.set(host, { addresses: null, askedAt: -Infinity, asking: null });
-    const due = [...known].filter(([, { askedAt }]) => performance.now() - askedAt >= AGE_MS);
-    await Promise.all(due.map(([name, of]) => (of.asking ??= ask(name, of))));
-  };
+  const lookUpGiven = fairLookUp(lookUpOnce);
+  const ownNames = new OwnNames(lookUpInTime);
   const isLocal = (address: string) =>
     isLoopback(address) || local().some((other) => canonical(other) === address);
   const matches = (place: OwnPlace, port: number) => place.port === null || place.port === port;
@@ -107,10 +131,10 @@ export function ownAddresses(
       return isWildcard(place.host) ? isLocal(address) : canonical(place.host) === address;
     });
     if (isFixed) return true;
-    await fresh(names);
+    await ownNames.refresh(names);
     return names.some((place) => {
       if (!matches(place, port)) return false;
-      const addresses = known.get(place.host)?.addresses ?? null;
+      const addresses = ownNames.addressesOf(place);
       return addresses === null ? !judgeAddress(text, publicOnly).allowed : addresses.has(address);
     });
   };
