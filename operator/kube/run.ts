@@ -208,31 +208,7 @@ class Cluster {
     const { namespace, snapshotName, now, podName } = this.#options;
     const api = this.#api;
     const events = new Events({ api, podName, permit, now, failed: this.#failed("events") });
-    const writer = new StatusWriter({
-      api,
-      objects: this.#objects,
-      permit,
-      now,
-      written: (status, before) => {
-        const action = actionNeeded(status);
-        if (action === null || isToldBy(before, action)) return;
-        const { reason, message: note } = action;
-        events.tell({ object: status.object, type: "Warning", reason, action: "Compile", note });
-      },
-      contested: ({ object: { kind, namespace: home, name } }) => {
-        const object = `${kind} ${home}/${name}`;
-        this.#options.log.warn(
-          { object },
-          "somebody else writes this status too; do two releases watch its namespace?",
-        );
-      },
-      refused: (status, words) => {
-        const { reason, message } = actionNeeded(status) ?? { reason: "StatusRefused", message: "" };
-        const note = `${message === "" ? "" : `${message}; `}no status can be written: ${words}`;
-        events.tell({ object: status.object, type: "Warning", reason, action: "Compile", note });
-      },
-      failed: this.#failed("statuses"),
-    });
+    const writer = this.#statusWriter(events, permit);
     const snapshots = new SnapshotSecrets({ api, namespace, name: snapshotName, permit });
     const reconciler = new Reconciler({
       observe: () => this.#observe(),
@@ -268,6 +244,34 @@ class Cluster {
       await writing;
       await acknowledgements.close();
     }
+  }
+
+  /** Writes statuses, and an Event for each that asks a person to act or that cannot be written. */
+  #statusWriter(events: Events, permit: () => void): StatusWriter {
+    const { log, now } = this.#options;
+    return new StatusWriter({
+      api: this.#api,
+      objects: this.#objects,
+      permit,
+      now,
+      written: (status, before) => {
+        const action = actionNeeded(status);
+        if (action === null || isToldBy(before, action)) return;
+        const { reason, message: note } = action;
+        events.tell({ object: status.object, type: "Warning", reason, action: "Compile", note });
+      },
+      contested: ({ object: { kind, namespace, name } }) =>
+        log.warn(
+          { object: `${kind} ${namespace}/${name}` },
+          "somebody else writes this status too; do two releases watch its namespace?",
+        ),
+      refused: (status, words) => {
+        const { reason, message } = actionNeeded(status) ?? { reason: "StatusRefused", message: "" };
+        const note = `${message === "" ? "" : `${message}; `}no status can be written: ${words}`;
+        events.tell({ object: status.object, type: "Warning", reason, action: "Compile", note });
+      },
+      failed: this.#failed("statuses"),
+    });
   }
 
   async #firstAnswers(
