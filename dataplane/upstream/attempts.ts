@@ -111,23 +111,23 @@ export class Attempts {
     const { route } = this.#request;
     const { clock, health, random } = this.#upstreams;
     const now = clock.now();
-    const standings = this.#candidates.map(({ upstream, tries }) => ({
+    const states = this.#candidates.map(({ upstream, tries }) => ({
       outUntil: health.outUntil(route, upstream),
       tries,
     }));
-    const index = pick(standings, now);
+    const index = pick(states, now);
     const candidate = this.#candidates[index];
-    const standing = standings[index];
-    if (candidate === undefined || standing === undefined)
+    const state = states[index];
+    if (candidate === undefined || state === undefined)
       throw this.#error ?? new Error(`route ${route.model} has no upstream`);
-    const isOut = standing.outUntil > now;
+    const isOut = state.outUntil > now;
     const { upstream, tries } = candidate;
     // An upstream that was tried already is called after its time out is over, so it is no desperate attempt.
     this.#isDesperate = isOut && tries === 0;
     if (this.#isDesperate) this.#desperateUntil ??= now + route.timeouts.connectMs;
     if (this.#failures === 0) return { upstream, waitMs: null };
     // An upstream that failed this request and is out now is called again only when it is back in.
-    const outMs = isOut && tries > 0 ? standing.outUntil - now : 0;
+    const outMs = isOut && tries > 0 ? state.outUntil - now : 0;
     return { upstream, waitMs: Math.max(backOffMs(tries, random()), outMs) };
   }
 

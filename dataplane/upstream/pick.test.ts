@@ -83,18 +83,18 @@ describe("the next upstream", () => {
       0,
     ],
     ["none", [], -1],
-  ])("%s", (_name, standings, expected) => {
-    const list = standings.map(([outUntil, tries]) => ({ outUntil, tries }));
+  ])("%s", (_name, states, expected) => {
+    const list = states.map(([outUntil, tries]) => ({ outUntil, tries }));
     expect(pick(list, now)).toBe(expected);
   });
 
   test("there is always one, and never one that is out while another is in", () => {
-    const standing = fc.record({ outUntil: fc.nat({ max: 2000 }), tries: fc.nat({ max: 3 }) });
+    const state = fc.record({ outUntil: fc.nat({ max: 2000 }), tries: fc.nat({ max: 3 }) });
     fc.assert(
-      fc.property(fc.array(standing, { minLength: 1 }), (standings) => {
-        const picked = standings[pick(standings, now)];
+      fc.property(fc.array(state, { minLength: 1 }), (states) => {
+        const picked = states[pick(states, now)];
         expect(picked).toBeDefined();
-        const anyIn = standings.some(({ outUntil }) => outUntil <= now);
+        const anyIn = states.some(({ outUntil }) => outUntil <= now);
         expect((picked?.outUntil ?? 0) <= now).toBe(anyIn);
       }),
     );

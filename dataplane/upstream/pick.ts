@@ -44,10 +44,10 @@ export interface CandidateState {
  * Index of the next upstream in a list ordered by preference. One that is in goes before one that is out, an untried one
  * before a tried one. When all are out one is called nevertheless: the least tried, then the one that is back in first.
  */
-export function pick(standings: readonly CandidateState[], now: number): number {
+export function pick(states: readonly CandidateState[], now: number): number {
   let best = -1;
-  for (let index = 0; index < standings.length; index += 1)
-    if (best === -1 || goesBefore(standings[index] as CandidateState, standings[best] as CandidateState, now))
+  for (let index = 0; index < states.length; index += 1)
+    if (best === -1 || goesBefore(states[index] as CandidateState, states[best] as CandidateState, now))
       best = index;
   return best;
 }
