@@ -12,7 +12,7 @@ import { followManifests, readIfThere } from "./manifest-copy.ts";
 /** The address in `hack/demo/*.yaml`. */
 const DEMO_PORT = 9400;
 const DEMO_ADDRESS = `http://127.0.0.1:${DEMO_PORT}`;
-/** Pause between events: a few words a second can be watched; a hundred tokens take a second. */
+/** Pause between events: so that a stream can be watched, and a hundred of them take little over a second. */
 const PACE_MS = 12;
 
 export interface Demo {

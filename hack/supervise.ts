@@ -6,7 +6,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import type { Say } from "./cache.ts";
 import { hasEnded, stopProcess } from "./processes.ts";
 
-/** After this many ends in a row, each within `QUICK_MS` of its start, the supervisor gives up. */
+/** After this many ends in a row, each but perhaps the first within `QUICK_MS` of its start, the supervisor gives up. */
 const MAX_QUICK_ENDS = 5;
 const QUICK_MS = 10_000;
 
