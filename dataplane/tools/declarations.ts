@@ -112,16 +112,15 @@ function readMessages(body: JsonObject): RequestedTools {
       );
     }
   }
-  const choice = body["tool_choice"];
-  if (
-    isObject(choice) &&
-    choice["type"] === "tool" &&
-    isServerToolName(choice["name"]) &&
-    found.has(choice["name"])
-  ) {
-    tools.forced = choice["name"];
-  }
+  tools.forced = forcedBy(body["tool_choice"], found);
   return tools;
+}
+
+/** Returns which of the declared tools the choice of Messages names; null: none. */
+function forcedBy(choice: JsonValue | undefined, declared: ReadonlySet<string>): ServerToolName | null {
+  if (!isObject(choice) || choice["type"] !== "tool") return null;
+  const { name } = choice;
+  return isServerToolName(name) && declared.has(name) ? name : null;
 }
 
 function readFetchOptions(reader: DeclarationReader, entry: JsonObject, steps: readonly PathStep[]) {
