@@ -1,6 +1,7 @@
 /**
- * The seam between serving a request and charging for it (design.md §5). `inference` and `loop` know only this;
- * live requests are metered through Redis, batch items through one Postgres transaction.
+ * The seam between serving a request and charging for it (design.md §5). `inference` and `loop` know this, prices and credits,
+ * and nothing of holds and the ledger. Credit is held in Redis; a live request is charged there too, an item of a batch in the
+ * transaction of Postgres that stores its result.
  */
 import type { Span } from "@opentelemetry/api";
 import type { Micros } from "./credits.ts";

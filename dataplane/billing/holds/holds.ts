@@ -1,7 +1,7 @@
 /**
- * The meter of live requests: holds in Redis, one script call for all operations that gather (design.md §5). charges.ts charges
- * requests that have ended; drain.ts moves rows from Redis into the ledger; upkeep.ts keeps holds alive and accounts fresh. The
- * scripts are store/meter-*.lua; every crash between two writes: docs/decisions/money.md.
+ * The meter: holds in Redis, of live requests and of items of batches, one script call for all operations that gather (design.md
+ * §5). charges.ts charges requests that have ended; drain.ts moves rows from Redis into the ledger; upkeep.ts keeps holds alive
+ * and accounts fresh. The scripts are store/meter-*.lua; every crash between two writes: docs/decisions/money.md.
  */
 import { setTimeout } from "node:timers/promises";
 import type { RedisStore } from "../../store/redis-servers.ts";
