@@ -1,6 +1,6 @@
 /**
- * The catalogue of server tools, and the only place that names their versions, types and blocks: what is refused,
- * declared, listed by `/v1/models`, documented and read back from conversations follows from it. A further version of a
+ * The catalogue of server tools, and the only place that names their versions: what is refused, declared, listed by
+ * `/v1/models`, documented and read back from conversations follows from it. A further version of a
  * tool is a further string in `messages` or `responses`; versions of one tool behave alike.
  */
 interface ServerToolRow {

@@ -1,4 +1,4 @@
-/** The one place where an error becomes an HTTP answer, in the form of its path's dialect (dialects/errors.ts). */
+/** Where an error becomes the answer to a request, in the form of its path's dialect (dialects/errors.ts). What is none: bare-socket.ts. */
 import type { FastifyError, FastifyReply, FastifyRequest } from "fastify";
 import type { Logger } from "pino";
 import { errorBody, errorHeaders, errorStatus } from "../dialects/errors.ts";
