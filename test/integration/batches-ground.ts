@@ -1,5 +1,7 @@
 /** What data planes of batches stand on: stores of their own and one upstream. */
-import { startUpstream, type FakeUpstream } from "../fakes/upstream/server.ts";
+import { sampleKeys } from "../fakes/sample-snapshot.ts";
+import { text } from "../fakes/upstream/script.ts";
+import { startUpstream, withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
 import { BatchPlane, type PlaneOptions, type Stores } from "./batches-world.ts";
 import { makeOrganization } from "./money-world.ts";
 import { freshDatabase, freshRedis } from "./stores.ts";
@@ -24,6 +26,12 @@ export async function openGround(): Promise<Ground> {
     },
   };
 }
+
+/** Headers of `org_narrow`, which has no credit (`openSmallPlane`). */
+export const poor = { authorization: `Bearer ${sampleKeys.narrow}` };
+
+/** An answer that leaves time to act while its item runs. */
+export const slow = withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: 400 });
 
 /** Two items run at once. `org_acme` has credit, and `org_narrow` has none. */
 export async function openSmallPlane(ground: Ground, clock?: PlaneOptions["clock"]): Promise<BatchPlane> {

@@ -3,10 +3,9 @@ import { sql } from "slonik";
 import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { measureQueue } from "../../dataplane/batches/worker/queue-depth.ts";
 import { metrics } from "../../dataplane/telemetry/metrics.ts";
-import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
-import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
-import { openGround, openSmallPlane, type Ground } from "./batches-ground.ts";
+import type { FakeUpstream } from "../fakes/upstream/server.ts";
+import { openGround, openSmallPlane, poor, slow, type Ground } from "./batches-ground.ts";
 import { bodyOf, line, type BatchPlane } from "./batches-world.ts";
 
 let ground: Ground;
@@ -29,8 +28,6 @@ beforeEach(() => {
   skew = 0;
 });
 
-const poor = { authorization: `Bearer ${sampleKeys.narrow}` };
-const slow = withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: 400 });
 const begun = (n = 1) => upstream.arrived(n, 10_000);
 
 /** The values of a metric by state. */

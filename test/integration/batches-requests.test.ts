@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest"
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
 import type { FakeUpstream } from "../fakes/upstream/server.ts";
-import { openGround, openSmallPlane, type Ground } from "./batches-ground.ts";
+import { openGround, openSmallPlane, poor, type Ground } from "./batches-ground.ts";
 import { chatLines, messageRequests, type BatchPlane } from "./batches-world.ts";
 
 let ground: Ground;
@@ -22,8 +22,6 @@ afterAll(async () => {
   await ground.close();
 });
 beforeEach(() => upstream.reset());
-
-const poor = { authorization: `Bearer ${sampleKeys.narrow}` };
 
 describe("what is refused at create", () => {
   test.each([

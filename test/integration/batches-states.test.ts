@@ -3,10 +3,9 @@ import { sql } from "slonik";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { sweepBatches } from "../../dataplane/batches/retention.ts";
 import { longestHoldMs } from "../fakes/large/watch-loop.ts";
-import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
 import { withFaults, type FakeUpstream } from "../fakes/upstream/server.ts";
-import { openGround, openSmallPlane, type Ground } from "./batches-ground.ts";
+import { openGround, openSmallPlane, poor, slow, type Ground } from "./batches-ground.ts";
 import { BatchPlane, bodyOf, chatLines, line, messageRequests, type Json } from "./batches-world.ts";
 
 const DAY = 24 * 3_600_000;
@@ -32,8 +31,6 @@ beforeEach(() => {
   skew = 0;
 });
 
-const poor = { authorization: `Bearer ${sampleKeys.narrow}` };
-const slow = withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: 400 });
 /** Leaves a busy machine time to act while it runs. */
 const slower = withFaults(text("fine", { input: 10, output: 5 }), { delayHeadersMs: 2_000 });
 const begun = (n = 1) => upstream.arrived(n, 10_000);
