@@ -43,14 +43,17 @@ export const ruleFor = (rules: readonly IdentityRule[], claims: Claims): Identit
 export const audiencesOf = ({ aud }: Claims): ReadonlySet<string> =>
   new Set([aud].flat().filter((one) => typeof one === "string"));
 
+/** Letters, digits, signs: a name without any would stand in lists as a gap. */
+const VISIBLE = /[\p{L}\p{N}\p{P}\p{S}]/u;
+
 /** Returns what the console calls the token's holder: their name, else their mail address; null: the token has neither. */
 export function nameIn(claims: Claims): string | null {
   const named = [claims["name"], claims["preferred_username"], claims["email"]].find(
-    (value) => typeof value === "string" && value !== "",
+    (value) => typeof value === "string" && VISIBLE.test(value),
   );
   if (typeof named !== "string") return null;
   // Postgres keeps no NUL, and no half of a character.
-  const shown = named.replaceAll("\0", "").slice(0, MOST_NAME);
+  const shown = named.trim().replaceAll("\0", "").slice(0, MOST_NAME);
   // A copy: the name is kept as long as the token, and must not keep the whole claim in memory.
   return Buffer.from(shown.replace(/[\ud800-\udbff]$/, "")).toString();
 }
