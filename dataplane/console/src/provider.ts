@@ -57,13 +57,25 @@ async function discover(at: ConsoleSignIn): Promise<oauth.AuthorizationServer> {
   return await oauth.processDiscoveryResponse(issuer, await oauth.discoveryRequest(issuer));
 }
 
-/** Leaves for the provider. @throws like `discover` */
+/**
+ * Returns an address of the provider's that a person is sent to. The library looks only at those that it asks itself.
+ * @throws SignInProblem when it has no TLS
+ */
+function pageOf(
+  server: oauth.AuthorizationServer,
+  name: "authorization_endpoint" | "end_session_endpoint",
+): URL {
+  const url = URL.parse(server[name] ?? "");
+  if (url?.protocol !== "https:") throw new SignInProblem("refused", `${name} is no https address`);
+  return url;
+}
+
+/** Leaves for the provider. @throws like `discover`; SignInProblem when it has no page for that */
 export async function leave(
   at: ConsoleSignIn,
   { stay, to }: { readonly stay: boolean; readonly to: string },
 ): Promise<void> {
-  const { authorization_endpoint: endpoint } = await discover(at);
-  if (endpoint === undefined) throw new SignInProblem("refused", "no authorization_endpoint");
+  const url = pageOf(await discover(at), "authorization_endpoint");
   const trip: Trip = {
     organization: at.organization_id,
     verifier: oauth.generateRandomCodeVerifier(),
@@ -72,7 +84,6 @@ export async function leave(
     stay,
     to,
   };
-  const url = new URL(endpoint);
   const parameters = {
     response_type: "code",
     client_id: at.client_id,
@@ -93,9 +104,9 @@ export async function leave(
   location.assign(url);
 }
 
-/** Whether this address is one that a provider sends people back to. */
+/** Whether this address is one that a provider sends people back to, though it may lack what it has to have. */
 export const isReturn = ({ searchParams }: URL): boolean =>
-  searchParams.has("state") && (searchParams.has("code") || searchParams.has("error"));
+  ["state", "code", "error"].some((name) => searchParams.has(name));
 
 /**
  * Completes a sign-in. Its stored state is deleted, whether it succeeds or fails.
@@ -132,18 +143,29 @@ export async function arrive(
   return { tokens: tokensOf(tokens, null), stay: trip.stay, to: trip.to };
 }
 
-/** Exchanges a refresh token for new tokens. @throws SignInProblem; TypeError when the provider cannot be reached */
-export async function renew(at: ConsoleSignIn, refresh: string): Promise<Tokens> {
+/**
+ * Exchanges the refresh token of a sign-in for new tokens of the same person.
+ * @throws SignInProblem; TypeError when the provider cannot be reached
+ */
+export async function renew(
+  at: ConsoleSignIn,
+  before: Tokens & { readonly refresh: string },
+): Promise<Tokens> {
+  const { refresh } = before;
   const server = await discover(at);
   const client = clientOf(at);
-  const tokens = await understood(async () =>
+  const answer = await understood(async () =>
     oauth.processRefreshTokenResponse(
       server,
       client,
       await oauth.refreshTokenGrantRequest(server, client, oauth.None(), refresh, ofResource(at)),
     ),
   );
-  return tokensOf(tokens, refresh);
+  const tokens = tokensOf(answer, refresh);
+  // OpenID Connect 12.2: otherwise whoever signed in would go on as somebody else.
+  if (tokens.id !== null && before.id !== null && claimsOf(tokens.id)["sub"] !== claimsOf(before.id)["sub"])
+    throw new SignInProblem("refused", "the new tokens are another person's");
+  return tokens;
 }
 
 /**
@@ -157,7 +179,7 @@ export async function signOutAt(at: ConsoleSignIn, refresh: string | null): Prom
     await oauth.processRevocationResponse(answer).catch(() => {});
   }
   if (server.end_session_endpoint === undefined) return;
-  const url = new URL(server.end_session_endpoint);
+  const url = pageOf(server, "end_session_endpoint");
   url.searchParams.set("client_id", at.client_id);
   url.searchParams.set("post_logout_redirect_uri", returnAddress(at));
   location.assign(url);
@@ -190,11 +212,16 @@ async function understood<Value>(ask: () => Promise<Value>): Promise<Value> {
 
 /** Returns when a token ends, in Unix milliseconds; 0 where it is no JSON Web Token, which this service would refuse. */
 export function endOf(token: string): number {
+  const { exp } = claimsOf(token);
+  return typeof exp === "number" ? exp * 1000 : 0;
+}
+
+/** Returns what a token says, unverified; nothing where it is no JSON Web Token. */
+function claimsOf(token: string): Readonly<Record<string, unknown>> {
   try {
     const payload = (token.split(".")[1] ?? "").replaceAll("-", "+").replaceAll("_", "/");
-    const { exp } = JSON.parse(atob(payload)) as { exp?: unknown };
-    return typeof exp === "number" ? exp * 1000 : 0;
+    return (JSON.parse(atob(payload)) as Readonly<Record<string, unknown>> | null) ?? {};
   } catch {
-    return 0;
+    return {};
   }
 }

@@ -156,7 +156,7 @@ function bearerOf(person: Person): () => Promise<string> {
     const end = endOf(current());
     if (refresh !== null && end > 0 && end - Date.now() < RENEW_BEFORE_MS) {
       renewal ??= (async () => {
-        person.tokens = await renew(person.at, refresh);
+        person.tokens = await renew(person.at, { ...person.tokens, refresh });
         // If the person signed out meanwhile, nothing is stored.
         if (session.value?.person === person) keep(person);
       })().finally(() => (renewal = null));
