@@ -88,25 +88,86 @@ export interface BatchPage {
 const at = ({ createdAt }: BatchRow): number =>
   typeof createdAt === "number" ? createdAt * 1000 : Date.parse(createdAt);
 
-/** Reads the batches behind those that an earlier page ended with. @param after its `last`; empty: reads the newest */
-export async function readBatches(after: string, signal: AbortSignal): Promise<BatchPage> {
-  const [afterOne = "", afterOther = ""] = after.split(",");
-  const [one, other] = await Promise.all([
-    longPage(MOST_BATCHES, (query) => inference("GET /v1/messages/batches", { query, signal }), afterOne),
-    longPage(MOST_BATCHES, (query) => inference("GET /v1/batches", { query, signal }), afterOther),
-  ]);
-  return pageOf([
-    { after: afterOne, rows: one.data.map(messagesRow), isCut: one.has_more },
-    { after: afterOther, rows: other.data.map(openaiRow), isCut: other.has_more },
-  ]);
-}
-
 interface BatchList {
   /** The id that it begins after; empty: it begins with the newest. */
   readonly after: string;
   readonly rows: readonly BatchRow[];
   /** Whether there are older ones behind its end. */
   readonly isCut: boolean;
+}
+
+/** A page with what it takes to renew it. */
+export interface HeldPage extends BatchPage {
+  /** What it was read after. */
+  readonly after: string;
+  readonly lists: readonly BatchList[];
+  /** When all of it was read, in Unix milliseconds. */
+  readonly wholeAt: number;
+}
+
+/** How long of batches that have ended only the newest are read again: one that was deleted stays shown until then. */
+const WHOLE_MS = 60_000;
+
+/**
+ * Reads the batches behind those that an earlier page ended with.
+ * @param after its `last`; empty: reads the newest
+ * @param before what was read last; of the same page only what may have changed is read again. Null: nothing yet
+ */
+export async function readBatches(
+  after: string,
+  before: HeldPage | null,
+  signal: AbortSignal,
+): Promise<HeldPage> {
+  const begins = after.split(",");
+  const now = Date.now();
+  const held = before?.after === after && now - before.wholeAt < WHOLE_MS ? before : null;
+  const lists = await Promise.all(
+    readers.map((reader, index) => {
+      const read = (most: number) => reader(begins[index] ?? "", most, signal);
+      const list = held?.lists[index];
+      return list === undefined ? read(MOST_BATCHES) : renewed(list, read);
+    }),
+  );
+  return { ...pageOf(lists), after, lists, wholeAt: held?.wholeAt ?? now };
+}
+
+type ReadList = (after: string, most: number, signal: AbortSignal) => Promise<BatchList>;
+const readers: readonly ReadList[] = [
+  async (after, most, signal) => {
+    const page = await longPage(
+      most,
+      (query) => inference("GET /v1/messages/batches", { query, signal }),
+      after,
+    );
+    return { after, rows: page.data.map(messagesRow), isCut: page.has_more };
+  },
+  async (after, most, signal) => {
+    const page = await longPage(most, (query) => inference("GET /v1/batches", { query, signal }), after);
+    return { after, rows: page.data.map(openaiRow), isCut: page.has_more };
+  },
+];
+
+/** Batches that are read beyond the last that runs: new ones push it down. */
+const ROOM = 20;
+
+/**
+ * Reads of a list what may have changed: from its begin to the last batch that runs, and what is new.
+ * @param read reads the list from its begin
+ */
+export async function renewed(
+  list: BatchList,
+  read: (most: number) => Promise<BatchList>,
+): Promise<BatchList> {
+  const head = await read(Math.min(MOST_BATCHES, list.rows.findLastIndex((row) => row.isRunning) + 1 + ROOM));
+  if (!head.isCut) return head;
+  const meets = list.rows.findIndex(({ id }) => id === head.rows.at(-1)?.id);
+  if (meets < 0) return await read(MOST_BATCHES);
+  const rows = [...head.rows, ...list.rows.slice(meets + 1)];
+  return {
+    ...list,
+    rows: rows.slice(0, MOST_BATCHES),
+    isCut: list.isCut || rows.length > MOST_BATCHES,
+  };
 }
 
 /**

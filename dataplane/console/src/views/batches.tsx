@@ -1,7 +1,7 @@
 /** Batches of both kinds: their progress, what failed and why, their results. */
-import { useState } from "preact/hooks";
+import { useRef, useState } from "preact/hooks";
 import { MOST_BYTES, MOST_LINES, readFailedLines, type FailedLines } from "../lib/batch-lines.ts";
-import { badgeOf, MOST_BATCHES, readBatches, type BatchRow } from "../lib/batches.ts";
+import { badgeOf, MOST_BATCHES, readBatches, type BatchRow, type HeldPage } from "../lib/batches.ts";
 import { useDownload } from "../lib/download.ts";
 import { useFilters } from "../lib/filters.ts";
 import { useLoad } from "../lib/load.ts";
@@ -35,7 +35,12 @@ function BatchList() {
   const after = useStore(place).query.get("after") ?? "";
   const [asked, setAsked] = useState<Asked | null>(null);
   const { problem, save } = useDownload();
-  const loaded = useLoad((signal) => readBatches(after, signal), [after], LIVE_MS);
+  const held = useRef<HeldPage | null>(null);
+  const loaded = useLoad(
+    async (signal) => (held.current = await readBatches(after, held.current, signal)),
+    [after],
+    LIVE_MS,
+  );
   return (
     <>
       <div class="filters">
