@@ -362,9 +362,11 @@ test("a failed request is found by its status, and tells what happened", async (
   const notCallers = failures.filter(
     ({ status, tries }) => status < 400 || status >= 500 || (status === 429 && tries.length > 0),
   );
-  await page
-    .getByText(`; ${notCallers.length === 0 ? "none" : notCallers.length} by a model or the service`)
-    .waitFor();
+  const byWhom =
+    notCallers.length === 0
+      ? "all by the callers"
+      : `${notCallers.length} by a model or the service, the others by the callers`;
+  await page.getByText(`; ${byWhom}`).waitFor();
   await page.getByRole("table", { name: "Last failures" }).waitFor();
   expect((await cells("Last failures")).map(([first]) => first)).toEqual(failed.slice(0, 5));
   expect(faults).toEqual([]);
@@ -421,6 +423,15 @@ test("older requests are shown from their first row on, wherever the newer ones 
   await settled(page);
   await page.getByText("1–50 of 101").waitFor();
   await page.unroute("**/v1/organization/requests?*");
+});
+
+test("a link to a page that follows what is gone leads back to the newest", async () => {
+  await page.goto(`${url}/console/requests?after=req_gone&model=demo-chat`);
+  await page.getByRole("alert").getByText("after").waitFor();
+  await page.getByRole("link", { name: "Newest requests" }).click();
+  await page.getByRole("table", { name: "Requests" }).waitFor();
+  expect(page.url()).toBe(`${url}/console/requests?model=demo-chat`);
+  expect(await page.getByRole("alert").count()).toBe(0);
 });
 
 test("the pages of a list keep the focus, say where they are and number their rows", async () => {

@@ -10,9 +10,10 @@ interface PageLinksProps {
   readonly texts: { readonly toNewest: string; readonly older: string };
 }
 
-/** Links to older entries, and from these back to the newest. */
+/** Links to older entries, and from these back to the newest; also where the older ones are not, or not any more. */
 export function PageLinks({ view, last, texts }: PageLinksProps) {
   const { after, ...newest } = Object.fromEntries(useStore(place).query);
+  if (after === undefined && last === null) return null;
   return (
     <p class="row">
       {after !== undefined && (

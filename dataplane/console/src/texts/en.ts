@@ -193,8 +193,12 @@ export const en = {
     errors: "Errors",
     ofNewest: (count: string) =>
       count === "1" ? "Of the newest request" : `Of the newest ${count} requests`,
-    faults: (count: string) =>
-      `${count === "0" ? "none" : count} by a model or the service, the others by the callers`,
+    faults: (byService: string, byCallers: string) => {
+      if (byCallers === "0") return "all by a model or the service";
+      return byService === "0"
+        ? "all by the callers"
+        : `${byService} by a model or the service, the others by the callers`;
+    },
     firstByte: (percent: number) => `First byte, p${percent}`,
     failures: "Last failures",
     allRequests: "All requests",
@@ -391,7 +395,7 @@ export const en = {
     empty: "There is no batch here",
     noMatch: "No batch matches these filters",
     emptyHint: "Programs create batches; they appear here at once.",
-    most: (count: string) => `At most ${count} of either kind at once.`,
+    most: (count: string) => `At most ${count} of either kind at once; search and filters look among these.`,
     older: "Older batches",
     toNewest: "Newest batches",
   },
@@ -410,7 +414,7 @@ export const en = {
     empty: "There is no file here",
     noMatch: "No file matches these filters",
     emptyHint: "Programs upload files; results of batches are files too.",
-    most: (count: string) => `${count} at once.`,
+    most: (count: string) => `${count} at once; search and filters look among these.`,
     older: "Older files",
     toNewest: "Newest files",
   },

@@ -195,8 +195,12 @@ export const id: Texts = {
     begin: "Program memanggil dengan kunci inferensi:",
     errors: "Galat",
     ofNewest: (count: string) => `Dari ${count} permintaan terbaru`,
-    faults: (count: string) =>
-      `${count === "0" ? "tidak ada" : count} oleh model atau layanan, sisanya oleh pemanggil`,
+    faults: (byService: string, byCallers: string) => {
+      if (byCallers === "0") return "semuanya oleh model atau layanan";
+      return byService === "0"
+        ? "semuanya oleh pemanggil"
+        : `${byService} oleh model atau layanan, sisanya oleh pemanggil`;
+    },
     firstByte: (percent: number) => `Bita pertama, p${percent}`,
     failures: "Kegagalan terakhir",
     allRequests: "Semua permintaan",
@@ -391,7 +395,8 @@ export const id: Texts = {
     empty: "Tidak ada batch di sini",
     noMatch: "Tidak ada batch yang cocok dengan saringan ini",
     emptyHint: "Program membuat batch; batch langsung muncul di sini.",
-    most: (count: string) => `Paling banyak ${count} dari tiap jenis sekaligus.`,
+    most: (count: string) =>
+      `Paling banyak ${count} dari tiap jenis sekaligus; pencarian dan saringan melihat di antaranya saja.`,
     older: "Batch lebih lama",
     toNewest: "Batch terbaru",
   },
@@ -410,7 +415,7 @@ export const id: Texts = {
     empty: "Tidak ada berkas di sini",
     noMatch: "Tidak ada berkas yang cocok dengan saringan ini",
     emptyHint: "Program mengunggah berkas; hasil batch juga berupa berkas.",
-    most: (count: string) => `${count} sekaligus.`,
+    most: (count: string) => `${count} sekaligus; pencarian dan saringan melihat di antaranya saja.`,
     older: "Berkas lebih lama",
     toNewest: "Berkas terbaru",
   },

@@ -47,6 +47,15 @@ test("one of something is told in the singular", () => {
   ]);
 });
 
+test("of errors it is told by whom they are, and of nobody that they had some where they had none", () => {
+  const { faults } = en.overview;
+  expect([faults("2", "1"), faults("2", "0"), faults("0", "3")]).toEqual([
+    "2 by a model or the service, the others by the callers",
+    "all by a model or the service",
+    "all by the callers",
+  ]);
+});
+
 test("a name that turns the order of letters turns no other word of its sentence", () => {
   const titles = ["night & <b>day</b>", "🚀", "مفتاح 7", "\u202eabc", "a\u2069\u202eb", "\u2067a"].map(
     (name) => en.keys.questions.delete.title(name),

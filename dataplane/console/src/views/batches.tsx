@@ -41,6 +41,7 @@ function BatchList() {
     [after],
     LIVE_MS,
   );
+  const last = loaded.value?.last ?? null;
   return (
     <>
       <div class="filters">
@@ -57,33 +58,27 @@ function BatchList() {
       </div>
       {problem !== null && <Problem problem={problem} />}
       <Section loaded={loaded.value === null || loaded.isStale ? loaded : { ...loaded, busy: false }}>
-        {({ rows, last }) => {
+        {({ rows }) => {
           const shown = rows.filter(
             ({ id, isRunning }) =>
               (status.value === "" || isRunning === (status.value === "running")) &&
               id.includes(search.value.trim()),
           );
-          return (
-            <>
-              {shown.length === 0 ? (
-                <Empty title={status.value + search.value === "" ? t.batches.empty : t.batches.noMatch}>
-                  <p>{t.batches.emptyHint}</p>
-                </Empty>
-              ) : (
-                <BatchTable
-                  rows={shown}
-                  onAsk={setAsked}
-                  onSave={({ id, results }) => void save(`${id}.jsonl`, results ?? "", "application/jsonl")}
-                />
-              )}
-              <PageLinks view="batches" last={last} texts={t.batches} />
-              {(last !== null || after !== "") && (
-                <p class="hint">{t.batches.most(formatCount(MOST_BATCHES, t))}</p>
-              )}
-            </>
+          return shown.length === 0 ? (
+            <Empty title={status.value + search.value === "" ? t.batches.empty : t.batches.noMatch}>
+              <p>{t.batches.emptyHint}</p>
+            </Empty>
+          ) : (
+            <BatchTable
+              rows={shown}
+              onAsk={setAsked}
+              onSave={({ id, results }) => void save(`${id}.jsonl`, results ?? "", "application/jsonl")}
+            />
           );
         }}
       </Section>
+      <PageLinks view="batches" last={last} texts={t.batches} />
+      {(last !== null || after !== "") && <p class="hint">{t.batches.most(formatCount(MOST_BATCHES, t))}</p>}
       {asked?.kind === "cancel" && (
         <FormDialog
           title={t.batches.cancelTitle(asked.row.id)}

@@ -39,15 +39,17 @@ function FileList() {
         admin("GET /v1/organization/credits", { signal }),
         longPage(MOST_FILES, (query) => inference("GET /v1/files", { query, signal }), after),
       ]);
-      return { credit, files: files.data, hasMore: files.has_more };
+      const last = files.has_more ? (files.data.at(-1)?.id ?? null) : null;
+      return { credit, files: files.data, last };
     },
     [after],
   );
+  const last = loaded.value?.last ?? null;
   return (
     <>
       {problem !== null && <Problem problem={problem} />}
       <Section loaded={loaded}>
-        {({ credit, files, hasMore }) => {
+        {({ credit, files }) => {
           const purposes = [...new Set(files.map((file) => file.purpose))].sort();
           const sought = search.value.trim().toLowerCase();
           const shown = files.filter(
@@ -55,7 +57,6 @@ function FileList() {
               (purpose.value === "" || file.purpose === purpose.value) &&
               [file.filename, file.id].some((text) => text.toLowerCase().includes(sought)),
           );
-          const last = hasMore ? (files.at(-1)?.id ?? null) : null;
           return (
             <>
               <Storage credit={credit} />
@@ -80,14 +81,12 @@ function FileList() {
                   onDelete={setDoomed}
                 />
               )}
-              <PageLinks view="files" last={last} texts={t.files} />
-              {(last !== null || after !== "") && (
-                <p class="hint">{t.files.most(formatCount(MOST_FILES, t))}</p>
-              )}
             </>
           );
         }}
       </Section>
+      <PageLinks view="files" last={last} texts={t.files} />
+      {(last !== null || after !== "") && <p class="hint">{t.files.most(formatCount(MOST_FILES, t))}</p>}
       {doomed !== null && (
         <FormDialog
           title={t.files.deleteTitle(doomed.filename)}

@@ -111,7 +111,8 @@ export default function Overview() {
 /** Errors and first bytes of the newest requests. */
 function Health({ newest, t }: { newest: readonly Request[]; t: Texts }) {
   const failures = newest.map(failureOf).filter((failure) => failure !== null);
-  const faults = formatCount(failures.filter((failure) => failure === "service").length, t);
+  const by = (whom: "service" | "caller") =>
+    formatCount(failures.filter((failure) => failure === whom).length, t);
   const sorted = firstBytes(newest);
   const count = formatCount(newest.length, t);
   return (
@@ -122,7 +123,7 @@ function Health({ newest, t }: { newest: readonly Request[]; t: Texts }) {
         note={
           failures.length === 0
             ? t.overview.ofNewest(count)
-            : `${t.overview.ofNewest(count)}; ${t.overview.faults(faults)}`
+            : `${t.overview.ofNewest(count)}; ${t.overview.faults(by("service"), by("caller"))}`
         }
       />
       <Figure

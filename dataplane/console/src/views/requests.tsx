@@ -61,19 +61,21 @@ function RequestList() {
       </div>
       <FindRequest />
       <Section loaded={loaded} busy={busy}>
-        {({ data, has_more: hasMore, last_id: last }) => (
-          <>
-            {data.length === 0 ? (
-              <Empty title={isFiltered ? t.requests.empty : t.requests.none}>
-                <p>{t.requests.emptyHint}</p>
-              </Empty>
-            ) : (
-              <RequestTable requests={data} keyName={keyName} />
-            )}
-            <PageLinks view="requests" last={hasMore ? last : null} texts={t.requests} />
-          </>
-        )}
+        {({ data }) =>
+          data.length === 0 ? (
+            <Empty title={isFiltered ? t.requests.empty : t.requests.none}>
+              <p>{t.requests.emptyHint}</p>
+            </Empty>
+          ) : (
+            <RequestTable requests={data} keyName={keyName} />
+          )
+        }
       </Section>
+      <PageLinks
+        view="requests"
+        last={loaded.value?.has_more === true ? loaded.value.last_id : null}
+        texts={t.requests}
+      />
       <p class="hint">{t.requests.newest(formatCount(MOST, t))}</p>
     </>
   );
