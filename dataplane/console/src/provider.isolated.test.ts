@@ -17,10 +17,13 @@ const at: ConsoleSignIn = {
 /** What the provider says beside its issuer's name and the address of its tokens. */
 let document: Record<string, unknown>;
 let answer: Record<string, unknown>;
+/** Of its answers to questions for tokens. */
+let status: number;
 let wentTo: string[];
 beforeEach(() => {
   document = { authorization_endpoint: `${issuer}/authorize` };
   answer = {};
+  status = 200;
   wentTo = [];
   vi.stubGlobal("isSecureContext", true);
   vi.stubGlobal("sessionStorage", { setItem: () => {}, removeItem: () => {} });
@@ -35,7 +38,7 @@ beforeEach(() => {
       token_endpoint: `${issuer}/token`,
       id_token_signing_alg_values_supported: ["ES256"],
     };
-    return Response.json(isDiscovery ? { ...known, ...document } : answer);
+    return isDiscovery ? Response.json({ ...known, ...document }) : Response.json(answer, { status });
   });
 });
 afterEach(() => {
@@ -79,6 +82,18 @@ test("new tokens are the same person's, or none", async () => {
   // A provider need not sign the ID token anew, nor have another refresh token.
   answer = fresh;
   expect(await renew(at, before)).toMatchObject({ access: "second", refresh: "one" });
+});
+
+test.each([
+  [400, "refused"],
+  [401, "refused"],
+  [429, "away"],
+  [500, "away"],
+  [503, "away"],
+])("a provider that answers %d to a refresh token has %s", async (said, reason) => {
+  answer = { error: "why" };
+  status = said;
+  await expect(renew(at, { access: "first", id: null, refresh: "one" })).rejects.toMatchObject({ reason });
 });
 
 test.each([

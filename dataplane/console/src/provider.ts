@@ -29,11 +29,11 @@ interface Trip {
 }
 
 /**
- * Why a sign-in failed. `refused`: by the provider, whose words are `detail`; `foreign`: it did not begin in this tab;
- * `insecure`: the page has no TLS.
+ * Why a sign-in failed. `refused`: by the provider, whose words are `detail`; `away`: the provider fails, or is asked too often;
+ * `foreign`: it did not begin in this tab; `insecure`: the page has no TLS.
  */
 export class SignInProblem extends Error {
-  readonly reason: "refused" | "foreign" | "insecure";
+  readonly reason: "refused" | "away" | "foreign" | "insecure";
   readonly detail: string;
   constructor(reason: SignInProblem["reason"], detail = "") {
     super(detail === "" ? reason : `${reason}: ${detail}`);
@@ -195,11 +195,20 @@ const tokensOf = (answer: oauth.TokenEndpointResponse, refresh: string | null): 
   refresh: answer.refresh_token ?? refresh,
 });
 
-/** Turns a provider's refusal into a `SignInProblem`. */
+/** The status of an answer that the library made an error of; null: it is no such error. */
+const statusOf = (error: unknown): number | null => {
+  if (error instanceof oauth.ResponseBodyError) return error.status;
+  return error instanceof Error && error.cause instanceof Response ? error.cause.status : null;
+};
+
+/** Turns a provider's refusal, or its failure, into a `SignInProblem`. */
 async function understood<Value>(ask: () => Promise<Value>): Promise<Value> {
   try {
     return await ask();
   } catch (error) {
+    const status = statusOf(error);
+    if (status !== null && (status === 429 || status >= 500))
+      throw new SignInProblem("away", `HTTP ${status}`);
     if (error instanceof oauth.AuthorizationResponseError || error instanceof oauth.ResponseBodyError) {
       const { error: code, error_description: words } = error;
       throw new SignInProblem("refused", words === undefined ? code : `${code}: ${words}`);

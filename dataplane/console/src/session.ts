@@ -6,7 +6,7 @@ import { ApiProblem, call, send, type Answer, type CallOptions, type Operation }
 import type { ConsoleSignIn, User } from "./api/schema.ts";
 import { tabStorage } from "./lib/storage.ts";
 import { Store } from "./lib/store.ts";
-import type { TokenKind, Tokens } from "./provider.ts";
+import type { SignInProblem, TokenKind, Tokens } from "./provider.ts";
 
 const KEPT_KEY = "gapura-admin-key";
 const KEPT_PERSON = "gapura-person";
@@ -109,7 +109,7 @@ export async function isTaken(resumed: () => Promise<void>): Promise<boolean> {
 
 const isRefusal = (error: unknown): boolean =>
   (error instanceof ApiProblem && error.status === 401) ||
-  (error instanceof Error && error.name === "SignInProblem");
+  (error instanceof Error && error.name === "SignInProblem" && (error as SignInProblem).reason !== "away");
 
 /** Signs a person in with the first token that the service takes. @throws ApiProblem when it takes none */
 export async function enter(at: ConsoleSignIn, tokens: Tokens, stay: boolean): Promise<void> {
@@ -146,7 +146,10 @@ function keep(person: Person): void {
   else tabStorage?.removeItem(KEPT_PERSON);
 }
 
-/** The person's token, renewed shortly before its end; calls at the same time wait for one renewal. */
+/**
+ * The person's token, renewed shortly before its end; calls at the same time wait for one renewal. While the provider is away the
+ * present token is used to its end.
+ */
 function bearerOf(person: Person): () => Promise<string> {
   let renewal: Promise<void> | null = null;
   const current = () => (person.kind === "access_token" ? person.tokens.access : (person.tokens.id ?? ""));
@@ -160,7 +163,9 @@ function bearerOf(person: Person): () => Promise<string> {
         // If the person signed out meanwhile, nothing is stored.
         if (session.value?.person === person) keep(person);
       })().finally(() => (renewal = null));
-      await renewal;
+      await renewal.catch((error: unknown) => {
+        if (isRefusal(error) || end <= Date.now()) throw error;
+      });
     }
     return current();
   };

@@ -145,5 +145,5 @@ function providerRefusalOf(fault: Error, isUnknown: boolean, t: Texts): string {
     const { reason, detail } = fault as SignInProblem;
     return reason === "refused" ? t.signIn.providerRefused(detail) : t.signIn[reason];
   }
-  return isUnknown ? t.common.unreachable : t.signIn.providerAway;
+  return isUnknown ? t.common.unreachable : t.signIn.away;
 }

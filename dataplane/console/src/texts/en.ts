@@ -90,7 +90,7 @@ export const en = {
     notAllowed:
       "Your provider knows you, but your organization does not let you into its console. Ask its administrators.",
     providerRefused: (words: string) => `Your provider did not sign you in: ${words}`,
-    providerAway: "Your provider cannot be reached, or does not let this page ask it.",
+    away: "Your provider cannot be reached, or does not let this page ask it.",
     foreign: "This sign-in was not begun in this tab, or is over. Begin again.",
     insecure: "Signing in at a provider needs a page that came over https.",
   },

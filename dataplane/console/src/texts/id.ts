@@ -89,7 +89,7 @@ export const id: Texts = {
     notAllowed:
       "Penyedia mengenal Anda, tetapi organisasi Anda tidak memberi izin ke konsolnya. Hubungi administratornya.",
     providerRefused: (words: string) => `Penyedia tidak mengizinkan Anda masuk: ${words}`,
-    providerAway: "Penyedia tidak dapat dihubungi, atau tidak mengizinkan halaman ini bertanya kepadanya.",
+    away: "Penyedia tidak dapat dihubungi, atau tidak mengizinkan halaman ini bertanya kepadanya.",
     foreign: "Proses masuk ini tidak dimulai di tab ini atau sudah selesai. Mulailah lagi.",
     insecure: "Masuk lewat penyedia membutuhkan halaman dengan https.",
   },

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { ApiProblem } from "../api/client.ts";
+import { SignInProblem } from "../provider.ts";
 import { en } from "./en.ts";
 import { wordsOf } from "./words-of.ts";
 
@@ -8,6 +9,10 @@ const ofProxy = (status: number) => wordsOf(new ApiProblem(status, null, null, n
 test("the service's own words stand as they are", () => {
   expect(wordsOf(new ApiProblem(503, "Come back later.", "unavailable", null), en)).toBe("Come back later.");
   expect(wordsOf(new TypeError("failed to fetch"), en)).toBe(en.common.unreachable);
+});
+
+test("that a person's provider is away is not told of the service", () => {
+  expect(wordsOf(new SignInProblem("away"), en)).toBe(en.signIn.away);
 });
 
 test("to try again is advised only where what stands in front of the service may let the next one through", () => {

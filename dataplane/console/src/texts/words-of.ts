@@ -8,6 +8,7 @@ const LASTING: readonly number[] = [501, 505];
 
 /** Returns what a person is told of an error: the service's own words where it sent some. */
 export function wordsOf(error: unknown, t: Texts): string {
+  if (error instanceof Error && error.name === "SignInProblem") return t.signIn.away;
   if (!(error instanceof ApiProblem)) return t.common.unreachable;
   if (error.isOwn) return error.message;
   const advice = adviceOn(error.status, t);
