@@ -90,6 +90,65 @@ describe.each([
   });
 });
 
+/** Boxes of the buttons of each row's actions. */
+const actionsOf = async (page: Page) => {
+  const rows = await page.locator(".actions").all();
+  return await Promise.all(
+    rows.map(async (row) => {
+      const boxes = await Promise.all(
+        (await row.getByRole("button").all()).map((button) => button.boundingBox()),
+      );
+      return boxes.filter((box) => box !== null);
+    }),
+  );
+};
+
+test.each([
+  ["a small desk", { ...desk, width: 900 }],
+  ["a phone", phone],
+])("on %s no button of a row covers a part of another", async (_, look) => {
+  const { page } = await openPage(browser, url, look);
+  await signIn(page, url, admin);
+  await goTo(page, "Keys");
+  const rows = await actionsOf(page);
+  expect(rows.some((boxes) => new Set(boxes.map(({ y }) => y)).size > 1)).toBe(true);
+  for (const boxes of rows)
+    for (const [index, one] of boxes.entries())
+      for (const other of boxes.slice(index + 1)) {
+        const isBeside = one.x + one.width <= other.x || other.x + other.width <= one.x;
+        expect(isBeside || one.y + one.height <= other.y, JSON.stringify([one, other])).toBe(true);
+      }
+  await page.context().close();
+});
+
+test("where the system chooses the colors, what is chosen, how far a limit is used and whose bar is which stays seen", async () => {
+  await api(admin, "POST", "/v1/organizations/api_keys", {
+    name: "barred",
+    limits: { credits: { amount: "5", per: "month" } },
+  });
+  const { page } = await openPage(browser, url, desk);
+  await page.emulateMedia({ forcedColors: "active" });
+  await signIn(page, url, admin);
+  const colors = (selector: string, which: "color" | "backgroundColor"): Promise<string[]> =>
+    page.evaluate(
+      `[...document.querySelectorAll(${JSON.stringify(selector)})].map((one) => getComputedStyle(one).${which})`,
+    );
+  const grounds = (selector: string) => colors(selector, "backgroundColor");
+  const links = await colors("nav a", "color");
+  expect(links.filter((color) => color === links[0])).toHaveLength(1);
+  await page.goto(`${url}/console/usage?group=model`);
+  await page.getByRole("figure").waitFor();
+  const pressed = await grounds(".button[aria-pressed=true]");
+  expect(await grounds(".button[aria-pressed=false]")).not.toContain(pressed[0]);
+  const swatches = await grounds(".swatch");
+  expect(swatches.length).toBeGreaterThan(1);
+  expect(new Set(swatches).size).toBe(swatches.length);
+  await goTo(page, "Keys");
+  const [meter] = await grounds(".meter");
+  expect(await grounds(".meter > span")).not.toContain(meter);
+  await page.context().close();
+});
+
 test("by keyboard alone: sign in, make a key with limits, find its request, ask a model and stop it", async () => {
   const { page } = await openPage(browser, url, desk);
   const focused = () =>
