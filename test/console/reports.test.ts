@@ -314,6 +314,29 @@ test("requests of one key or project are found by filters that stand in the link
   await page.getByText("No request matches").waitFor();
 });
 
+test("a key that was deleted is told to be, and one that was made meanwhile by its name", async () => {
+  const made = async (name: string) => await api(admin, "POST", "/v1/organizations/api_keys", { name });
+  const use = async (key: unknown) =>
+    await api(String(key), "POST", "/v1/chat/completions", {
+      model: "demo-chat",
+      messages: [{ role: "user", content: "Hello" }],
+    });
+  const { id: gone, key } = await made("soon gone");
+  await use(key);
+  await api(admin, "DELETE", `/v1/organization/projects/default/api_keys/${String(gone)}`);
+  await page.goto(`${url}/console/requests`);
+  await settled(page);
+  const keyCells = page.getByRole("table", { name: "Requests" }).getByRole("cell");
+  await keyCells.getByText(`Deleted key ${String(gone)}`).waitFor();
+  await page.getByLabel("Follow live").check();
+  const { key: fresh } = await made("made meanwhile");
+  await use(fresh);
+  await keyCells.getByText("made meanwhile", { exact: true }).waitFor();
+  await booked();
+  await page.goto(`${url}/console/usage?group=api_key_id`);
+  await page.getByRole("rowheader", { name: `Deleted key ${String(gone)}` }).waitFor();
+});
+
 test("a status that is none is said to be none, as it filters nothing", async () => {
   await page.goto(`${url}/console/requests`);
   await settled(page);

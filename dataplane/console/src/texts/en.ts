@@ -125,6 +125,7 @@ export const en = {
     activate: "Activate",
     made: (name: string) => `${quoted(name)} is ready`,
     shownOnce: "Copy the key now. It is shown only this once and cannot be read again.",
+    deleted: (id: string) => `Deleted key ${id}`,
     questions: {
       deactivate: {
         title: (name: string) => `Deactivate ${quoted(name)}?`,

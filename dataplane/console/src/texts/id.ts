@@ -129,6 +129,7 @@ export const id: Texts = {
     activate: "Aktifkan",
     made: (name: string) => `${quoted(name)} siap dipakai`,
     shownOnce: "Salin kunci sekarang. Kunci hanya ditampilkan sekali ini dan tidak dapat dibaca lagi.",
+    deleted: (id: string) => `Kunci terhapus ${id}`,
     questions: {
       deactivate: {
         title: (name: string) => `Nonaktifkan ${quoted(name)}?`,
