@@ -17,7 +17,8 @@ import { invalidKey } from "../lib/invalid-key.ts";
 import { Deadline } from "../lib/deadline.ts";
 import type { WorkerPool } from "../lib/worker-pool.ts";
 import { BrokenAnswer } from "../loop/model-answer.ts";
-import { beginModelCall, type ModelTokens } from "../telemetry/model-call.ts";
+import { beginModelCall, CANCELLED, type ModelTokens } from "../telemetry/model-call.ts";
+import type { RequestSummary } from "../telemetry/request-summary.ts";
 import { errorCode } from "../telemetry/trace.ts";
 import { toolCapabilities } from "../tools/capabilities.ts";
 import type { RunTool } from "../tools/toolbox.ts";
@@ -237,11 +238,12 @@ class Serving {
           "gapura.tries": summary.tries,
         },
         error,
+        last: summary.calls.at(-1),
       });
     return this.#ask(new Attempts(upstreams, { ...request, span: call.span }), bill).then(
-      () => end(null),
+      () => end(toldError(summary)),
       (error: unknown) => {
-        end(errorCode(error));
+        end(error instanceof ClientLeft ? CANCELLED : errorCode(error));
         throw error;
       },
     );
@@ -387,6 +389,13 @@ class Serving {
 
 function chargedTokens({ settled }: Bill): ModelTokens | null {
   return settled === null ? null : { input: promptOf(settled.tokens), output: settled.tokens.output };
+}
+
+/** Returns the error of a call that threw nothing: one that breaks in its stream has told its client so by then. */
+function toldError({ calls, errorCode: told }: RequestSummary): string | null {
+  const fault = calls.at(-1)?.fault ?? null;
+  if (fault === null) return null;
+  return told ?? (fault === CANCELLED ? CANCELLED : "upstream_error");
 }
 
 /** Returns the seal for an answer; null: the account serves this organization alone, or nobody verifies reasoning (Chat). */

@@ -26,7 +26,8 @@ import type { Sealer } from "../dialects/codecs.ts";
 import { ApiError } from "../lib/api-error.ts";
 import type { NewId } from "../lib/ids.ts";
 import { countImplausible } from "../telemetry/counts.ts";
-import { beginModelCall, type ModelCall, type ModelTokens } from "../telemetry/model-call.ts";
+import { beginModelCall, CANCELLED, type ModelCall, type ModelTokens } from "../telemetry/model-call.ts";
+import type { Try } from "../telemetry/request-summary.ts";
 import { errorCode, inSpan, startSpan } from "../telemetry/trace.ts";
 import { type CitedSources, linkCitations } from "../tools/links.ts";
 import { CallCredit } from "./call-credit.ts";
@@ -101,6 +102,8 @@ export interface LoopDeps {
   readonly pingMs: number;
   /** The request's span; null when nothing is traced. */
   readonly span: Span | null;
+  /** The last call to an upstream, for traces; undefined: there was none. */
+  readonly lastTry?: () => Try | undefined;
 }
 
 /**
@@ -305,7 +308,8 @@ class Loop {
     call?.end({
       tokens: usage === null ? null : modelTokens(usage),
       attributes: usage === null ? {} : upstreamAttribute(this.#upstream),
-      error: errorCode(told),
+      error: this.#deps.signal.aborted ? CANCELLED : errorCode(told),
+      last: this.#deps.lastTry?.(),
     });
     if (first || this.#deps.signal.aborted) throw told;
     this.#failed = true;

@@ -4,6 +4,7 @@
  * tracing and metrics both off, nothing is allocated.
  */
 import type { Attributes, Histogram, Span } from "@opentelemetry/api";
+import type { Try } from "./request-summary.ts";
 import { serviceResource, type ServiceNames } from "./resource.ts";
 import { endSpan, startSpan } from "./trace.ts";
 
@@ -83,9 +84,14 @@ export interface ModelCallEnd {
   readonly tokens: ModelTokens | null;
   /** Attributes of the span; the histograms do not have them. */
   readonly attributes?: Attributes;
-  /** Error code; null: the call succeeded. */
+  /** Error code, or `CANCELLED`; null: the call succeeded. */
   readonly error?: string | null;
+  /** Its last try; undefined: no upstream was asked. */
+  readonly last?: Try | undefined;
 }
+
+/** `error.type` of a call that nobody waits for any more: its client left. */
+export const CANCELLED = "cancelled";
 
 /** A model call in progress. */
 export interface ModelCall {
@@ -112,8 +118,8 @@ export function beginModelCall(parent: Span | null, called: CalledModel): ModelC
   const startedAt = performance.now();
   return {
     span,
-    end: ({ tokens, attributes = {}, error = null }) => {
-      if (span !== null) endSpan(span, { ...attributes, ...spanTokens(tokens) }, error);
+    end: ({ tokens, attributes = {}, error = null, last }) => {
+      if (span !== null) endSpan(span, { ...attributes, ...faultOf(last), ...spanTokens(tokens) }, error);
       if (measures === null) return;
       measures.duration.record((performance.now() - startedAt) / 1_000, {
         ...shared,
@@ -125,6 +131,16 @@ export function beginModelCall(parent: Span | null, called: CalledModel): ModelC
     },
   };
 }
+
+/** Why the last try failed, as the request's record has it; nothing where it did not. */
+const faultOf = (last: Try | undefined): Attributes =>
+  last === undefined || last.fault === null
+    ? {}
+    : {
+        "gapura.fault": last.fault,
+        ...(last.reason === null ? {} : { "gapura.reason": last.reason }),
+        ...(last.status === null ? {} : { "http.response.status_code": last.status }),
+      };
 
 const spanTokens = (tokens: ModelTokens | null): Attributes =>
   tokens === null

@@ -18,6 +18,9 @@ beforeAll(async () => {
       if (request.question === "fail") return { error: { status: 400, message: "no" } };
       if (request.question === "break") return { error: { status: 500 } };
       if (request.question === "break off") return { ...text("fine"), faults: { cutAtEvent: 3 } };
+      if (request.question === "break early") return { ...text("fine"), faults: { cutAtEvent: 2 } };
+      if (request.question === "hang") return { ...text("fine"), faults: { hang: true } };
+      if (request.question === "stall") return { ...text("fine"), faults: { stallAtEvent: 3 } };
       if (request.tools.length === 0) return text("fine", USAGE);
       return lookingUp(request);
     },
@@ -173,6 +176,62 @@ test("rule 14.3: a request's span is in error when we failed, not when its clien
     [200, "upstream_error"],
   ]);
 });
+
+const searching = { tools: [{ type: "web_search_20250305", name: "web_search" }] };
+
+test.each([
+  { question: "break", status: 502, told: { status: 500, fault: "server_error", reason: "api_error" } },
+  { question: "break early", status: 200, told: { status: 200, fault: "cut", reason: "cut" } },
+])("rule 14.3: the span of a call that failed tells why: $question", async ({ question, status, told }) => {
+  const ways = [{ model: "m-messages" }, { model: "m-chat" }, { model: "m-chat", ...searching }];
+  for (const { model, ...more } of ways)
+    expect(await ask(model, question, { stream: true, ...more })).toBe(status);
+  await stop();
+  const calls = collector.spans.filter(({ kind }) => kind === "CLIENT");
+  expect(calls).toHaveLength(ways.length);
+  for (const { error, attributes } of calls)
+    expect({ error, attributes }).toMatchObject({
+      error: "upstream_error",
+      attributes: {
+        "error.type": "upstream_error",
+        "http.response.status_code": told.status,
+        "gapura.fault": told.fault,
+        "gapura.reason": told.reason,
+      },
+    });
+});
+
+test.each(["hang", "stall"])(
+  "a call whose client left was cancelled, and is no fault of ours: %s",
+  async (question) => {
+    const body = JSON.stringify({
+      model: "m-messages",
+      max_tokens: 100,
+      stream: true,
+      messages: [{ role: "user", content: question }],
+    });
+    const before = world.upstream.requests.length;
+    const client = new AbortController();
+    const answer = world.server.fetch("/v1/messages", {
+      method: "POST",
+      headers: { "content-type": "application/json", traceparent: `00-${trace}-${caller}-01` },
+      body,
+      signal: client.signal,
+    });
+    if (question === "stall") await answer;
+    else await expect.poll(() => world.upstream.requests.length).toBe(before + 1);
+    client.abort();
+    await answer.catch(() => {});
+    // The call is read on for up to two seconds (rule 1.11).
+    const underWay = /^gapura_upstream_active_requests\{.*\} [1-9]/m;
+    await expect.poll(() => registry.metrics(), { timeout: 10_000 }).not.toMatch(underWay);
+    await stop();
+    expect(collector.spans.find(({ kind }) => kind === "CLIENT")).toMatchObject({
+      error: "cancelled",
+      attributes: { "error.type": "cancelled", "gapura.fault": "cancelled" },
+    });
+  },
+);
 
 test("histograms point to traces that are kept, in OpenMetrics only", async () => {
   expect(await ask("m-chat", "hello")).toBe(200);

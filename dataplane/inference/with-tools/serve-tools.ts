@@ -169,6 +169,7 @@ class ToolServing {
         signal: call.sink.closed.signal,
         pingMs: PING_MS,
         span: call.summary.span,
+        lastTry: () => call.summary.calls.at(-1),
       });
       this.#end(bill);
     } catch (error) {
