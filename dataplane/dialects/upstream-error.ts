@@ -195,21 +195,28 @@ const MAX_WORDS = 300;
 /**
  * Returns what an upstream said with a status other than 2xx, for the operator alone: its code, and its message unless
  * that is about the client's own request (400, 413, 422), which it may repeat.
+ * @param isOurAccount a 400 is about our account there. It may repeat the request all the same: only what it is about is told.
  */
 export function sayingOf(
   status: number,
   body: Uint8Array,
   own: OwnSecrets,
+  isOurAccount: boolean,
 ): { readonly reason: string | null; readonly words: string | null } {
   const { type, code, message } = readErrorBody(body);
   const isPage = /^\s*<(?:!doctype|html)/i.test(Buffer.from(body.subarray(0, 64)).toString("latin1"));
   const said = code === "" ? type : code;
+  const reason = isPage ? "html" : said === "" ? null : withoutSecrets(said, null, own).slice(0, 64);
   const aboutTheRequest = status === 400 || status === 413 || status === 422;
-  return {
-    reason: isPage ? "html" : said === "" ? null : withoutSecrets(said, null, own).slice(0, 64),
-    words: message === "" || aboutTheRequest ? null : withoutSecrets(message, null, own).slice(0, MAX_WORDS),
-  };
+  const told = aboutTheRequest ? (isOurAccount ? accountPhrases(message) : "") : message;
+  return { reason, words: told === "" ? null : withoutSecrets(told, null, own).slice(0, MAX_WORDS) };
 }
+
+/** Returns the phrases by which a message is known to be about our account. */
+const accountPhrases = (message: string): string =>
+  [...new Set(Array.from(message.matchAll(new RegExp(aboutTheAccount, "gi")), ([phrase]) => phrase))].join(
+    ", ",
+  );
 
 /**
  * Whether an answer or an event has an error, whatever else it has: official clients take any value for one that is not

@@ -53,6 +53,17 @@ const faults: readonly Fault[] = [
     seen: [401, "account", "authentication_error"],
   },
   { name: "no credit", step: failing(402, "add credit"), seen: [402, "account", /./] },
+  {
+    name: "no credit, as a 400",
+    step: failing(400, "Your credit balance is too low, says account 4711. Go to Plans & Billing."),
+    seen: [400, "account", "invalid_request_error"],
+  },
+  {
+    name: "a key that is none, as a 400",
+    step: failing(400, `API key not valid. Please pass a valid API key. ${SECRET}`),
+    seen: [400, "account", "invalid_request_error"],
+  },
+  { name: "bad request", step: failing(400, "no"), seen: [400, "refused", "invalid_request_error"] },
   { name: "unknown model", step: failing(404, "model: gone"), seen: [404, "account", "not_found_error"] },
   { name: "rate limit", step: failing(429, "slow down"), seen: [429, "rate_limited", "rate_limit_error"] },
   { name: "500", step: failing(500, "oops"), seen: [500, "server_error", "api_error"] },
@@ -153,6 +164,18 @@ test.each(faults)("$name", async (fault) => {
     /127\.0\.0\.1|nowhere|wall|slow down|oops|secret|add credit|x-api-key|10\.0\.0/,
   );
   expect(lines.join("\n")).not.toContain(SECRET);
+});
+
+test("of a 400 about our account no more is kept than what it is about: the rest may be the client's words", async () => {
+  const last = await Promise.all(
+    faults
+      .filter(({ name }) => name.endsWith("as a 400"))
+      .map(async (fault) => (await outcomeOf(fault)).lines.at(-1)),
+  );
+  expect(last).toEqual([
+    expect.stringMatching(/: "credit balance, Billing"$/),
+    expect.stringMatching(/: "valid API key"$/),
+  ]);
 });
 
 test("no two of them look alike", async () => {

@@ -146,16 +146,16 @@ export class Attempt implements UpstreamAnswer {
     if (error.retryAfterMs !== null) this.#health.rests(route, upstream, error.retryAfterMs);
   }
 
-  #failedBy({ status, reason, words }: AttemptFailure): void {
+  #failedBy({ status, label, reason, words }: AttemptFailure): void {
     // The reader of the answer may have noted a more exact fault already.
     if (this.#seen.fault === null || this.#seen.fault === "cancelled") {
       if (status === "garbage" && this.#seen.status !== null) this.#brokeBy(status, reason);
       else {
-        this.#seen.fault = wordOf(status);
+        this.#seen.fault = wordOf(label);
         this.#seen.reason = reason;
       }
     }
-    this.#status = status;
+    this.#status = label;
     this.#seen.words = words;
   }
 

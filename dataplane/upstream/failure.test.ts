@@ -50,13 +50,13 @@ describe("rule 1.14: what a status says of the upstream, and whether another one
     const body = Buffer.from(JSON.stringify({ error }));
     const failure = failureOfStatus({ status: 400, headers: {} }, body, "messages", own, now);
     expect(verdict(failure)).toEqual(verdict(answered(404)));
-    expect(failure).toMatchObject({ status: "400", error: { code: "upstream_error" } });
+    expect(failure).toMatchObject({ status: "400", label: "account", error: { code: "upstream_error" } });
   });
 
   test("also one that is told with status 200", () => {
     const failure = said({ type: "invalid_request_error", message: "Your credit balance is too low." });
     expect(verdict(failure)).toEqual(verdict(answered(404)));
-    expect(failure).toMatchObject({ status: "400", error: { code: "upstream_error" } });
+    expect(failure).toMatchObject({ status: "400", label: "account", error: { code: "upstream_error" } });
   });
 
   test("words of ours are said as they are, and what went well is none", () => {

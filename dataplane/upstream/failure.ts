@@ -26,7 +26,7 @@ export class AttemptFailure extends Error {
   readonly retry: RetryClass;
   /** What the client is told when no other upstream answers. */
   readonly error: ApiError;
-  /** Label `status` of `gapura_upstream_requests_total`. */
+  /** The HTTP status, or why there was none. */
   readonly status: string;
   /** Whether it counts towards ejection. */
   readonly unhealthy: boolean;
@@ -69,6 +69,11 @@ export class AttemptFailure extends Error {
     this.retryAfterMs = facts.retryAfterMs ?? null;
     this.reason = facts.reason ?? null;
     this.words = facts.words ?? null;
+  }
+
+  /** Label `status` of `gapura_upstream_requests_total`. By its status alone a 400 about our account would pass for the client's fault. */
+  get label(): string {
+    return this.lasting && this.status === "400" ? "account" : this.status;
   }
 }
 
@@ -232,7 +237,7 @@ export function failureOfStatus(
     {
       ...means,
       status: String(status),
-      ...sayingOf(status, body, own.secrets),
+      ...sayingOf(status, body, own.secrets, means.lasting),
       retryAfterMs: isBusy && header !== null ? retryAfterSeconds(header, now) * 1000 : null,
     },
   );
