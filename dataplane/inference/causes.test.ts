@@ -42,6 +42,7 @@ interface Fault {
   readonly step?: Step;
   /** Another address than the scripted upstream's. */
   readonly url?: () => string;
+  readonly stream?: true;
   /** status, fault, reason of the last try. */
   readonly seen: readonly [number | null, string, string | RegExp];
 }
@@ -69,6 +70,12 @@ const faults: readonly Fault[] = [
   { name: "500", step: failing(500, "oops"), seen: [500, "server_error", "api_error"] },
   { name: "HTML with 200", step: withFaults(answer, { html: true }), seen: [200, "garbage", "html"] },
   { name: "nothing with 200", step: withFaults(answer, { empty: true }), seen: [200, "garbage", "empty"] },
+  {
+    name: "nothing in a stream",
+    step: withFaults(answer, { empty: true }),
+    stream: true,
+    seen: [200, "cut", "empty"],
+  },
   { name: "refused", url: () => "http://127.0.0.1:1", seen: [null, "connect", "ECONNREFUSED"] },
   {
     name: "unknown host",
@@ -99,7 +106,7 @@ const faults: readonly Fault[] = [
   { name: "stall", step: withFaults(answer, { stallAtByte: 1500 }), seen: [200, "timeout", "deadline"] },
 ];
 
-async function fail({ name, step = answer, url = () => fake.url }: Fault) {
+async function fail({ name, step = answer, url = () => fake.url, stream }: Fault) {
   const model = `why ${name}`;
   fake.model(model, step);
   const route = routeTo([{ ...upstreamOf(url(), "messages", { model }), name: "behind-the-wall" }], {
@@ -107,7 +114,7 @@ async function fail({ name, step = answer, url = () => fake.url }: Fault) {
     timeouts,
     retries: { attempts: 1, retryOn: ["connect"] },
   });
-  const body = { model, max_tokens: 50, messages: [{ role: "user", content: "hi" }] };
+  const body = { model, max_tokens: 50, stream, messages: [{ role: "user", content: "hi" }] };
   const call = callOf("messages", snapshotOf([route], ["*"]), body);
   const serve = createServe(
     new Upstreams(dispatcher, { random: () => 0 }),

@@ -225,7 +225,7 @@ export const metrics = {
    */
   streamFaults: new Counter({
     name: "gapura_stream_faults_total",
-    help: "Streams that did not end as they should.",
+    help: "Answers, streamed or whole, that did not end as they should, and events that could not be read.",
     labelNames: ["dialect", "kind"],
     registers,
   }),

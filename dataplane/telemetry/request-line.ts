@@ -33,7 +33,7 @@ export function requestLine(facts: RequestFacts, summary: RequestSummary): objec
     servingPath: model === null ? undefined : summary.servingPath,
     tries: summary.tries > 0 ? summary.tries : undefined,
     upstream_status: last?.status ?? undefined,
-    reason: last?.reason ?? undefined,
+    reason: last?.reason ?? last?.fault ?? undefined,
     streamed: summary.streamed || undefined,
     error: summary.errorCode ?? undefined,
     client: facts.clientId,

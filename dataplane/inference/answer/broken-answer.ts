@@ -31,12 +31,13 @@ export function brokenWhole(dialect: Dialect, fault: CallFault, cause?: unknown)
 /**
  * Returns the failure of an answer of which the client got nothing: another upstream may be asked. A broken connection
  * counts as one that was never made, whatever bytes came; bytes that are no answer are the upstream's fault.
+ * @param reason the exact cause, where there is a more exact one than the fault.
  */
-export function unbegunAnswer(error: ApiError, fault: CallFault): AttemptFailure {
+export function unbegunAnswer(error: ApiError, fault: CallFault, reason: string = fault): AttemptFailure {
   const status = statusOfFault(fault);
   switch (fault) {
     case "cut":
-      return new AttemptFailure(error, { retry: "connect", status, reason: fault, unhealthy: true });
+      return new AttemptFailure(error, { retry: "connect", status, reason, unhealthy: true });
     case "idle":
       return new AttemptFailure(error, {
         retry: "first_byte_timeout",

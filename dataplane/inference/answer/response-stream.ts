@@ -278,8 +278,9 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     if (this.#completed()) return;
     const failure = this.isOpening ? this.#toldFailure() : null;
     if (failure !== null) return this.#reject(failure);
-    const fault = faultOfEnd(!this.isOpening, this.#answer.call);
-    this.#broke(early ?? brokenStream(fault), fault);
+    const { call } = this.#answer;
+    const fault = faultOfEnd(!this.isOpening, call);
+    this.#broke(early ?? brokenStream(fault), fault, call.received === 0 ? "empty" : fault);
   }
 
   // Called by the translator.
@@ -403,11 +404,11 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
   }
 
   /** The stream stopped before its end. */
-  #broke(error: ApiError, fault: CallFault): void {
+  #broke(error: ApiError, fault: CallFault, reason: string = fault): void {
     const isLeft = fault === "cancelled";
     if (!isLeft && fault !== "shutdown")
       metrics.streamFaults.inc({ dialect: this.#to.dialect, kind: faultKind(fault) });
-    if (this.isOpening && !isLeft) this.#reject(unbegunAnswer(error, fault));
+    if (this.isOpening && !isLeft) this.#reject(unbegunAnswer(error, fault, reason));
     else {
       this.#answer.broke(fault);
       this.#abandon(error, fault);
