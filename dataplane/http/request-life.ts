@@ -67,13 +67,7 @@ function finish(request: FastifyRequest, reply: FastifyReply, services: HttpServ
     upstreamWait: summary.upstreamWaitMs / 1000,
     exemplar: exemplarOf(summary.span, services.clock.now()),
   });
-  if (summary.span !== null) {
-    const of =
-      summary.model === null
-        ? {}
-        : { "gen_ai.request.model": summary.model, "gapura.path": summary.servingPath ?? "" };
-    endRequestSpan(summary.span, status, of, summary.errorCode);
-  }
+  if (summary.span !== null) endRequestSpan(summary, status);
   const line = requestLine(
     {
       id: request.id,

@@ -15,6 +15,7 @@ import {
 import type { IncomingHttpHeaders } from "node:http";
 import { ApiError } from "../lib/api-error.ts";
 import { causesOf } from "../lib/causes.ts";
+import type { RequestSummary } from "./request-summary.ts";
 import { serviceResource, type ServiceNames } from "./resource.ts";
 import type { Exemplar } from "./tally.ts";
 
@@ -125,16 +126,15 @@ export function endSpan(span: Span | null, attributes: Attributes = {}, error: s
 }
 
 /**
- * Ends the span of a whole HTTP request. With a 4xx status the client was at fault: `error.type` is set and the span's
- * status left unset, as the HTTP semantic conventions require of servers.
+ * Ends the span of a whole request, or of a batch's item. With a 4xx status the client was at fault: `error.type` is set and the
+ * span's status left unset, as the HTTP semantic conventions require of servers.
  */
-export function endRequestSpan(
-  span: Span,
-  status: number,
-  attributes: Attributes,
-  error: string | null,
-): void {
-  const of = { ...attributes, "http.response.status_code": status };
+export function endRequestSpan(summary: RequestSummary, status: number): void {
+  const { span, model, servingPath, errorCode: error } = summary;
+  const of = {
+    ...(model === null ? {} : { "gen_ai.request.model": model, "gapura.path": servingPath ?? "" }),
+    "http.response.status_code": status,
+  };
   if (error !== null && status >= 400 && status < 500) endSpan(span, { ...of, "error.type": error });
   else endSpan(span, of, error);
 }

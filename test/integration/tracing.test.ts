@@ -6,6 +6,8 @@ import { startTracing } from "../../dataplane/telemetry/trace.ts";
 import { startCollector, type Collector } from "../fakes/otlp-collector.ts";
 import { sampleKeys } from "../fakes/sample-snapshot.ts";
 import { text } from "../fakes/upstream/script.ts";
+import { openGround, openSmallPlane } from "./batches-ground.ts";
+import { bodyOf } from "./batches-world.ts";
 import { hit, lookingUp, startToolsWorld, type ToolsWorld } from "./tools-world.ts";
 
 const USAGE = { input: 11, output: 7 };
@@ -232,6 +234,51 @@ test.each(["hang", "stall"])(
     });
   },
 );
+
+test("a batch's item is traced as a live request is: found by its id, and in error only when we failed", async () => {
+  const ground = await openGround();
+  const plane = await openSmallPlane(ground);
+  try {
+    const params = bodyOf.messages("Hello", { model: "unknown" });
+    const { body } = await plane.json("POST", "/v1/messages/batches", {
+      requests: [
+        { custom_id: "well", params: bodyOf.messages() },
+        { custom_id: "unknown", params },
+      ],
+    });
+    await plane.ended(`/v1/messages/batches/${String(body["id"])}`);
+    await stop();
+    const id = expect.stringMatching(/^req_/);
+    const items = collector.spans.filter(({ name }) => name === "batch item");
+    const told = items.map(({ kind, error, attributes }) => ({ kind, error, attributes }));
+    expect(
+      told.toSorted((a, b) => Object.keys(b.attributes).length - Object.keys(a.attributes).length),
+    ).toEqual([
+      {
+        kind: "SERVER",
+        error: null,
+        attributes: {
+          "gapura.request_id": id,
+          "gapura.path": "relay",
+          "gen_ai.request.model": "m-messages",
+          "http.response.status_code": 200,
+        },
+      },
+      {
+        kind: "SERVER",
+        error: null,
+        attributes: {
+          "gapura.request_id": id,
+          "http.response.status_code": 404,
+          "error.type": "model_not_found",
+        },
+      },
+    ]);
+  } finally {
+    await plane.close();
+    await ground.close();
+  }
+});
 
 test("histograms point to traces that are kept, in OpenMetrics only", async () => {
   expect(await ask("m-chat", "hello")).toBe(200);

@@ -18,7 +18,7 @@ import { Cancellation } from "../../lib/cancellation.ts";
 import { Shutdown } from "../../lib/shutdown.ts";
 import { requestRecord, type RequestRecords } from "../../telemetry/request-record.ts";
 import { newRequestSummary, type RequestSummary } from "../../telemetry/request-summary.ts";
-import { startRequestSpan, endSpan } from "../../telemetry/trace.ts";
+import { endRequestSpan, startRequestSpan } from "../../telemetry/trace.ts";
 import type { ClaimedItem } from "./claim.ts";
 import { NOT_BEGUN } from "./item-lease.ts";
 import { isUpstreamRefusal, judgeRun, type RunVerdict } from "./outcome.ts";
@@ -87,15 +87,17 @@ export async function runItem(
     bodyLease,
     charge: new ItemCharge(services.meterFor, item.claim),
     sink: new KeptAnswer(),
-    summary: newRequestSummary(startRequestSpan("batch item", {})),
+    summary: newRequestSummary(
+      startRequestSpan("batch item", {}, () => ({ "gapura.request_id": item.requestId })),
+    ),
     waitedFor: new Shutdown(),
   };
   const { summary } = run;
   const startedAt = performance.now();
   const error = await serveItem(services, run);
   summary.errorCode = error?.code ?? summary.errorCode;
-  endSpan(summary.span, {}, error?.code ?? null);
   const status = error === null ? 200 : errorStatus(dialectErrorFamily[item.dialect], error);
+  if (summary.span !== null) endRequestSpan(summary, status);
   // A run that may not begin leaves no record: the item's record is of the run that begins, if any does.
   if (error?.cause !== TOOLS_IN_USE && error?.cause !== NOT_BEGUN)
     services.records?.add(
