@@ -253,6 +253,25 @@ export const inBandError = (body: JsonObject): ApiError =>
 
 /** Makes the error for what an upstream says inside an answer. */
 export function errorSaying(error: ReportedError): ApiError {
+  const made = errorOfSaying(error);
+  const told = upstreamStatus(made) === 400 ? accountPhrases(error.message) : error.message;
+  if (told !== "" && saidBy(made) === null && made.code !== "too_large") wordsInside.set(made, told);
+  return made;
+}
+
+/**
+ * What upstreams said inside answers, where it is not about the client's own request. It stands beside the errors, because these
+ * are logged with their causes.
+ */
+const wordsInside = new WeakMap<ApiError, string>();
+
+/** Returns the words of an error inside an answer, for the operator alone; null: there are none to keep. */
+export function inBandWords(error: ApiError, own: OwnSecrets): string | null {
+  const words = wordsInside.get(error);
+  return words === undefined ? null : withoutSecrets(words, null, own).slice(0, MAX_WORDS);
+}
+
+function errorOfSaying(error: ReportedError): ApiError {
   const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
   const inBand = { type: error.type, code: error.code };
   if (code === "invalid_request")

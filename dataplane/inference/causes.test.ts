@@ -173,6 +173,23 @@ test.each(faults)("$name", async (fault) => {
   expect(lines.join("\n")).not.toContain(SECRET);
 });
 
+test.each([
+  ["at its first event", 0],
+  ["in the middle", 4],
+])("an error inside a stream, %s, is told in the upstream's words", async (where, event) => {
+  const model = `in-band ${where}`;
+  const errorAtEvent = { event, type: "api_error", message: `shard 7 is down, says ${SECRET}` };
+  fake.model(model, withFaults(answer, { errorAtEvent }));
+  const upstream = { ...upstreamOf(fake.url, "messages", { model }), name: "behind-the-wall" };
+  const route = routeTo([upstream], { model, timeouts, retries: { attempts: 1, retryOn: ["connect"] } });
+  const body = { model, max_tokens: 50, stream: true, messages: [{ role: "user", content: "hi" }] };
+  const call = callOf("messages", snapshotOf([route], ["*"]), body);
+  const keys = sealing([{ id: "test", key: Buffer.alloc(32) }]);
+  await createServe(new Upstreams(dispatcher, { random: () => 0 }), keys, noTools)(call).catch(() => {});
+  expect(call.summary.calls).toMatchObject([{ reason: "api_error", words: "shard 7 is down, says [key]" }]);
+  expect(Buffer.concat(call.sink.pieces).toString()).not.toContain("shard 7");
+});
+
 test("of a 400 about our account no more is kept than what it is about: the rest may be the client's words", async () => {
   const last = await Promise.all(
     faults

@@ -106,8 +106,10 @@ export class Attempt implements UpstreamAnswer {
   /**
    * Notes that an answer with a 2xx status broke off or is corrupt; it is counted as that fault and not by its status.
    * @param reason the exact cause.
+   * @param words what the upstream said of it, without what is ours.
    */
-  broke(fault: CallFault, reason: string | null = null): void {
+  broke(fault: CallFault, reason: string | null = null, words: string | null = null): void {
+    this.#seen.words ??= words;
     // That the client left, or that this process ends, says nothing about the upstream.
     if (fault === "cancelled" || fault === "shutdown") this.#seen.fault ??= "cancelled";
     else this.#brokeBy(statusOfFault(fault), reason ?? fault);

@@ -10,6 +10,7 @@ import {
   retryAfterSeconds,
   sayingOf,
   inBandSaying,
+  inBandWords,
   upstreamError,
   upstreamStatus,
   withoutOwn,
@@ -264,6 +265,7 @@ export function failureOfError(error: ApiError, own: () => Own): AttemptFailure 
     ...classOf(status, error),
     status: String(status),
     reason: inBandReason(error, own),
+    words: inBandWords(error, own().secrets),
   });
 }
 

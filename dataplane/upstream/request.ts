@@ -43,5 +43,5 @@ export interface UpstreamAnswer {
   /** To be called as soon as the answer's first event, or the whole of it, is there: the upstream is well. */
   accepted(): void;
   /** Tells why an answer that had begun is none: it broke off, or makes no sense. */
-  broke(fault: CallFault, reason?: string): void;
+  broke(fault: CallFault, reason?: string, words?: string | null): void;
 }

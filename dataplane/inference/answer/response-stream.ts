@@ -6,7 +6,7 @@
  *   opening ──first event──> running ──its end──> over
  *      └──an error, garbage or nothing: another upstream may be asked ──^
  */
-import { isCorrupt, withoutOwn } from "../../dialects/upstream-error.ts";
+import { inBandWords, isCorrupt, withoutOwn } from "../../dialects/upstream-error.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
 import { objectOf, parseJson } from "../../dialects/fields.ts";
 import type { MessagesUsage } from "../../dialects/messages/types.ts";
@@ -336,7 +336,10 @@ export class ResponseStream<Out> implements BodyReader, Waiting {
     else {
       metrics.streamFaults.inc({ dialect: this.#to.dialect, kind: "error" });
       if (isCorrupt(error)) this.#answer.broke("garbage", "not_json");
-      else this.#answer.broke("cut", inBandReason(error, this.#answer.own));
+      else {
+        const { own } = this.#answer;
+        this.#answer.broke("cut", inBandReason(error, own), inBandWords(error, own().secrets));
+      }
       this.#abandon(error, "garbage");
     }
     this.#answer.call.abort("cut");
