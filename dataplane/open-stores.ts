@@ -38,6 +38,12 @@ export interface OpenStores {
 const STARTS_WITHIN_MS = 300_000;
 
 /**
+ * How long anybody waits for a connection to Postgres, before it counts as away: while it is frozen each connection is taken for
+ * the time of a whole statement.
+ */
+const CONNECTION_WITHIN_MS = 10_000;
+
+/**
  * Opens the stores. Waits for Postgres; a store that is away later is logged.
  * @param waitsFor called with what is wrong after each failed try.
  * @throws Error when Postgres refuses us, or is away for too long.
@@ -51,7 +57,8 @@ export async function openStores(
   const { DATABASE_URL, DATABASE_READ_URL, REDIS_URL, REDIS_CACHE_URL } = environment;
   const maxConnections = environment.DATABASE_CONNECTIONS;
   const patience = { withinMs: STARTS_WITHIN_MS, onAway: tells(log, waitsFor) };
-  const pool = { maxConnections, onError: onError("postgres") };
+  const bounds = { maxConnections, connectionWithinMs: CONNECTION_WITHIN_MS };
+  const pool = { ...bounds, onError: onError("postgres") };
   const postgres = await openPostgres(DATABASE_URL, { ...pool, ...patience }).catch(saysOfPostgres);
   const [clock, ledger] = await oncePostgresIsThere(async () => {
     requireMigrated(await readMigrated(postgres));
@@ -61,7 +68,7 @@ export async function openStores(
   const replica =
     DATABASE_READ_URL === undefined
       ? null
-      : await createPostgresPool(DATABASE_READ_URL, { maxConnections, onError: onError("postgres replica") });
+      : await createPostgresPool(DATABASE_READ_URL, { ...bounds, onError: onError("postgres replica") });
   const replicaReads =
     replica === null
       ? null

@@ -3,6 +3,7 @@ import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, inject, test } from "vitest";
 import { z } from "zod";
 import { leastOf, LoopTurns } from "../../test/fakes/loop-turns.ts";
+import { TcpProxy } from "../../test/fakes/tcp-proxy.ts";
 import {
   freshDatabase,
   freshPostgres,
@@ -94,6 +95,32 @@ test("Postgres going away breaks no process, and the pool works again when it is
   await store.start();
   expect(await one()).toBe(1);
   await own.end();
+});
+
+test("nobody waits longer for a connection than the pool was opened for, and who was next has its place again", async () => {
+  const proxy = await TcpProxy.open(database.url);
+  const own = await openPostgres(proxy.url, {
+    onError: () => {},
+    maxConnections: 2,
+    connectionWithinMs: 300,
+  });
+  const one = () => own.oneFirst(sql.type(z.object({ n: z.number() }))`select 1 as n`);
+  const inTransaction = () => own.transaction((transaction) => transaction.query(sql.unsafe`select 1`));
+  await Promise.all([one(), one()]);
+  proxy.hole();
+  const stuck = [one(), one()];
+  const waiting = [one(), inTransaction(), own.connect(async () => null), own.any(sql.unsafe`select 1`)];
+  const began = performance.now();
+  for (const ended of await Promise.allSettled(waiting))
+    expect(ended).toMatchObject({ status: "rejected", reason: { name: "StoreAway" } });
+  expect(performance.now() - began, "milliseconds").toBeLessThan(3_000);
+  proxy.reconnect();
+  // Who has a connection is not who waits for one.
+  expect(await Promise.all(stuck)).toEqual([1, 1]);
+  expect(await Promise.all(Array.from({ length: 10 }, one))).toEqual(Array.from({ length: 10 }, () => 1));
+  await inTransaction();
+  await own.end();
+  await proxy.close();
 });
 
 test("who needs Postgres waits for it, for as long as it has patience", async () => {

@@ -11,6 +11,7 @@ import {
 } from "slonik";
 import { causesOf, sqlStateOf } from "../lib/causes.ts";
 import { countStatement } from "../telemetry/counts.ts";
+import { inLine } from "./connection-line.ts";
 import { onceThere, type WaitOptions } from "./once-there.ts";
 import { boundedDriver } from "./postgres-driver.ts";
 import { isStoreAway } from "./store-away.ts";
@@ -23,6 +24,8 @@ export interface PostgresOptions {
   readonly maxConnections?: number;
   /** A statement that takes longer is cancelled. Default 15 s; reports may ask for more. */
   readonly statementTimeoutMs?: number;
+  /** Who waits longer for a connection gets StoreAway. Absent: there is no limit. */
+  readonly connectionWithinMs?: number;
   /**
    * Called for each connection that broke while idle, without which one of them would end the process, and each statement
    * that failed because Postgres was away.
@@ -50,12 +53,13 @@ export const oncePostgresIsThere = <Value>(ask: () => Promise<Value>, options: W
  * `sql.type(schema)` are checked by their schema.
  */
 export async function createPostgresPool(url: string, options: PostgresOptions): Promise<DatabasePool> {
+  const { maxConnections = 10, connectionWithinMs } = options;
   const pool = await createPool(url, {
     driverFactory: boundedDriver({
       statementMs: options.statementTimeoutMs ?? 15_000,
       idleInTransactionMs: IDLE_IN_TRANSACTION_MS,
     }),
-    maxPoolSize: options.maxConnections ?? 10,
+    maxPoolSize: maxConnections,
     connectionTimeout: 5_000,
     idleTimeout: 30_000,
     connectionRetryLimit: 1,
@@ -71,7 +75,7 @@ export async function createPostgresPool(url: string, options: PostgresOptions):
   pool.on("error", (error) => {
     if (!(error instanceof SlonikError) || isStoreAway(error)) options.onError(error);
   });
-  return pool;
+  return connectionWithinMs === undefined ? pool : inLine(pool, maxConnections, connectionWithinMs);
 }
 
 /** Returns the pool once Postgres has answered. @throws Error when it does not. */

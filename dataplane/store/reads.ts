@@ -9,6 +9,7 @@ import { z } from "zod";
 import { inTime } from "../lib/in-time.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { metrics } from "../telemetry/metrics.ts";
+import { queryMethods } from "./connection-line.ts";
 import { refusesData } from "./postgres.ts";
 import type { RedisStore } from "./redis-servers.ts";
 
@@ -65,19 +66,6 @@ const replicaPosition = sql.type(positionSchema)`
 `;
 
 const writtenKey = (organizationId: string) => `gapura:changing:{${organizationId}}`;
-
-const readMethods = [
-  "any",
-  "anyFirst",
-  "exists",
-  "many",
-  "manyFirst",
-  "maybeOne",
-  "maybeOneFirst",
-  "one",
-  "oneFirst",
-  "query",
-] as const satisfies readonly (keyof CommonQueryMethods)[];
 
 export class ReplicaReads implements Reads {
   readonly #options: ReplicaReadsOptions;
@@ -181,7 +169,7 @@ export class ReplicaReads implements Reads {
 
   #createReader(): CommonQueryMethods {
     const { primary } = this.#options;
-    const methods = readMethods.map((method) => {
+    const methods = queryMethods.map((method) => {
       const read = (statement: never) => this.#read((database) => database[method](statement));
       return [method, read] as const;
     });
