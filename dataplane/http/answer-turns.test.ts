@@ -9,9 +9,9 @@ const admin = { headers: { authorization: `Bearer ${sampleKeys.admin}` } };
 const PATH = "/v1/organization/long";
 
 /** A server with one long answer, made of what `make` brings. */
-async function world(make: () => Promise<object>, connections = 10) {
+async function world(make: () => Promise<object>, connections = 10, withinMs?: number) {
   const bodies = new ByteBudget(64 * 1024);
-  const turns = new AnswerTurns(readingWith(connections));
+  const turns = new AnswerTurns(readingWith(connections), undefined, withinMs);
   const server = await startTestServer(
     [(app) => app.get(PATH, { config: { access: "admin" } }, turns.json(make))],
     { services: { bodies } },
@@ -90,6 +90,36 @@ test("one of an organization is made at a time, and who leaves waits no more", a
   made[1]?.reject(new Error("the database is away"));
   expect((await third).status).toBe(500);
   expect(made).toHaveLength(2);
+});
+
+test("nobody waits longer than a bound, whether for a turn or for what is read, which keeps its turn until it ends", async () => {
+  const made: PromiseWithResolvers<object>[] = [];
+  const { server, bodies } = await world(
+    () => {
+      const one = Promise.withResolvers<object>();
+      made.push(one);
+      return one.promise;
+    },
+    10,
+    300,
+  );
+  await using _ = server;
+  const began = performance.now();
+  const answers = await Promise.all([server.fetch(PATH, admin), server.fetch(PATH, admin)]);
+  expect(performance.now() - began, "milliseconds").toBeLessThan(3_000);
+  for (const answer of answers) {
+    expect([answer.status, answer.headers.get("retry-after")]).toEqual([503, "1"]);
+    expect(await answer.json()).toMatchObject({ error: { code: "server_is_overloaded" } });
+  }
+  // What is still being read for nobody has the organization's place.
+  expect((await server.fetch(PATH, admin)).status).toBe(503);
+  expect(made).toHaveLength(1);
+  made[0]?.reject(new Error("the database is away"));
+  const next = server.fetch(PATH, admin);
+  await expect.poll(() => made.length).toBe(2);
+  made[1]?.resolve({ data: [] });
+  expect((await next).status).toBe(200);
+  await expect.poll(() => bodies.used).toBe(0);
 });
 
 test("an answer whose client left while it was made counts nowhere", async () => {

@@ -12,6 +12,7 @@ import { ApiError } from "../lib/api-error.ts";
 import { FairPlaces, type NoPlace, type PlaceLimits, type Release } from "../lib/fair-places.ts";
 import { jsonInSlices } from "../lib/json-slices.ts";
 import { ANSWER_SLICE_MS } from "../lib/slices.ts";
+import { unlessAborted } from "../lib/unless-aborted.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { clientGone } from "./body-errors.ts";
 import { callerOf } from "./route.ts";
@@ -35,6 +36,11 @@ const MOST_EXPORTS = 4;
  */
 const AT_ONCE = 2;
 const ENOUGH_CONNECTIONS = 5 * AT_ONCE;
+/**
+ * Longest wait for an answer, for its turn and for what is read: while a store is frozen each reading before it takes as long as
+ * the store is given, so that the waits would add up. Less than what clients and proxies wait for.
+ */
+const READ_WITHIN_MS = 30_000;
 /** Bytes up to which an answer needs no room in the body budget; a page of usual length stays below. */
 const SHORT_BYTES = 64 * 1024;
 
@@ -68,30 +74,36 @@ export class AnswerTurns {
   /** Turns for pages of exports: an export that has begun is not refused a turn. */
   readonly #pages: FairPlaces;
   readonly #connections: FairPlaces;
+  readonly #withinMs: number;
   /** Exports that are being sent, by organization. */
   readonly #exports = new Map<string, number>();
 
   /** @param reading one for all of the process that read the database; `withoutReading` for the others */
-  constructor({ connections, atOnce }: ReadingShare, waiting = ADMIN_WAITING) {
+  constructor(
+    { connections, atOnce }: ReadingShare,
+    waiting = ADMIN_WAITING,
+    withinMs: number = READ_WITHIN_MS,
+  ) {
     this.#connections = connections;
+    this.#withinMs = withinMs;
     this.#answers = new FairPlaces({ places: atOnce, placesOfOne: 1, ...waiting });
     this.#pages = new FairPlaces({ places: 1, waitingOfOne: Infinity, waiting: Infinity });
   }
 
   /**
-   * Returns a handler that answers with the JSON of what `make` returns, when it is the organization's turn. The answer counts
-   * in the body budget until it is sent, and a long one needs room there (rule 7.2).
+   * Returns a handler that answers with the JSON of what `make` returns, when it is the organization's turn; 503 when that takes
+   * too long. The answer counts in the body budget until it is sent, and a long one needs room there (rule 7.2).
    */
   json<Route extends RouteGenericInterface>(
     make: (request: FastifyRequest<Route>) => object | Promise<object>,
   ) {
     return async (request: FastifyRequest<Route>, reply: FastifyReply<Route>): Promise<FastifyReply> => {
-      const there = whileThere(reply);
+      const there = whileThere(reply, this.#withinMs);
       const release = taken(await this.#answers.take(organizationOf(request), there));
+      // Hundreds may be let through at once: the event loop has a turn between two of them.
+      const reading = nextTurn().then(() => this.#read(organizationOf(request), there, () => make(request)));
       try {
-        // Hundreds may be let through at once: the event loop has a turn between two of them.
-        await nextTurn();
-        const made = await this.#read(organizationOf(request), there, () => make(request));
+        const made = await unlessAborted(() => reading, there);
         const { pieces, bytes } = await written(made, request.bodyLease);
         reply.type("application/json; charset=utf-8").header("content-length", bytes);
         const [only] = pieces;
@@ -99,7 +111,8 @@ export class AnswerTurns {
           pieces.length === 1 ? only : Readable.from(handedOver(pieces), { objectMode: false }),
         );
       } finally {
-        release();
+        // What is still being read, for nobody, keeps its place.
+        reading.then(release, release);
       }
     };
   }
@@ -170,13 +183,24 @@ function* handedOver(pieces: Buffer[]): Generator<Buffer> {
 const organizationOf = (request: Pick<FastifyRequest, "caller" | "routeOptions">): string =>
   callerOf(request as FastifyRequest).organizationId;
 
-/** Aborts when the client has left, or its answer is out. */
-function whileThere({ raw }: Pick<FastifyReply, "raw">): AbortSignal {
+/** Aborts when the client has left or its answer is out, and, with 503, after `withinMs`. */
+function whileThere({ raw }: Pick<FastifyReply, "raw">, withinMs?: number): AbortSignal {
   const gone = new AbortController();
+  if (withinMs !== undefined) {
+    const timer = setTimeout(() => gone.abort(tooLate()), withinMs);
+    gone.signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
+  }
   // An answer that is closed already emits no event any more.
   if (raw.closed) gone.abort(clientGone());
   else raw.once("close", () => gone.abort(clientGone()));
   return gone.signal;
+}
+
+function tooLate(): ApiError {
+  metrics.refused.inc({ reason: "reports" });
+  return new ApiError("unavailable", "This cannot be read in time right now. Try again in a moment.", {
+    retryAfterSeconds: 1,
+  });
 }
 
 function tooMany(what: string): ApiError {
