@@ -65,6 +65,8 @@ export class DirectorySync {
   #refused: ReadonlyMap<string, Refusal> = new Map();
   /** `keysBySecret` of the last snapshot that Postgres took whole. */
   #opened: ReturnType<typeof keysBySecret> = new Map();
+  /** Ids of the organizations that serve by that snapshot. */
+  #serving: ReadonlySet<string> = new Set();
   /** Ids to ask `readOwned` for, of the snapshot copied last. */
   #asked: AskedIds = { foreign: [], remembered: [] };
   #destinations: readonly RefusedDestination[] = [];
@@ -240,15 +242,22 @@ export class DirectorySync {
 
   /**
    * Makes the directory forget secrets whose declaration changed: their key may be another organization's by now, or have
-   * another secret. A copy by another process changes that too, so it does not matter which process made it.
+   * another secret; and all keys of organizations that serve no more. A copy by another process changes that too, so it does
+   * not matter which process made it.
    */
   #forgetMoved(snapshot: Snapshot, isWhole: boolean): void {
+    const serving = new Set(
+      snapshot.routing.organizations.filter(({ suspended }) => !suspended).map(({ id }) => id),
+    );
+    for (const id of this.#serving) if (!serving.has(id)) this.#options.directory.organizationStopped(id);
     const before = this.#opened;
     const opened = keysBySecret(snapshot.routing.organizations);
     for (const sha256 of new Set([...before.keys(), ...opened.keys()]))
       if (before.get(sha256) !== opened.get(sha256)) this.#options.directory.forget(sha256);
     // Otherwise `#opened` stays: what Postgres takes at a later try shows only in comparison with it.
-    if (isWhole) this.#opened = opened;
+    if (!isWhole) return;
+    this.#opened = opened;
+    this.#serving = serving;
   }
 
   async #writeUsed(): Promise<void> {

@@ -172,6 +172,46 @@ test("design.md §4.1: a pod that hears of a snapshot remembers nothing of a sec
   }
 });
 
+test("an organization that stops serving stops in each pod that hears of it with all its keys, the admin's and made ones too", async () => {
+  const entry = declaredOrganization("org_s", {
+    apiKeys: [declaredInferenceKey("s declared")],
+    adminKeys: [declaredKey("root", "s admin")],
+  });
+  const other = declaredOrganization("org_t", { apiKeys: [declaredInferenceKey("t calm")] });
+  const pods = [directory, new KeyDirectory({ pool, clock: systemClock })].map((own) => ({
+    sync: world.pod({ directory: own }),
+    find: (secret: string) => own.find(digest(secret), 30_000),
+  }));
+  const hear = async (...entries: OrganizationEntry[]) => {
+    const snapshot = world.snapshotOf(entries);
+    for (const { sync } of pods) await sync.copy(snapshot);
+  };
+  const secrets = ["s declared", "s admin", "s made"];
+  const served = async ({ find }: (typeof pods)[number]) => {
+    const found = await Promise.all(secrets.map(async (secret) => find(secret)));
+    return found.map((principal) => principal !== null);
+  };
+  await hear(entry, other);
+  await pool.query(sql.unsafe`
+    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, status)
+    select 'apikey_made', organization_id, project_id, kind, 'made', ${digest("s made")}, 'sk', 'created', 'active'
+    from api_keys where sha256 = ${digest("s declared")}
+  `);
+  for (const [how, stopped] of [
+    ["suspended", [{ ...entry, suspended: true }, other]],
+    ["deleted", [other]],
+  ] as const) {
+    for (const pod of pods) expect(await served(pod), how).toEqual([true, true, true]);
+    const calm = await Promise.all(pods.map(async ({ find }) => find("t calm")));
+    await hear(...stopped);
+    for (const pod of pods) expect(await served(pod), how).toEqual([false, false, false]);
+    // Nobody else is looked up again for it.
+    for (const [index, { find }] of pods.entries()) expect(find("t calm")).toBe(calm[index]);
+    await hear(entry, other);
+  }
+  for (const { sync } of pods) await sync.stop();
+});
+
 test("a Postgres that is frozen holds one request that bills, and no further one whose key is remembered", async () => {
   await world.copy([declaredOrganization("org_f", { apiKeys: [declaredInferenceKey("calm")] })]);
   await using network = new AsyncDisposableStack();

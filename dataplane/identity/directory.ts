@@ -65,7 +65,10 @@ export class KeyDirectory implements Directory {
   readonly #lookups = new Map<string, Promise<Principal | null>>();
   /** Keys that ended here, with the time: the answer of a look-up that began before it is not kept. */
   readonly #ended = new LRUCache<string, number>({ max: MOST_REMEMBERED, ttl: 60_000 });
-  /** Projects whose limits changed here, with the time: what was looked up of their keys before it is asked for again. */
+  /**
+   * Projects whose limits changed, and organizations that stopped serving, with the time: what was looked up of their keys before
+   * it is asked for again.
+   */
   readonly #changed = new LRUCache<string, number>({ max: 10_000 });
   readonly #limits: KeyLimits;
   readonly #uses: KeyUses;
@@ -112,11 +115,12 @@ export class KeyDirectory implements Directory {
     return remembered.principal;
   }
 
-  /** Whether the limits of its project have changed since it was looked up. */
-  #isOutdated({ principal: { projectId }, at }: Remembered): boolean {
-    // Limits change rarely, and keys are looked for with every request.
+  /** Whether the limits of its project have changed since it was looked up, or its organization has stopped serving. */
+  #isOutdated({ principal: { organizationId, projectId }, at }: Remembered): boolean {
+    // Both are rare, and keys are looked for with every request.
     if (this.#changed.size === 0) return false;
-    return at <= (this.#changed.get(projectId ?? "") ?? Number.NEGATIVE_INFINITY);
+    const changedAt = (id: string) => this.#changed.get(id) ?? Number.NEGATIVE_INFINITY;
+    return at <= Math.max(changedAt(projectId ?? ""), changedAt(organizationId));
   }
 
   /** Whether Postgres did not answer a moment ago. */
@@ -247,6 +251,11 @@ export class KeyDirectory implements Directory {
   /** To be called when the limits of a project have changed: from now on this process asks Postgres for its keys. */
   projectChanged(projectId: string): void {
     this.#changed.set(projectId, this.#ages.now());
+  }
+
+  /** To be called when an organization was suspended or deleted: from now on this process asks Postgres for its keys. */
+  organizationStopped(organizationId: string): void {
+    this.#changed.set(organizationId, this.#ages.now());
   }
 
   /** Looks a key up again: null when it is not valid any more. What is remembered of a valid one is brought up to date. */
