@@ -97,6 +97,32 @@ test("readiness names what is amiss though requests can be served", async () => 
   expect(text).toContain("ok redis: of 3 masters 10.0.0.1:6379 does not answer\n");
 });
 
+test("who asks may leave out what it can do without, which is told all the same", async () => {
+  let asked = 0;
+  const get = await start({
+    checks: [
+      {
+        name: "postgres",
+        run: () => {
+          asked += 1;
+          return Promise.reject(new Error("connection refused"));
+        },
+      },
+      { name: "redis", run: () => Promise.resolve(null) },
+    ],
+  });
+  const [all, without, ofAnother, ofBoth] = await Promise.all(
+    ["", "?exclude=postgres", "?exclude=redis&x", "?exclude=redis&exclude=postgres"].map((query) =>
+      get(`/readyz${query}`),
+    ),
+  );
+  expect(all).toEqual([503, expect.stringContaining("FAIL postgres: connection refused\n")]);
+  expect(without).toEqual([200, expect.stringContaining("ok postgres: excluded: connection refused\n")]);
+  expect(ofAnother).toEqual(all);
+  expect(ofBoth).toEqual(without);
+  expect(asked).toBe(1);
+});
+
 test("readiness flips while draining", async () => {
   let draining = false;
   const get = await start({ draining: () => draining });

@@ -49,9 +49,9 @@ const CHECK_TIMEOUT_MS = 1500;
 const CHECK_AGE_MS = 500;
 
 export function createOpsServer(log: Logger, phase: () => ProcessPhase): Server {
-  const readiness = rememberFor(CHECK_AGE_MS, async () => {
+  const findings = rememberFor(CHECK_AGE_MS, async () => {
     const now = phase();
-    return "waitsFor" in now ? notYet(now) : readReadiness(now);
+    return "waitsFor" in now ? [stillStarting(now)] : await readFindings(now);
   });
   const serving = (tell: (needs: OpsNeeds) => Answer) => () => {
     const now = phase();
@@ -59,7 +59,8 @@ export function createOpsServer(log: Logger, phase: () => ProcessPhase): Server 
   };
   const answers: Record<string, (request: IncomingMessage) => Promise<Answer> | Answer> = {
     "/healthz": () => ({ status: 200, text: "ok\n" }),
-    "/readyz": () => readiness(),
+    "/readyz": async ({ url = "" }) =>
+      readinessOf(await findings(), new URLSearchParams(url.slice(pathOf(url).length)).getAll("exclude")),
     "/metrics": async ({ headers }) =>
       takesOpenMetrics(headers.accept)
         ? { status: 200, text: await openMetricsOf(registry), type: OPEN_METRICS_TYPE }
@@ -94,10 +95,12 @@ const json = (value: unknown): Answer => ({
   type: "application/json",
 });
 
-const notYet = ({ waitsFor }: Starting): Answer => ({
-  status: 503,
-  text: `FAIL serving: starting, waits for ${waitsFor.slice(0, 200)}\n`,
+const stillStarting = ({ waitsFor }: Starting): Finding => ({
+  name: "serving",
+  found: `starting, waits for ${waitsFor.slice(0, 200)}`,
 });
+
+const notYet = (starting: Starting): Answer => readinessOf([stillStarting(starting)], []);
 
 async function respond(
   request: IncomingMessage,
@@ -144,23 +147,36 @@ function statusOf({ loader, podUid, acknowledged, refused, owned }: OpsNeeds): C
   };
 }
 
-/** 200 when no check fails; the body names what fails or is degraded. */
-async function readReadiness(needs: OpsNeeds): Promise<Answer> {
-  const lines: string[] = [];
+/** What a check of readiness found: null when well, what is wrong, or a fault that does not prevent serving. */
+interface Finding {
+  readonly name: string;
+  readonly found: string | Degraded | null;
+}
+
+/** 200 when no check fails but those that are `excluded`; the body names what fails or is degraded, these too. */
+function readinessOf(findings: readonly Finding[], excluded: readonly string[]): Answer {
   let ready = true;
-  const say = (name: string, found: string | Degraded | null) => {
-    if (typeof found === "string") ready = false;
-    const words = typeof found === "string" ? found : found?.degraded;
-    lines.push(
-      `${typeof found === "string" ? "FAIL" : "ok"} ${name}${words === undefined ? "" : `: ${words}`}`,
-    );
-  };
-  say("serving", needs.draining() ? "draining" : null);
-  say("configuration", needs.loader.current === null ? "no snapshot is loaded" : null);
-  const signal = AbortSignal.timeout(CHECK_TIMEOUT_MS);
-  const faults = await Promise.all(needs.checks.map((check) => runCheck(check, signal)));
-  for (const [position, check] of needs.checks.entries()) say(check.name, faults[position] ?? null);
+  const lines = findings.map(({ name, found }) => {
+    if (found === null) return `ok ${name}`;
+    if (typeof found !== "string") return `ok ${name}: ${found.degraded}`;
+    if (excluded.includes(name)) return `ok ${name}: excluded: ${found}`;
+    ready = false;
+    return `FAIL ${name}: ${found}`;
+  });
   return { status: ready ? 200 : 503, text: `${lines.join("\n")}\n` };
+}
+
+async function readFindings(needs: OpsNeeds): Promise<readonly Finding[]> {
+  const signal = AbortSignal.timeout(CHECK_TIMEOUT_MS);
+  const checked = needs.checks.map(async (check) => ({
+    name: check.name,
+    found: await runCheck(check, signal),
+  }));
+  return [
+    { name: "serving", found: needs.draining() ? "draining" : null },
+    { name: "configuration", found: needs.loader.current === null ? "no snapshot is loaded" : null },
+    ...(await Promise.all(checked)),
+  ];
 }
 
 async function runCheck(check: ReadinessCheck, signal: AbortSignal): Promise<string | Degraded | null> {

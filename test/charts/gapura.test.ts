@@ -259,6 +259,11 @@ describe("what the programs are told", () => {
     expect(sources.every(({ secret }) => secret.optional === true)).toBe(true);
   });
 
+  test("a data plane without Postgres gets requests, as it serves and charges them", async () => {
+    const [container] = podIn(await render(stores), "Deployment", "gapura-data-plane").containers;
+    expect(container).toHaveProperty("readinessProbe.httpGet.path", "/readyz?exclude=postgres");
+  });
+
   test("the data plane's ops port has the name that the operator looks for, and the operator the release's selector", async () => {
     const rendered = await render(stores, "prod");
     expect(podIn(rendered, "Deployment", "prod-gapura-data-plane").containers[0]?.ports).toContainEqual({
