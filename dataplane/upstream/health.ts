@@ -30,11 +30,11 @@ interface Trouble {
   failures: number;
   /** Number of ejections since its last answer. */
   ejections: number;
-  /** Unix milliseconds. */
+  /** By the clock, as all times here. */
   ejectedUntil: number;
-  /** While one request probes the upstream after its ejection: when others may call it again. Unix milliseconds. */
+  /** While one request probes the upstream after its ejection: when others may call it again. */
   probedUntil: number;
-  /** When the time that it asked for with a 429 is over. Unix milliseconds. */
+  /** When the time that it asked for with a 429 is over. */
   restsUntil: number;
 }
 
@@ -63,7 +63,7 @@ export class Health {
     for (const key of this.#troubles.keys()) if (!served.has(key)) this.#forget(key);
   }
 
-  /** Unix milliseconds until which the upstream should not be called; 0: it may be called now. */
+  /** Time of the clock until which the upstream should not be called; 0: it may be called now. */
   outUntil(route: Route, upstream: Upstream): number {
     if (this.#troubles.size === 0) return 0;
     const trouble = this.#troubles.peek(keyOf(route, upstream));

@@ -34,7 +34,7 @@ export function preference<T extends Prioritized>(
 
 /** State of an upstream when the next one is picked. */
 export interface CandidateState {
-  /** Unix milliseconds until which it is out: ejected, or resting after a 429. 0: it is in. */
+  /** Milliseconds of the clock of `Upstreams` until which it is out: ejected, or resting after a 429. 0: it is in. */
   readonly outUntil: number;
   /** Attempts of this request at it. */
   readonly tries: number;

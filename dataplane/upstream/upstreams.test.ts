@@ -1,5 +1,5 @@
 import { createServer, type AddressInfo, type Socket } from "node:net";
-import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test, vi } from "vitest";
 import { Agent, buildConnector, type Dispatcher } from "undici";
 import { routeTo, upstreamOf } from "../../test/fakes/inference.ts";
 import { Attempts } from "./attempts.ts";
@@ -244,6 +244,23 @@ test("rule 1.14: bytes that are no HTTP go to the next candidate and never eject
   const list = [named("odd", server.url), named("two", two.url, { priority: 1 })];
   for (let time = 0; time < 7; time += 1)
     expect((await ask(list)).summary).toMatchObject({ tries: 2, upstream: "two" });
+});
+
+test("rules 1.14, 12.8: a step of this machine's clock makes no ejection longer or shorter", () => {
+  const own = new Upstreams(dispatcher);
+  const upstream = named("one", one.url);
+  const route = routeTo([upstream]);
+  using elapsed = vi.spyOn(performance, "now");
+  using date = vi.spyOn(Date, "now");
+  elapsed.mockReturnValue(1_000);
+  date.mockReturnValue(1_790_000_000_000);
+  for (let time = 0; time < 5; time += 1) own.health.failed(route, upstream);
+  expect(own.health.isEjected(route, upstream)).toBe(true);
+  date.mockReturnValue(1_790_000_000_000 + 3_600_000);
+  expect(own.health.isEjected(route, upstream)).toBe(true);
+  date.mockReturnValue(1_790_000_000_000 - 3_600_000);
+  elapsed.mockReturnValue(1_000 + 10_000);
+  expect(own.health.isEjected(route, upstream)).toBe(false);
 });
 
 test("attempts counts all tries", async () => {

@@ -1,12 +1,13 @@
 /** All upstreams of this process: connections to them, and what is known of their health. */
 import type { Dispatcher } from "undici";
 import type { Route, Upstream } from "../config/schema.ts";
-import { systemClock, type Clock } from "../lib/clock.ts";
+import { steadyClock, type Clock } from "../lib/clock.ts";
 import { Endpoints } from "./endpoints.ts";
 import { Health } from "./health.ts";
 import { preference } from "./pick.ts";
 
 export interface UpstreamsOptions {
+  /** For how long an upstream is out and a request may try: a step of the machine's clock must not change that (rule 12.8). */
   readonly clock?: Clock;
   /** A number in [0, 1): spreads unbound requests, and jitters waiting times. */
   readonly random?: () => number;
@@ -24,7 +25,7 @@ export class Upstreams {
 
   constructor(
     dispatcher: Dispatcher,
-    { clock = systemClock, random = Math.random, fresh = dispatcher }: UpstreamsOptions = {},
+    { clock = steadyClock, random = Math.random, fresh = dispatcher }: UpstreamsOptions = {},
   ) {
     this.dispatcher = dispatcher;
     this.fresh = fresh;
