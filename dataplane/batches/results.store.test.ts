@@ -2,6 +2,7 @@
 import { sql, type DatabasePool } from "slonik";
 import { afterAll, beforeAll, expect, test } from "vitest";
 import { insertBatch, openBatchRows } from "../../test/integration/batch-rows.ts";
+import type { PieceReader, ReadInTurn } from "../lib/piece-reader.ts";
 import { resultLines } from "./results.ts";
 
 const MiB = 1024 * 1024;
@@ -24,18 +25,31 @@ beforeAll(async () => {
 afterAll(() => close());
 
 const lineOf = (number: number, size: number) => Buffer.from(`${String(number).repeat(size - 1)}\n`);
-const results = () => resultLines(pool, { id, form: "messages", total: sizes.length, succeeded: 0 }, "all");
+const results = (reader?: PieceReader) =>
+  resultLines(pool, { id, form: "messages", total: sizes.length, succeeded: 0 }, "all", reader);
+const neverRan = Buffer.from('{"custom_id":"i2","result":{"type":"expired"}}\n');
+const whole = () =>
+  Buffer.concat(sizes.map((size, number) => (size === null ? neverRan : lineOf(number, size))));
 
 test("a line that is longer than what is read at once comes in slices, whole and in its place", async () => {
   const pieces: Buffer[] = [];
   for await (const piece of results()) pieces.push(piece);
   expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThanOrEqual(2 * MiB + 1_000);
-  const whole = Buffer.concat(
-    sizes.map((size, number) =>
-      size === null ? Buffer.from('{"custom_id":"i2","result":{"type":"expired"}}\n') : lineOf(number, size),
-    ),
-  );
-  expect(Buffer.concat(pieces).equals(whole)).toBe(true);
+  expect(Buffer.concat(pieces).equals(whole())).toBe(true);
+});
+
+test("pieces are as small as their reader wants them, each read in its turn", async () => {
+  const most = 640 * 1024;
+  let turns = 0;
+  const pieces: Buffer[] = [];
+  const inTurn: ReadInTurn = (read) => {
+    turns += 1;
+    return read();
+  };
+  for await (const piece of results({ most: (wanted) => Math.min(wanted, most), inTurn })) pieces.push(piece);
+  expect(Math.max(...pieces.map(({ length }) => length))).toBeLessThanOrEqual(most + 1_000);
+  expect(turns).toBeGreaterThan(pieces.length);
+  expect(Buffer.concat(pieces).equals(whole())).toBe(true);
 });
 
 test("one that is taken away in its middle breaks off", async () => {

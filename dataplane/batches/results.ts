@@ -1,12 +1,13 @@
 /** The lines of a batch's results, read from their rows a few MiB at a time. */
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
+import { unhindered, type PieceReader } from "../lib/piece-reader.ts";
 import { ANSWER_SLICE_MS, Slices } from "../lib/slices.ts";
 import { itemEnds, type Batch } from "./batch.ts";
 import { neverRunLine } from "./lines.ts";
 
 const BYTES_AT_ONCE = 2 * 1024 * 1024;
-/** Slice of a line above `BYTES_AT_ONCE`: it may be as long as an answer, and a slow client would keep all of it in memory. */
+/** Slice of a line that is not read at once: it may be as long as an answer, and a slow client would keep all of it in memory. */
 const SLICE_BYTES = 1024 * 1024;
 const ROWS_AT_ONCE = 1_000;
 
@@ -15,7 +16,7 @@ const lineSchema = z.object({
   customId: z.string(),
   requestId: z.string(),
   state: z.enum(itemEnds),
-  /** null: it never ran, or is longer than BYTES_AT_ONCE. */
+  /** null: it never ran, or is longer than may be read at once. */
   line: z.instanceof(Buffer).nullable(),
   lineBytes: z.number(),
 });
@@ -30,6 +31,7 @@ export async function* resultLines(
   db: CommonQueryMethods,
   { id, form, total, succeeded }: WithLines,
   which: "all" | "output" | "errors",
+  reader: PieceReader = unhindered,
 ): AsyncGenerator<Buffer> {
   const wanted = {
     all: sql.fragment`state in ('succeeded', 'errored', 'canceled', 'expired')`,
@@ -38,11 +40,13 @@ export async function* resultLines(
   }[which];
   let missing = { all: total, output: succeeded, errors: total - succeeded }[which];
   for (let after = -1; ;) {
-    // Takes the first row always, and more up to `BYTES_AT_ONCE`: a row may be as large as an answer, and the line of an item
+    const most = reader.most(BYTES_AT_ONCE);
+    // Takes the first row always, and more up to `most`: a row may be as large as an answer, and the line of an item
     // that never ran is little more than its custom_id, which may have 64 KiB.
-    const rows = await db.any(sql.type(lineSchema)`
+    const rows = await reader.inTurn(() =>
+      db.any(sql.type(lineSchema)`
       select number, custom_id as "customId", request_id as "requestId", state, "lineBytes",
-        case when "lineBytes" <= ${BYTES_AT_ONCE} then line end as line
+        case when "lineBytes" <= ${most} then line end as line
       from (
         select *, coalesce(octet_length(line), 0) as "lineBytes",
           sum(coalesce(octet_length(line), 0) + octet_length(custom_id)) over (order by number) as bytes,
@@ -52,14 +56,15 @@ export async function* resultLines(
           where batch_id = ${id} and number > ${after} and ${wanted} order by number limit ${ROWS_AT_ONCE}
         ) as next
       ) as sized
-      where bytes <= ${BYTES_AT_ONCE} or place = 1
+      where bytes <= ${most} or place = 1
       order by number
-    `);
+    `),
+    );
     const last = rows.at(-1);
     if (last === undefined) break;
     missing -= rows.length;
     // A long line is the only row.
-    if (last.lineBytes > BYTES_AT_ONCE) yield* slicesOf(db, id, last);
+    if (last.lineBytes > most) yield* slicesOf(db, id, last, reader);
     else
       yield Buffer.concat(
         await new Slices(ANSWER_SLICE_MS).map(rows, (row) => row.line ?? neverRunLine(form, row)),
@@ -74,14 +79,20 @@ async function* slicesOf(
   db: CommonQueryMethods,
   id: string,
   { number, lineBytes }: z.infer<typeof lineSchema>,
+  reader: PieceReader,
 ): AsyncGenerator<Buffer> {
-  for (let from = 0; from < lineBytes; from += SLICE_BYTES) {
-    const slice = await db.maybeOneFirst(sql.type(z.object({ slice: z.instanceof(Buffer).nullable() }))`
-      select substring(line from ${from + 1} for ${SLICE_BYTES}) as slice from batch_items
-      where batch_id = ${id} and number = ${number}
-    `);
+  for (let from = 0; from < lineBytes;) {
+    const at = from;
+    const most = reader.most(SLICE_BYTES);
+    const slice = await reader.inTurn(() =>
+      db.maybeOneFirst(sql.type(z.object({ slice: z.instanceof(Buffer).nullable() }))`
+        select substring(line from ${at + 1} for ${most}) as slice from batch_items
+        where batch_id = ${id} and number = ${number}
+      `),
+    );
     if (slice === null) throw takenAway(id);
     yield slice;
+    from += most;
   }
 }
 

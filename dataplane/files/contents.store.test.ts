@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { DatabasePool } from "slonik";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { unhindered } from "../lib/piece-reader.ts";
 import { openPostgres } from "../store/postgres.ts";
 import { isStoreAway } from "../store/store-away.ts";
 import { freshDatabase, type TestDatabase } from "../../test/integration/stores.ts";
@@ -87,6 +88,22 @@ describe.each(["postgres", "s3"])("contents in %s", (name) => {
     ] as const) {
       expect((await collect(place().read(id, start, end))).equals(whole.subarray(start, end))).toBe(true);
     }
+  });
+
+  test("pieces are as small as their reader wants them", async () => {
+    const id = newId();
+    const whole = bytes(5 * MiB);
+    await place().write(id, inChunks(whole, 65_536), nothing);
+    const lengths: number[] = [];
+    const pieces: Buffer[] = [];
+    const most = 300_000;
+    const reader = { ...unhindered, most: (wanted: number) => Math.min(wanted, most) };
+    for await (const piece of place().read(id, 7, 5 * MiB, reader)) {
+      lengths.push(piece.length);
+      pieces.push(piece);
+    }
+    expect(Math.max(...lengths)).toBe(most);
+    expect(Buffer.concat(pieces).equals(whole.subarray(7))).toBe(true);
   });
 
   test("a source that fails half-way passes its error on, and nothing stays after remove", async () => {

@@ -1,5 +1,6 @@
 /** Where the bytes of files are. Two implementations, one suite of tests (contents.store.test.ts). */
 import { countMoved } from "../lib/garbage.ts";
+import type { PieceReader } from "../lib/piece-reader.ts";
 
 /** Bytes of a file in memory while it is stored: one part of an S3 upload (at least 5 MiB each, at most 10,000 to a file). */
 export const HELD_BYTES = 8 * 1024 * 1024;
@@ -13,8 +14,8 @@ export interface FileContents {
    * @returns the number of bytes.
    */
   write(id: string, source: AsyncIterable<Buffer>, onProgress: () => Promise<void>): Promise<number>;
-  /** Yields the bytes from `start` to `end` (exclusive), in pieces. */
-  read(id: string, start: number, end: number): AsyncIterable<Buffer>;
+  /** Yields the bytes from `start` to `end` (exclusive), in pieces as large as `reader` takes them. */
+  read(id: string, start: number, end: number, reader?: PieceReader): AsyncIterable<Buffer>;
   /** Deletes everything of a file, also of one that was never finished. Repeating it changes nothing. */
   remove(id: string): Promise<void>;
 }

@@ -7,6 +7,7 @@ import type { DatabasePool } from "slonik";
 import { ApiError } from "../lib/api-error.ts";
 import { DAY_MS, HOUR_MS, type Clock } from "../lib/clock.ts";
 import type { NewId } from "../lib/ids.ts";
+import { unhindered, type PieceReader } from "../lib/piece-reader.ts";
 import {
   abandonFile,
   beginFile,
@@ -161,10 +162,18 @@ export class FileStore {
     return listFiles(this.#postgres, query, this.#clock.now());
   }
 
-  /** Yields the bytes from `start` to `end` (exclusive). @throws ApiError 404 when the file was deleted or expired meanwhile. */
-  async *read(file: StoredFile, start = 0, end = file.sizeBytes): AsyncIterable<Buffer> {
+  /**
+   * Yields the bytes from `start` to `end` (exclusive), in pieces as large as `reader` takes them.
+   * @throws ApiError 404 when the file was deleted or expired meanwhile.
+   */
+  async *read(
+    file: StoredFile,
+    start = 0,
+    end = file.sizeBytes,
+    reader: PieceReader = unhindered,
+  ): AsyncIterable<Buffer> {
     try {
-      yield* this.#placeOf(file.storage).read(file.id, start, end);
+      yield* this.#placeOf(file.storage).read(file.id, start, end, reader);
     } catch (error) {
       await this.get(file.organizationId, file.id);
       throw error;

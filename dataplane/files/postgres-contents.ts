@@ -2,6 +2,7 @@
 import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { countMoved } from "../lib/garbage.ts";
+import { unhindered, type PieceReader } from "../lib/piece-reader.ts";
 import { piecesOf, type FileContents } from "./contents.ts";
 
 const CHUNK_BYTES = 1024 * 1024;
@@ -28,14 +29,22 @@ export class PostgresContents implements FileContents {
     return size;
   }
 
-  async *read(id: string, start: number, end: number): AsyncIterable<Buffer> {
+  async *read(
+    id: string,
+    start: number,
+    end: number,
+    reader: PieceReader = unhindered,
+  ): AsyncIterable<Buffer> {
     for (let at = start; at < end;) {
       const number = Math.floor(at / CHUNK_BYTES);
       const from = at - number * CHUNK_BYTES;
-      const { bytes } = await this.#postgres.one(sql.type(z.object({ bytes: z.instanceof(Buffer) }))`
-        select bytes from file_chunks where file_id = ${id} and number = ${number}
-      `);
-      const piece = bytes.subarray(from, Math.min(bytes.length, from + end - at));
+      const most = reader.most(Math.min(CHUNK_BYTES - from, end - at));
+      const { bytes: piece } = await reader.inTurn(() =>
+        this.#postgres.one(sql.type(z.object({ bytes: z.instanceof(Buffer) }))`
+          select substring(bytes from ${from + 1} for ${most}) as bytes from file_chunks
+          where file_id = ${id} and number = ${number}
+        `),
+      );
       if (piece.length === 0) throw new Error(`file ${id} ends before byte ${end}`);
       // A row arrives as hexadecimal text, twice as long as its bytes.
       countMoved(2 * piece.length);

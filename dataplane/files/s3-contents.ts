@@ -4,6 +4,7 @@
  */
 import { S3mini, S3NetworkError, S3ServiceError } from "s3mini";
 import { countMoved } from "../lib/garbage.ts";
+import { unhindered, type PieceReader } from "../lib/piece-reader.ts";
 import { StoreAway } from "../store/store-away.ts";
 import { HELD_BYTES, piecesOf, type FileContents } from "./contents.ts";
 
@@ -56,9 +57,15 @@ export class S3Contents implements FileContents {
     }
   }
 
-  async *read(id: string, start: number, end: number): AsyncIterable<Buffer> {
-    for (let at = start; at < end; at += READ_BYTES) {
-      const to = Math.min(end, at + READ_BYTES);
+  async *read(
+    id: string,
+    start: number,
+    end: number,
+    reader: PieceReader = unhindered,
+  ): AsyncIterable<Buffer> {
+    let to = start;
+    for (let at = start; at < end; at = to) {
+      to = at + reader.most(Math.min(READ_BYTES, end - at));
       const answer = await answered(this.#s3.getObjectRaw(id, false, at, to));
       const body = Buffer.from(await answered(answer.arrayBuffer()));
       // A server may answer a range with the whole object; s3rver does so for the first byte alone, saying 206.

@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
@@ -193,4 +194,74 @@ test("as many lists of an organization wait as free endpoints let through at onc
     typeof waitingOfOne === "function" && waitingOfOne("org_acme"),
     listWaiting(undefined).waiting,
   ]).toEqual([5_000, 10_000]);
+});
+
+test("two pieces of downloads are read at a time, and organizations take turns", async () => {
+  const turns = new AnswerTurns(readingWith(10));
+  const reads: { readonly owner: string; readonly end: () => void }[] = [];
+  await using server = await startTestServer([
+    (app) =>
+      app.get(PATH, { config: { access: "inference" } }, (request, reply) => {
+        const owner = request.caller?.organizationId ?? "";
+        return reply.send(
+          turns.download(request, reply, async function* (reader) {
+            for (let piece = 0; piece < 3; piece += 1) {
+              const { promise, resolve } = Promise.withResolvers<void>();
+              await reader.inTurn(() => {
+                reads.push({ owner, end: resolve });
+                return promise;
+              });
+              yield Buffer.alloc(1024);
+            }
+          }),
+        );
+      }),
+  ]);
+  const asked = arrivals(server);
+  const ask = (key: string) => server.fetch(PATH, { headers: { authorization: `Bearer ${key}` } });
+  const many = Array.from({ length: 30 }, () => ask(sampleKeys.inference));
+  await expect.poll(asked).toBe(30);
+  const other = ask(sampleKeys.narrow);
+  await expect.poll(asked).toBe(31);
+  expect(reads.map(({ owner }) => owner)).toEqual(["org_acme", "org_acme"]);
+  reads[0]?.end();
+  await expect.poll(() => reads[2]?.owner).toBe("org_narrow");
+  let ended = 1;
+  const endAll = setInterval(() => {
+    for (; ended < reads.length; ended += 1) reads[ended]?.end();
+  }, 1);
+  const bytes = await Promise.all([...many, other].map(async (one) => (await (await one).bytes()).length));
+  clearInterval(endAll);
+  expect(new Set(bytes)).toEqual(new Set([3 * 1024]));
+  expect(reads).toHaveLength(93);
+});
+
+test("a download whose client left reads no further", async () => {
+  const turns = new AnswerTurns(readingWith(10));
+  const begins = Promise.withResolvers<void>();
+  let read = 0;
+  await using server = await startTestServer([
+    (app) =>
+      app.get(PATH, { config: { access: "inference" } }, (request, reply) =>
+        reply.send(
+          turns.download(request, reply, async function* (reader) {
+            await begins.promise;
+            for (; read < 100; read += 1) {
+              reader.most(1024 * 1024);
+              yield await reader.inTurn(async () => Buffer.alloc(1024));
+            }
+          }),
+        ),
+      ),
+  ]);
+  const asked = arrivals(server);
+  const leaves = new AbortController();
+  const gone = server.fetch(PATH, { signal: leaves.signal });
+  await expect.poll(asked).toBe(1);
+  leaves.abort();
+  await expect(gone.then((answer) => answer.bytes())).rejects.toThrow("aborted");
+  await left(server, 1);
+  begins.resolve();
+  await sleep(50);
+  expect(read).toBe(0);
 });

@@ -11,11 +11,14 @@ import type { Preflight } from "../billing/holds/preflight.ts";
 import { ApiError } from "../lib/api-error.ts";
 import { FairPlaces, type NoPlace, type PlaceLimits, type Release } from "../lib/fair-places.ts";
 import { jsonInSlices } from "../lib/json-slices.ts";
+import type { PieceReader } from "../lib/piece-reader.ts";
+import { PieceRoom } from "../lib/piece-room.ts";
 import { ANSWER_SLICE_MS } from "../lib/slices.ts";
 import { unlessAborted } from "../lib/unless-aborted.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { clientGone } from "./body-errors.ts";
 import { callerOf } from "./route.ts";
+import { streamed } from "./streamed.ts";
 
 /** Most answers that wait for their turn, of one organization and of all. */
 type WaitingLimits = Pick<PlaceLimits, "waitingOfOne" | "waiting">;
@@ -75,6 +78,9 @@ export class AnswerTurns {
   readonly #pages: FairPlaces;
   readonly #connections: FairPlaces;
   readonly #withinMs: number;
+  /** Turns for pieces of downloads. */
+  readonly #pieces: FairPlaces;
+  readonly #room = new PieceRoom();
   /** Exports that are being sent, by organization. */
   readonly #exports = new Map<string, number>();
 
@@ -88,6 +94,7 @@ export class AnswerTurns {
     this.#withinMs = withinMs;
     this.#answers = new FairPlaces({ places: atOnce, placesOfOne: 1, ...waiting });
     this.#pages = new FairPlaces({ places: 1, waitingOfOne: Infinity, waiting: Infinity });
+    this.#pieces = new FairPlaces({ places: atOnce, waitingOfOne: Infinity, waiting: Infinity });
   }
 
   /**
@@ -129,14 +136,43 @@ export class AnswerTurns {
     if (others >= MOST_EXPORTS) throw tooMany("exports");
     this.#exports.set(organizationId, others + 1);
     reply.raw.once("close", () => this.#ended(organizationId));
-    return async (read) => {
-      const release = taken(await this.#pages.take(organizationId, there));
-      try {
-        return await this.#read(organizationId, there, read);
-      } finally {
-        release();
-      }
-    };
+    return (read) => this.#inTurn(this.#pages, organizationId, there, read);
+  }
+
+  /**
+   * Returns the body of a download. `contents` reads each piece from the database when it is the organization's turn, and as
+   * large as there is room for what clients have not taken yet.
+   */
+  download(
+    request: FastifyRequest,
+    reply: FastifyReply,
+    contents: (reader: PieceReader) => AsyncIterable<Buffer>,
+  ): Readable {
+    const organizationId = organizationOf(request);
+    const there = whileThere(reply);
+    const piece = this.#room.open(organizationId);
+    reply.raw.once("close", piece.release);
+    return streamed(request, reply, () =>
+      contents({
+        most: piece.next,
+        inTurn: (read) => this.#inTurn(this.#pieces, organizationId, there, read),
+      }),
+    );
+  }
+
+  /** Runs a read of the database with a place of `turns` and a connection. */
+  async #inTurn<Part>(
+    turns: FairPlaces,
+    organizationId: string,
+    there: AbortSignal,
+    read: () => Promise<Part>,
+  ): Promise<Part> {
+    const release = taken(await turns.take(organizationId, there));
+    try {
+      return await this.#read(organizationId, there, read);
+    } finally {
+      release();
+    }
   }
 
   async #read<Value>(

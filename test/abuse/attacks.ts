@@ -3,6 +3,7 @@ import type { Attack } from "./attack.ts";
 import { compressed } from "./corpus/compressed.ts";
 import { connections } from "./corpus/connections.ts";
 import { counted } from "./corpus/counted.ts";
+import { downloads } from "./corpus/downloads.ts";
 import { long } from "./corpus/long.ts";
 import { requests } from "./corpus/requests.ts";
 import { streams } from "./corpus/streams.ts";
@@ -17,4 +18,5 @@ export const attacks: readonly Attack[] = [
   ...requests,
   ...connections,
   ...streams,
+  ...downloads,
 ];

@@ -44,6 +44,6 @@ export const reportRoutes =
           "content-disposition": `attachment; filename="${name}"`,
           "x-content-type-options": "nosniff",
         })
-        .send(streamed(request, () => contents));
+        .send(streamed(request, reply, () => contents));
     });
   };

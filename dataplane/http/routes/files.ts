@@ -1,4 +1,5 @@
 /** `/v1/files`. Source: service.md "File", "Files", rules 4.13–4.18, dialects.md §A4–§A5. */
+import type { Readable } from "node:stream";
 import type { FastifyReply, FastifyRequest } from "fastify";
 import type { StoredFile } from "../../files/catalog.ts";
 import type { FileStore } from "../../files/file-store.ts";
@@ -11,7 +12,6 @@ import { invalidParameter, namesOfList, readGiven } from "../../lib/query.ts";
 import { listEnvelope, readFilteredList, readListPage, withoutNulls, type Query } from "../list-query.ts";
 import { limits } from "../limits.ts";
 import { callerOf, type Routes } from "../route.ts";
-import { streamed } from "../streamed.ts";
 import { readUpload } from "../upload-form.ts";
 
 const MAX_IDS = 100;
@@ -22,6 +22,8 @@ export const fileRoutes =
   (files: FileStore, turns: AnswerTurns): Routes =>
   (app) => {
     const access = { config: { access: "inference" } } as const;
+    const contentOf: FileContent = (request, reply, file, { start, end }) =>
+      turns.download(request, reply, (reader) => files.read(file, start, end, reader));
 
     app.post("/v1/files", { config: { ...access.config, needsCredit: true } }, async (request) => {
       const { organizationId } = callerOf(request);
@@ -63,10 +65,10 @@ export const fileRoutes =
 
     app.get<{ Params: { id: string } }>("/v1/files/:id/content", access, async (request, reply) =>
       sendContent(
-        files,
         await files.get(callerOf(request).organizationId, request.params.id),
         request,
         reply,
+        contentOf,
       ),
     );
   };
@@ -118,12 +120,20 @@ function readIds(query: Query): readonly string[] | null {
   return ids;
 }
 
-async function sendContent(
-  files: FileStore,
+/** Reads the bytes of a file from `start` to `end` (exclusive). */
+type FileContent = (
+  request: FastifyRequest,
+  reply: FastifyReply,
+  file: StoredFile,
+  range: { readonly start: number; readonly end: number },
+) => Readable;
+
+function sendContent(
   file: StoredFile,
   request: FastifyRequest,
   reply: FastifyReply,
-): Promise<FastifyReply> {
+  contentOf: FileContent,
+): FastifyReply {
   // Ranges are defined for GET alone (RFC 9110 14.2), and no validator is handed out, so that none can match (13.1.5): the whole file.
   const isWhole = request.method === "HEAD" || request.headers["if-range"] !== undefined;
   const range = isWhole ? null : readByteRange(request.headers.range, file.sizeBytes);
@@ -143,7 +153,7 @@ async function sendContent(
   const { start, end } = range ?? { start: 0, end: file.sizeBytes };
   if (range !== null) reply.code(206).header("content-range", `bytes ${start}-${end - 1}/${file.sizeBytes}`);
   reply.header("content-length", String(end - start));
-  return reply.send(streamed(request, () => files.read(file, start, end)));
+  return reply.send(contentOf(request, reply, file, { start, end }));
 }
 
 /** One range of bytes, end exclusive. Several ranges or another unit: the whole file, as RFC 9110 allows. */

@@ -15,7 +15,7 @@ import { limits } from "../limits.ts";
 import { listEnvelope, readFilteredList, readListPage, type Query } from "../list-query.ts";
 import { requireJsonType } from "../request-body.ts";
 import { callerOf, type Routes } from "../route.ts";
-import { streamed } from "../streamed.ts";
+import type { PieceReader } from "../../lib/piece-reader.ts";
 
 type WithId = { Params: { id: string } };
 
@@ -68,7 +68,8 @@ export const messageBatchRoutes =
         throw new ApiError("not_found", "The results of this batch are no longer kept.");
       }
       reply.type("application/jsonl").header("x-content-type-options", "nosniff");
-      return reply.send(streamed(request, () => resultLines(pool, batch, "all")));
+      const lines = (reader: PieceReader) => resultLines(pool, batch, "all", reader);
+      return reply.send(turns.download(request, reply, lines));
     });
   };
 

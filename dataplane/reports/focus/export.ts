@@ -1,10 +1,11 @@
 /** `GET /v1/organization/costs/export`. Source: rule 14.5. */
 import type { CommonQueryMethods } from "slonik";
+import { atOnce, type ReadInTurn } from "../../lib/piece-reader.ts";
 import { requireKnownNames } from "../../lib/query.ts";
 import { invalidParameter } from "../../lib/query.ts";
 import type { ReportQuery } from "../parameters.ts";
 import { focusCsv, focusParquet } from "./files.ts";
-import { atOnce, monthPages, type ReadInTurn } from "./pages.ts";
+import { monthPages } from "./pages.ts";
 
 const files = {
   "focus-csv": { type: "text/csv", ending: "csv", write: focusCsv },

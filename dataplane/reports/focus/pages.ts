@@ -5,6 +5,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { DAY_MS } from "../../lib/clock.ts";
+import { atOnce, type ReadInTurn } from "../../lib/piece-reader.ts";
 import { timestamp } from "../../store/timestamp.ts";
 import { lines } from "../charges.ts";
 import type { SumColumn } from "../sums.ts";
@@ -37,11 +38,6 @@ export type DayGroup = z.output<typeof groupSchema> & {
   /** Unix milliseconds of the day's start. */
   readonly day: number;
 };
-
-/** Runs a read when it has its turn. */
-export type ReadInTurn = <Read>(read: () => Promise<Read>) => Promise<Read>;
-/** Reads without waiting for a turn. */
-export const atOnce: ReadInTurn = (read) => read();
 
 /** Yields the pages. @param month Unix milliseconds of its start and its end. @param how `groups`: groups of one statement. */
 export async function* monthPages(
