@@ -207,11 +207,16 @@ export class DropNotes implements DropListener {
     if (this.#strict) refuseDrops([...this.#names]);
   }
 
-  /** The value of `x-gapura-dropped`; null when nothing was dropped (then the header is absent). */
+  /** As `droppedHeader`. */
   header(): string | null {
-    if (this.#names.size === 0) return null;
-    // A client's own field name may hold anything; a header may not.
-    const names = Array.from(this.#names, (name) => name.replaceAll(/[^A-Za-z0-9_.:-]/g, "_").slice(0, 80));
-    return [...new Set(names)].slice(0, NAMES_MAX).join(", ");
+    return droppedHeader([...this.#names]);
   }
+}
+
+/** Returns the value of `x-gapura-dropped`; null when nothing was dropped. */
+export function droppedHeader(dropped: readonly string[]): string | null {
+  if (dropped.length === 0) return null;
+  // A client's own field name may hold anything; a header may not.
+  const names = dropped.map((name) => name.replaceAll(/[^A-Za-z0-9_.:-]/g, "_").slice(0, 80));
+  return [...new Set(names)].slice(0, NAMES_MAX).join(", ");
 }

@@ -54,6 +54,23 @@ export const priceEffects: Readonly<Record<Dialect, Readonly<Record<PriceEffect,
   },
 };
 
+/** All fields of all dialects, and members of theirs that do something to the price. */
+const judged = new Set([
+  ...Object.values(priceEffects).flatMap((effects) => Object.values(effects).flat()),
+  "mode",
+  "include_usage",
+  foreignAnswer[1],
+]);
+/** Kelvin's sign and the long s are other forms of letters, which only one of the two cases unites. */
+const folded = (name: string): string => name.toUpperCase().toLowerCase().replaceAll("_", "");
+const foldedJudged = new Set(Array.from(judged, folded));
+
+/**
+ * Whether a field is none of ours but one of them to a server that reads names in any case (Go, .NET) or in camel case too
+ * (protobuf): such a server may take it in place of the field that was judged here.
+ */
+export const isLookalike = (field: string): boolean => !judged.has(field) && foldedJudged.has(folded(field));
+
 /** Prefixes of `anthropic-beta` values that change a price, each with the tier that it needs; null: the PriceTable's `tiers`. */
 export const pricedBetas: readonly (readonly [beginning: string, tier: string | null])[] = [
   ["context-1m-", null],

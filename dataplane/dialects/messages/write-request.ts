@@ -9,6 +9,7 @@ import { hasOwnInstructions } from "../instructions.ts";
 import { noteLosses } from "../losses.ts";
 import { fields as requestFields } from "../request-fields.ts";
 import { signatureFor } from "../reasoning.ts";
+import { isLookalike } from "../price-effects.ts";
 import { refuseNothingSaid } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
 import type { ContentBlockParam, FunctionTool, JsonObject, MessageParam, MessagesRequest } from "./types.ts";
@@ -51,9 +52,18 @@ export function writeMessagesRequest(
     const sampling = { temperature, top_p, top_k };
     Object.assign(body, carry.dialect === "messages" ? sampling : writeSampling(request, thinks, notes));
   }
-  if (carry.dialect === "messages") for (const field of droppedToMessages) delete body[field];
+  if (carry.dialect === "messages") leaveOut(body, notes);
   else writeStops(body, request, notes);
   return body as JsonObject;
+}
+
+/** Takes what no upstream is sent out of a Messages client's request. */
+function leaveOut(body: Record<string, unknown>, notes: DropListener): void {
+  for (const field of droppedToMessages) delete body[field];
+  for (const field of Object.keys(body).filter(isLookalike)) {
+    if (body[field] !== null) notes.dropped(field);
+    delete body[field];
+  }
 }
 
 /** Lowest `top_p` that Messages takes with thinking; it also refuses any temperature other than 1 then. */

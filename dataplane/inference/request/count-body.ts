@@ -2,7 +2,7 @@
 import type { Route, Upstream } from "../../config/schema.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../../lib/json-splice.ts";
-import { priceEffects } from "../../dialects/price-effects.ts";
+import { isLookalike, priceEffects } from "../../dialects/price-effects.ts";
 import type { Inspection } from "../inspect/body.ts";
 import { openRequestReasoning, reasoningEdits, withoutBlocks } from "./sealed-reasoning.ts";
 import { thinkingEdits } from "./thinking-edits.ts";
@@ -42,7 +42,12 @@ export function forCountUpstream(
   edits.push(...mapped);
   const isGone = (index: number) => {
     const key = top.members[index]?.key ?? "";
-    return ofTheAnswer.has(key) || removed.includes(key) || priceEffects.messages.account.includes(key);
+    return (
+      ofTheAnswer.has(key) ||
+      removed.includes(key) ||
+      priceEffects.messages.account.includes(key) ||
+      isLookalike(key)
+    );
   };
   if (outputConfig !== null) {
     const config = fields.get("output_config");

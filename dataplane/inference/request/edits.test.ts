@@ -296,6 +296,28 @@ describe("what a route has no place for", () => {
       ["prompt_cache_options.comparison_response_id"],
     ],
     [
+      "known members in other letters, beside what is removed and inserted",
+      "chat",
+      chat(',"stream":true,"stream_options":{"Include_Usage":false,"includeUsage":null},"store":false'),
+      {},
+      chat(',"stream":true,"stream_options":{"include_usage":true},"store":false'),
+      ["stream_options.Include_Usage"],
+    ],
+    [
+      "all members of one object",
+      "responses",
+      responses(
+        ',"prompt_cache_options":{"comparison_response_id":"resp_1","ComparisonResponseId":"resp_2","comparisonResponseId":"resp_3"}',
+      ),
+      {},
+      responses(',"prompt_cache_options":{}'),
+      [
+        "prompt_cache_options.comparison_response_id",
+        "prompt_cache_options.ComparisonResponseId",
+        "prompt_cache_options.comparisonResponseId",
+      ],
+    ],
+    [
       "no answer of the upstream account",
       "chat",
       chat(',"prompt_cache_options":{"ttl":"30m","comparison_response_id":null}'),

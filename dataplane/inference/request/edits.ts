@@ -9,7 +9,7 @@ import { unreadCompaction } from "../../dialects/reasoning.ts";
 import { OUTPUT_TOKENS_MIN } from "../../dialects/responses/write-request.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import type { OwnField } from "../../dialects/own-fields.ts";
-import { foreignAnswer, priceEffects } from "../../dialects/price-effects.ts";
+import { foreignAnswer, isLookalike, priceEffects } from "../../dialects/price-effects.ts";
 import { leavesTierOpen, standardTier, type TierPlan } from "../../dialects/tiers.ts";
 import { nothingSaid } from "../../dialects/upstream-checks.ts";
 import type { Member, ObjectSpan, Span } from "../../lib/json-reader.ts";
@@ -27,6 +27,9 @@ import { thinkingEdits } from "./thinking-edits.ts";
 
 /** A value of Responses' `include`. */
 const ENCRYPTED_REASONING = "reasoning.encrypted_content";
+
+/** Objects with a member that does something to the price. */
+const pricedObjects = ["reasoning", "stream_options", "prompt_cache_options"];
 
 const samplingFields = ["temperature", "top_p", "top_k"];
 
@@ -75,6 +78,7 @@ export function relayBody(
   // An empty list asks for nothing, and an upstream may not know the field.
   edits.drop(["mcp_servers"]);
   edits.dropMember(...foreignAnswer);
+  edits.dropLookalikes();
   edits.tiers(wishes.tiers);
   if (inspection.dialect === "messages") edits.messages(route);
   else if (inspection.dialect === "chat") edits.chat(route, wishes.tiers);
@@ -89,6 +93,8 @@ class RelayEdits {
   readonly #edits: Edit[];
   readonly #inserted: [string, string][] = [];
   readonly #removed = new Set<string>();
+  /** Members of top-level objects that are removed, by the object's name. */
+  readonly #removedMembers = new Map<string, Set<string>>();
   readonly #dropped: string[] = [];
   readonly #own: OwnField[] = [];
   #usageInjected = false;
@@ -109,6 +115,10 @@ class RelayEdits {
     for (const edit of this.#look.content.citedFiles) edits.push(edit);
     if (this.#removed.size > 0)
       edits.push(...removeEntries(members, (index) => this.#removed.has(members[index]?.key ?? "")));
+    for (const [field, keys] of this.#removedMembers) {
+      const object = this.#object(field)?.members ?? [];
+      edits.push(...removeEntries(object, (index) => keys.has(object[index]?.key ?? "")));
+    }
     return {
       body: splice(body, edits),
       usageInjected: this.#usageInjected,
@@ -146,7 +156,7 @@ class RelayEdits {
     const { dialect, tierFields } = this.#look;
     for (const name of dropped) {
       this.#dropped.push(name);
-      if (name === "reasoning.mode") this.#removeMembers(this.#object("reasoning"), "mode");
+      if (name === "reasoning.mode") this.#removeMember("reasoning", "mode");
       else if (name !== "service_tier") this.#removed.add(name);
     }
     const { service_tier: asked } = tierFields;
@@ -159,15 +169,24 @@ class RelayEdits {
 
   /** Removes a member of a top-level object and names it as dropped. */
   dropMember(field: string, key: string): void {
-    const object = this.#object(field);
-    this.#removeMembers(object, key);
-    if (object?.members.some((member) => member.key === key && member.kind !== "null") === true)
-      this.#dropped.push(`${field}.${key}`);
+    const member = this.#object(field)?.members.find((one) => one.key === key);
+    if (member === undefined) return;
+    this.#removeMember(field, key);
+    if (member.kind !== "null") this.#dropped.push(`${field}.${key}`);
   }
 
-  #removeMembers(object: ObjectSpan | null, key: string): void {
-    const members = object?.members ?? [];
-    this.#edits.push(...removeEntries(members, (index) => members[index]?.key === key));
+  /** Removes what an upstream may read as a field that was judged, and names it as dropped. */
+  dropLookalikes(): void {
+    for (const name of this.#look.fields.keys()) if (isLookalike(name)) this.drop([name]);
+    for (const field of pricedObjects)
+      for (const { key } of this.#object(field)?.members ?? [])
+        if (isLookalike(key)) this.dropMember(field, key);
+  }
+
+  #removeMember(field: string, key: string): void {
+    const keys = this.#removedMembers.get(field);
+    if (keys === undefined) this.#removedMembers.set(field, new Set([key]));
+    else keys.add(key);
   }
 
   messages(route: RelayRoute): void {
@@ -264,7 +283,11 @@ class RelayEdits {
     this.#usageInjected = true;
     if (options === null) this.#set("stream_options", '{"include_usage":true}');
     else if (include !== undefined) this.#edits.push(replaceValue(include, "true"));
-    else this.#edits.push(...insertMembers(options, [["include_usage", "true"]]));
+    else {
+      const removed = this.#removedMembers.get("stream_options")?.size ?? 0;
+      const left = options.members.length - removed;
+      this.#edits.push(...insertMembers(options, [["include_usage", "true"]], left));
+    }
   }
 
   /** Removes a search of Codex that may not go online: no upstream may run it as its own (dialects.md §H3). */

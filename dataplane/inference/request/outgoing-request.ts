@@ -1,6 +1,7 @@
 /** Writes a request for a route's candidates, relayed or converted, and leaves out of it what they refuse. */
 import type { Route, Upstream } from "../../config/schema.ts";
 import type { KeepItem, Sealer } from "../../dialects/codecs.ts";
+import { droppedHeader } from "../../dialects/losses.ts";
 import type { Deadline } from "../../lib/deadline.ts";
 import type { Outgoing, UpstreamRequest } from "../../upstream/request.ts";
 import type { OwnField } from "../../dialects/own-fields.ts";
@@ -130,7 +131,7 @@ export class OutgoingRequest {
   }
 
   #relayed(upstream: Upstream, { body, dropped, usageInjected, reasoningAsked, own }: RelayBody): Outgoing {
-    const names = dropped.length === 0 ? null : dropped.join(", ");
+    const names = droppedHeader(dropped);
     this.sent = { path: "relay", places: "all", dropped: names, usageInjected, reasoningAsked, own };
     return { body, headers: this.headers(upstream) };
   }
