@@ -55,6 +55,7 @@ const bytes = (length: number) =>
 async function* inChunks(whole: Buffer, size: number): AsyncIterable<Buffer> {
   for (let at = 0; at < whole.length; at += size) yield whole.subarray(at, at + size);
 }
+const written = (id: string) => ({ id, organizationId: "org_contents" });
 async function collect(source: AsyncIterable<Buffer>): Promise<Buffer> {
   const chunks: Buffer[] = [];
   for await (const chunk of source) chunks.push(chunk);
@@ -71,14 +72,14 @@ describe.each(["postgres", "s3"])("contents in %s", (name) => {
   test.each([0, 1, MiB - 1, MiB, MiB + 1, 8 * MiB + 5])("%i bytes come back as they were", async (length) => {
     const id = newId();
     const whole = bytes(length);
-    expect(await place().write(id, inChunks(whole, 300_000), nothing)).toBe(length);
+    expect(await place().write(written(id), inChunks(whole, 300_000), nothing)).toBe(length);
     expect((await collect(place().read(id, 0, length))).equals(whole)).toBe(true);
   });
 
   test("any range comes back exactly", async () => {
     const id = newId();
     const whole = bytes(9 * MiB);
-    await place().write(id, inChunks(whole, 65_536), nothing);
+    await place().write(written(id), inChunks(whole, 65_536), nothing);
     for (const [start, end] of [
       [0, 1],
       [MiB - 1, MiB + 1],
@@ -93,7 +94,7 @@ describe.each(["postgres", "s3"])("contents in %s", (name) => {
   test("pieces are as small as their reader wants them", async () => {
     const id = newId();
     const whole = bytes(5 * MiB);
-    await place().write(id, inChunks(whole, 65_536), nothing);
+    await place().write(written(id), inChunks(whole, 65_536), nothing);
     const lengths: number[] = [];
     const pieces: Buffer[] = [];
     const most = 300_000;
@@ -112,7 +113,7 @@ describe.each(["postgres", "s3"])("contents in %s", (name) => {
       yield* inChunks(bytes(9 * MiB), MiB);
       throw new Error("the client left");
     }
-    await expect(place().write(id, broken(), nothing)).rejects.toThrow("the client left");
+    await expect(place().write(written(id), broken(), nothing)).rejects.toThrow("the client left");
     await place().remove(id);
     await place().remove(id);
     await expect(collect(place().read(id, 0, 1))).rejects.toThrow(/./);
@@ -134,8 +135,8 @@ describe("an S3 storage", () => {
     const place = new S3Contents(`http://KEY:SECRET@127.0.0.1:${port}/files`);
     if (!isThere) server.close();
     const acts = [
-      () => place.write("file_a", inChunks(bytes(3), 3), async () => {}),
-      () => place.write("file_a", inChunks(Buffer.alloc(HELD_BYTES + 1), 65_536), async () => {}),
+      () => place.write(written("file_a"), inChunks(bytes(3), 3), async () => {}),
+      () => place.write(written("file_a"), inChunks(Buffer.alloc(HELD_BYTES + 1), 65_536), async () => {}),
       () => collect(place.read("file_a", 0, 3)),
       () => place.remove("file_a"),
     ];
@@ -174,7 +175,7 @@ describe("an S3 storage", () => {
       throw new TypeError("terminated", { cause: new Error("gone") });
     }
     const fault: unknown = await place
-      .write("file_b", leaving(), async () => {})
+      .write(written("file_b"), leaving(), async () => {})
       .catch((error: unknown) => error);
     expect(isStoreAway(fault)).toBe(false);
   });

@@ -5,6 +5,12 @@ import type { PieceReader } from "../lib/piece-reader.ts";
 /** Bytes of a file in memory while it is stored: one part of an S3 upload (at least 5 MiB each, at most 10,000 to a file). */
 export const HELD_BYTES = 8 * 1024 * 1024;
 
+/** A file whose bytes come in. */
+export interface WrittenFile {
+  readonly id: string;
+  readonly organizationId: string;
+}
+
 export interface FileContents {
   /** Name in the `storage` column: a file is read from where it was written. */
   readonly storage: "postgres" | "s3";
@@ -13,7 +19,7 @@ export interface FileContents {
    * stored piece. Throws what `source` throws; `remove` deletes what was stored until then.
    * @returns the number of bytes.
    */
-  write(id: string, source: AsyncIterable<Buffer>, onProgress: () => Promise<void>): Promise<number>;
+  write(file: WrittenFile, source: AsyncIterable<Buffer>, onProgress: () => Promise<void>): Promise<number>;
   /** Yields the bytes from `start` to `end` (exclusive), in pieces as large as `reader` takes them. */
   read(id: string, start: number, end: number, reader?: PieceReader): AsyncIterable<Buffer>;
   /** Deletes everything of a file, also of one that was never finished. Repeating it changes nothing. */

@@ -26,6 +26,7 @@ import {
   type StoredFile,
 } from "./catalog.ts";
 import type { FileContents } from "./contents.ts";
+import { poolInTurns } from "../store/pool-turns.ts";
 import { requireStorage, Room, type StorageLimits } from "./storage.ts";
 
 /** A writer that stored nothing for this long is dead. */
@@ -94,7 +95,7 @@ export class FileStore {
   /** @throws ApiError 400 `storage_limit_reached` when a file of this size would not fit now. */
   async requireRoom(organizationId: string, bytes: number): Promise<void> {
     const limits = this.#limitsOf(organizationId);
-    await requireStorage(this.#postgres, organizationId, { bytes, files: 1 }, limits);
+    await requireStorage(this.#of(organizationId), organizationId, { bytes, files: 1 }, limits);
   }
 
   /**
@@ -112,28 +113,28 @@ export class FileStore {
     const { storage } = this.#contents;
     const limits = visibility === "hidden" ? null : this.#limitsOf(organizationId);
     const file = { id, organizationId, storage };
-    await beginFile(this.#postgres, file, leastBytes, limits, this.#clock.now());
+    const pool = this.#of(organizationId);
+    await beginFile(pool, file, leastBytes, limits, this.#clock.now());
     try {
       let touched = this.#clock.now();
       const room =
         limits === null
           ? null
-          : new Room(this.#postgres, { kind: "file", id, organizationId }, limits, {
+          : new Room(pool, { kind: "file", id, organizationId }, limits, {
               least: leastBytes,
               most: mostBytes,
             });
       const fitting = room === null ? source : fittingInto(room, source);
-      const size = await this.#contents.write(id, fitting, async () => {
+      const size = await this.#contents.write(file, fitting, async () => {
         const now = this.#clock.now();
         if (now - touched < TOUCH_MS) return;
         touched = now;
-        if (!(await touchFile(this.#postgres, id, now)))
-          throw new Error(`the upload ${id} was silent too long`);
+        if (!(await touchFile(pool, id, now))) throw new Error(`the upload ${id} was silent too long`);
       });
       const now = this.#clock.now();
-      return await completeFile(this.#postgres, id, { ...describe(now), sizeBytes: size, visibility }, now);
+      return await completeFile(pool, id, { ...describe(now), sizeBytes: size, visibility }, now);
     } catch (error) {
-      await this.#giveUp(id).catch(() => undefined);
+      await this.#giveUp(file).catch(() => undefined);
       throw error;
     }
   }
@@ -153,7 +154,7 @@ export class FileStore {
   ): Promise<ReadonlyMap<string, StoredFile | "expired">> {
     const known = ids.filter(isFileId);
     if (known.length === 0) return new Map();
-    return await findFiles(this.#postgres, organizationId, known, this.#clock.now());
+    return await findFiles(this.#of(organizationId), organizationId, known, this.#clock.now());
   }
 
   /** Returns one page; null: the cursor names no file of the organization. */
@@ -183,7 +184,8 @@ export class FileStore {
   /** Deletes a file: once this returns nobody sees it. @throws ApiError 404 */
   async delete(organizationId: string, id: string): Promise<void> {
     const file = await this.get(organizationId, id);
-    if (!(await markRemoved(this.#postgres, organizationId, id, this.#clock.now()))) throw fileNotFound(id);
+    if (!(await markRemoved(this.#of(organizationId), organizationId, id, this.#clock.now())))
+      throw fileNotFound(id);
     await this.#clear(id, this.#placeOf(file.storage)).catch(() => undefined);
   }
 
@@ -241,14 +243,19 @@ export class FileStore {
    * Undoes a failed upload. The row comes first, as `completeFile` may have shown the file though its answer was lost. What
    * cannot be cleared now, because a store is away, is swept later.
    */
-  async #giveUp(id: string): Promise<void> {
-    await abandonFile(this.#postgres, id);
+  async #giveUp({ id, organizationId }: Pick<StoredFile, "id" | "organizationId">): Promise<void> {
+    await abandonFile(this.#of(organizationId), id);
     await this.#clear(id, this.#contents);
   }
 
   async #clear(id: string, place: FileContents): Promise<void> {
     await place.remove(id);
     await forgetFile(this.#postgres, id);
+  }
+
+  /** The database for what an organization asks, in its turn. */
+  #of(organizationId: string): DatabasePool {
+    return poolInTurns(this.#postgres, organizationId);
   }
 
   #placeOf(storage: string): FileContents {

@@ -3,7 +3,8 @@ import { sql, type DatabasePool } from "slonik";
 import { z } from "zod";
 import { countMoved } from "../lib/garbage.ts";
 import { unhindered, type PieceReader } from "../lib/piece-reader.ts";
-import { piecesOf, type FileContents } from "./contents.ts";
+import { poolInTurns } from "../store/pool-turns.ts";
+import { piecesOf, type FileContents, type WrittenFile } from "./contents.ts";
 
 const CHUNK_BYTES = 1024 * 1024;
 
@@ -15,11 +16,16 @@ export class PostgresContents implements FileContents {
     this.#postgres = postgres;
   }
 
-  async write(id: string, source: AsyncIterable<Buffer>, onProgress: () => Promise<void>): Promise<number> {
+  async write(
+    { id, organizationId }: WrittenFile,
+    source: AsyncIterable<Buffer>,
+    onProgress: () => Promise<void>,
+  ): Promise<number> {
+    const pool = poolInTurns(this.#postgres, organizationId);
     let number = 0;
     let size = 0;
     for await (const piece of piecesOf(source, CHUNK_BYTES)) {
-      await this.#postgres.query(sql.unsafe`
+      await pool.query(sql.unsafe`
         insert into file_chunks (file_id, number, bytes) values (${id}, ${number}, ${sql.binary(piece)})
       `);
       number += 1;

@@ -6,7 +6,7 @@ import { S3mini, S3NetworkError, S3ServiceError } from "s3mini";
 import { countMoved } from "../lib/garbage.ts";
 import { unhindered, type PieceReader } from "../lib/piece-reader.ts";
 import { StoreAway } from "../store/store-away.ts";
-import { HELD_BYTES, piecesOf, type FileContents } from "./contents.ts";
+import { HELD_BYTES, piecesOf, type FileContents, type WrittenFile } from "./contents.ts";
 
 const READ_BYTES = 4 * 1024 * 1024;
 const REQUEST_TIMEOUT_MS = 60_000;
@@ -32,7 +32,11 @@ export class S3Contents implements FileContents {
     });
   }
 
-  async write(id: string, source: AsyncIterable<Buffer>, onProgress: () => Promise<void>): Promise<number> {
+  async write(
+    { id }: WrittenFile,
+    source: AsyncIterable<Buffer>,
+    onProgress: () => Promise<void>,
+  ): Promise<number> {
     const pieces = piecesOf(source, HELD_BYTES)[Symbol.asyncIterator]();
     const first = await pieces.next();
     if (first.done === true || first.value.length < HELD_BYTES) {

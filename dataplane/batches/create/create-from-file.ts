@@ -9,6 +9,7 @@ import { codePoints } from "../../lib/code-points.ts";
 import { firstUnits } from "../../lib/first-units.ts";
 import { isObject } from "../../lib/json-object.ts";
 import type { JsonObjectRead } from "../../lib/json-read.ts";
+import { poolInTurns } from "../../store/pool-turns.ts";
 import { timestamp } from "../../store/timestamp.ts";
 import { batchColumns, batchSchema, WINDOW_MS, type Batch } from "../batch.ts";
 import { requireBalance, type BatchContext } from "../context.ts";
@@ -39,8 +40,9 @@ export async function createFromFile(
   headers: Readonly<Record<string, string>>,
   request: FileBatchRequest,
 ): Promise<Batch> {
-  const { pool, files, clock, newId, wake } = context;
+  const { files, clock, newId, wake } = context;
   const { organizationId, keyId, projectId } = principal;
+  const pool = poolInTurns(context.pool, organizationId);
   await requireBalance(context, organizationId);
   const input = await files.get(organizationId, request.inputFileId).catch((error: unknown) => {
     if (!(error instanceof ApiError) || error.kind.status !== 404) throw error;

@@ -5,6 +5,7 @@ import { countStorage, givingBack, requireStorage, Room } from "../../files/stor
 import { ApiError } from "../../lib/api-error.ts";
 import type { ByteLease } from "../../lib/byte-budget.ts";
 import { readJsonFields, type FieldsRead } from "../../lib/json-fields.ts";
+import { poolInTurns } from "../../store/pool-turns.ts";
 import { timestamp } from "../../store/timestamp.ts";
 import { batchColumns, batchSchema, MAX_ITEM_BYTES, MAX_REQUESTS, WINDOW_MS, type Batch } from "../batch.ts";
 import { DistinctTexts } from "./distinct-texts.ts";
@@ -28,8 +29,9 @@ export async function createFromRequests(
   source: AsyncIterable<Buffer>,
   lease: Pick<ByteLease, "hold">,
 ): Promise<Batch> {
-  const { pool, files, clock, newId, workerId, creating, wake } = context;
+  const { files, clock, newId, workerId, creating, wake } = context;
   const { organizationId } = principal;
+  const pool = poolInTurns(context.pool, organizationId);
   await requireBalance(context, organizationId);
   const limits = files.limitsOf(organizationId);
   // The size is known only as the body arrives; where there is no room at all nothing is read.
