@@ -164,6 +164,37 @@ class ContextOverflow extends ApiError {
   }
 }
 
+/**
+ * A failure that an upstream told inside an answer, and not by its status. What it said is not a part of the cause, which is
+ * logged.
+ */
+class InBandFailure extends ApiError {
+  readonly #said: ReportedError;
+
+  /** @param upstreamStatus that it stands for; null: none is known. */
+  constructor(code: OwnCode, said: ReportedError, upstreamStatus: number | null) {
+    super(code, ownWords[code], {
+      ...(code === "rate_limited" && { retryAfterSeconds: RETRY_AFTER_DEFAULT_S }),
+      cause: {
+        inBand: { type: said.type, code: said.code },
+        ...(upstreamStatus !== null && { upstreamStatus }),
+      },
+    });
+    this.#said = said;
+  }
+
+  get all(): ReportedError {
+    return this.#said;
+  }
+
+  /** The upstream's words where they cannot repeat the client's own; empty: there are none. */
+  get words(): string {
+    if (this.code === "too_large") return "";
+    const { message } = this.#said;
+    return upstreamStatus(this) === 400 ? accountPhrases(message) : message;
+  }
+}
+
 /** Returns the field at fault, if the upstream named one that may be shown. */
 function placeIn({ param, details }: ReportedError, isClean: (word: string) => boolean): { param?: string } {
   const places = [param ?? "", ...details.map(({ field }) => field)];
@@ -183,7 +214,9 @@ export const refusalOf = (error: unknown): ReportedError | null =>
 
 /** Returns what an error inside an answer was made of, where its code and cause do not hold all of it (`errorSaying`). */
 export const saidBy = (error: ApiError): ReportedError | null =>
-  error instanceof UpstreamRefusal || error instanceof ContextOverflow ? error.all : null;
+  error instanceof UpstreamRefusal || error instanceof ContextOverflow || error instanceof InBandFailure
+    ? error.all
+    : null;
 
 /** Removes our own data from an upstream's error, for the client. @returns `error` itself when it is not an upstream's. */
 export const withoutOwn = (error: ApiError, own: () => Own): ApiError =>
@@ -253,36 +286,17 @@ export const inBandError = (body: JsonObject): ApiError =>
 
 /** Makes the error for what an upstream says inside an answer. */
 export function errorSaying(error: ReportedError): ApiError {
-  const made = errorOfSaying(error);
-  const told = upstreamStatus(made) === 400 ? accountPhrases(error.message) : error.message;
-  if (told !== "" && saidBy(made) === null && made.code !== "too_large") wordsInside.set(made, told);
-  return made;
+  const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
+  if (code === "invalid_request")
+    return aboutTheRequest(error, null) ?? new InBandFailure("upstream_error", error, 400);
+  const status = inBandStatuses.get(error.code) ?? inBandStatuses.get(error.type) ?? null;
+  return new InBandFailure(code, error, code === "rate_limited" ? null : status);
 }
-
-/**
- * What upstreams said inside answers, where it is not about the client's own request. It stands beside the errors, because these
- * are logged with their causes.
- */
-const wordsInside = new WeakMap<ApiError, string>();
 
 /** Returns the words of an error inside an answer, for the operator alone; null: there are none to keep. */
 export function inBandWords(error: ApiError, own: OwnSecrets): string | null {
-  const words = wordsInside.get(error);
-  return words === undefined ? null : withoutSecrets(words, null, own).slice(0, MAX_WORDS);
-}
-
-function errorOfSaying(error: ReportedError): ApiError {
-  const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
-  const inBand = { type: error.type, code: error.code };
-  if (code === "invalid_request")
-    return aboutTheRequest(error, null) ?? ours("upstream_error", { inBand, upstreamStatus: 400 });
-  if (code === "rate_limited")
-    return new ApiError(code, ownWords[code], {
-      retryAfterSeconds: RETRY_AFTER_DEFAULT_S,
-      cause: { inBand },
-    });
-  const upstreamStatus = inBandStatuses.get(error.code) ?? inBandStatuses.get(error.type);
-  return ours(code, upstreamStatus === undefined ? { inBand } : { inBand, upstreamStatus });
+  const words = error instanceof InBandFailure ? error.words : "";
+  return words === "" ? null : withoutSecrets(words, null, own).slice(0, MAX_WORDS);
 }
 
 /** Statuses for codes and types of errors inside an answer, whose own status was sent before. */
