@@ -11,7 +11,7 @@ import {
 } from "slonik";
 import { causesOf, sqlStateOf } from "../lib/causes.ts";
 import { countStatement } from "../telemetry/counts.ts";
-import { inLine } from "./connection-line.ts";
+import { inLine } from "./pool-turns.ts";
 import { onceThere, type WaitOptions } from "./once-there.ts";
 import { boundedDriver } from "./postgres-driver.ts";
 import { isStoreAway } from "./store-away.ts";

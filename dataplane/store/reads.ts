@@ -9,7 +9,7 @@ import { z } from "zod";
 import { inTime } from "../lib/in-time.ts";
 import { Recurring } from "../lib/recurring.ts";
 import { metrics } from "../telemetry/metrics.ts";
-import { queryMethods } from "./connection-line.ts";
+import { queryMethods } from "./pool-turns.ts";
 import { refusesData } from "./postgres.ts";
 import type { RedisStore } from "./redis-servers.ts";
 
