@@ -104,14 +104,16 @@ const ledger = (column: Column) =>
     from usage where organization_id = 'org_demo' group by 1
   `);
 
+/** Returns what the console calls the keys or projects of that column. */
 const names = async (column: Column) => {
+  const isOfKeys = column === "key_id";
   const { data } = await api(
     admin,
     "GET",
-    column === "key_id" ? "/v1/organizations/api_keys?limit=1000" : "/v1/organization/projects",
+    isOfKeys ? "/v1/organizations/api_keys?limit=1000" : "/v1/organization/projects",
   );
   const known = new Map((data as { id: string; name: string }[]).map(({ id, name }) => [id, name]));
-  return (id: string) => known.get(id) ?? id;
+  return (id: string) => known.get(id) ?? (isOfKeys ? `Deleted key ${id}` : id);
 };
 
 test("usage and costs of each group are the ledger's, to the token and the micro-credit", async () => {
