@@ -217,6 +217,8 @@ export class DropNotes implements DropListener {
 export function droppedHeader(dropped: readonly string[]): string | null {
   if (dropped.length === 0) return null;
   // A client's own field name may hold anything; a header may not.
-  const names = dropped.map((name) => name.replaceAll(/[^A-Za-z0-9_.:-]/g, "_").slice(0, 80));
-  return [...new Set(names)].slice(0, NAMES_MAX).join(", ");
+  const names = [...new Set(dropped)]
+    .slice(0, NAMES_MAX)
+    .map((name) => name.slice(0, 80).replaceAll(/[^A-Za-z0-9_.:-]/g, "_"));
+  return [...new Set(names)].join(", ");
 }

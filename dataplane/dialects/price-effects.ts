@@ -69,7 +69,14 @@ const foldedJudged = new Set(Array.from(judged, folded));
  * Whether a field is none of ours but one of them to a server that reads names in any case (Go, .NET) or in camel case too
  * (protobuf): such a server may take it in place of the field that was judged here.
  */
-export const isLookalike = (field: string): boolean => !judged.has(field) && foldedJudged.has(folded(field));
+const isLookalike = (field: string): boolean => !judged.has(field) && foldedJudged.has(folded(field));
+
+/** Objects with a member that does something to the price. */
+export const pricedObjects = ["reasoning", "stream_options", foreignAnswer[0]];
+
+/** Whether no upstream is sent this member of such an object; of a request itself, where `field` is empty. */
+export const isUnsent = (field: string, member: string): boolean =>
+  isLookalike(member) || (field === foreignAnswer[0] && member === foreignAnswer[1]);
 
 /** Prefixes of `anthropic-beta` values that change a price, each with the tier that it needs; null: the PriceTable's `tiers`. */
 export const pricedBetas: readonly (readonly [beginning: string, tier: string | null])[] = [

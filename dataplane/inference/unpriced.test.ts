@@ -125,6 +125,19 @@ describe.each(ways)("$client to $upstream, $way", ({ client, upstream, way }) =>
     expect(named).toEqual(expect.arrayContaining(told));
   });
 
+  test("nor does such a member, or one that names another answer", async () => {
+    fake.next(text("hello"));
+    const prompt_cache_options = { ComparisonResponseId: "resp_1", comparison_response_id: "resp_2" };
+    const call = asked(client, upstream, way, { reasoning: { Mode: "pro" }, prompt_cache_options });
+    await serve(call);
+    expect(JSON.stringify(sent()[0])).not.toMatch(/"Mode"|resp_/);
+    if (client !== upstream) return;
+    const members = Object.keys(prompt_cache_options).map((name) => `prompt_cache_options.${name}`);
+    expect(String(call.sink.headers["x-gapura-dropped"]).split(", ").toSorted()).toEqual(
+      [...members, "reasoning.Mode"].toSorted(),
+    );
+  });
+
   test("tiers that have a price go where the field is the client's own dialect's, and are named elsewhere", async () => {
     fake.next(text("hello"));
     const { prices } = routeTo([]);

@@ -3,13 +3,14 @@ import type { Carry, Target } from "../codecs.ts";
 import type { DropListener } from "../drop-listener.ts";
 import { adaptiveThinking } from "../effort.ts";
 import { exactInput } from "../exact-inputs.ts";
+import { objectOf } from "../fields.ts";
 import { wantsJsonObject } from "../formats.ts";
 import { clampOutput, noteSampling, noteThinking, refuseMedia } from "../capabilities.ts";
 import { hasOwnInstructions } from "../instructions.ts";
 import { noteLosses } from "../losses.ts";
 import { fields as requestFields } from "../request-fields.ts";
 import { signatureFor } from "../reasoning.ts";
-import { isLookalike } from "../price-effects.ts";
+import { isUnsent, pricedObjects } from "../price-effects.ts";
 import { refuseNothingSaid } from "../upstream-checks.ts";
 import { userId } from "../user-id.ts";
 import type { ContentBlockParam, FunctionTool, JsonObject, MessageParam, MessagesRequest } from "./types.ts";
@@ -60,9 +61,22 @@ export function writeMessagesRequest(
 /** Takes what no upstream is sent out of a Messages client's request. */
 function leaveOut(body: Record<string, unknown>, notes: DropListener): void {
   for (const field of droppedToMessages) delete body[field];
-  for (const field of Object.keys(body).filter(isLookalike)) {
-    if (body[field] !== null) notes.dropped(field);
-    delete body[field];
+  deleteUnsent(body, "", notes);
+  for (const field of pricedObjects) {
+    const object = objectOf(body[field]);
+    if (object === null) continue;
+    const copy: Record<string, unknown> = { ...object };
+    deleteUnsent(copy, field, notes);
+    body[field] = copy;
+  }
+}
+
+/** @param field where the object stands; empty: it is the request. */
+function deleteUnsent(object: Record<string, unknown>, field: string, notes: DropListener): void {
+  for (const name of Object.keys(object)) {
+    if (!isUnsent(field, name)) continue;
+    if (object[name] !== null) notes.dropped(field === "" ? name : `${field}.${name}`);
+    delete object[name];
   }
 }
 

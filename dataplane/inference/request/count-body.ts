@@ -2,7 +2,7 @@
 import type { Route, Upstream } from "../../config/schema.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import { insertMembers, removeEntries, replaceValue, splice, type Edit } from "../../lib/json-splice.ts";
-import { isLookalike, priceEffects } from "../../dialects/price-effects.ts";
+import { isUnsent, priceEffects } from "../../dialects/price-effects.ts";
 import type { Inspection } from "../inspect/body.ts";
 import { openRequestReasoning, reasoningEdits, withoutBlocks } from "./sealed-reasoning.ts";
 import { thinkingEdits } from "./thinking-edits.ts";
@@ -46,7 +46,7 @@ export function forCountUpstream(
       ofTheAnswer.has(key) ||
       removed.includes(key) ||
       priceEffects.messages.account.includes(key) ||
-      isLookalike(key)
+      isUnsent("", key)
     );
   };
   if (outputConfig !== null) {

@@ -1,5 +1,6 @@
 import fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { computedMs } from "../../../test/fakes/computed.ts";
 import { routeTo, upstreamOf } from "../../../test/fakes/inference.ts";
 import type { Route } from "../../config/schema.ts";
 import type { Dialect } from "../../dialects/dialect.ts";
@@ -343,6 +344,21 @@ test("without anything to edit the very same buffer goes upstream", () => {
   expect(relayBody(inspectBody("messages", body), route, upstream("messages"), wishes, sealer).body).toBe(
     body,
   );
+});
+
+test("rule 7.3: of many members in other letters each is looked at once", () => {
+  const names = Array.from({ length: 32_768 }, (_, index) => {
+    const [first, second, third] = [index % 32, (index >> 5) % 32, index >> 10];
+    return `m${"_".repeat(first)}o${"_".repeat(second)}d${"_".repeat(third)}E`;
+  });
+  const reasoning = Object.fromEntries(names.map((name) => [name, "pro"]));
+  const body = inspectBody("responses", Buffer.from(responses(`,"reasoning":${JSON.stringify(reasoning)}`)));
+  const wishes = { strict: false, encryptedReasoning: false, tiers: noTiers };
+  const before = computedMs();
+  const sent = relayBody(body, routeTo([], { limits }), upstream("responses"), wishes, sealer);
+  expect(computedMs() - before).toBeLessThan(500);
+  expect(sent.body.toString()).toBe(responses(',"reasoning":{}'));
+  expect(sent.dropped).toHaveLength(names.length);
 });
 
 test("whatever stands between is not touched, wherever the edited fields are", () => {

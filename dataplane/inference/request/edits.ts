@@ -9,7 +9,7 @@ import { unreadCompaction } from "../../dialects/reasoning.ts";
 import { OUTPUT_TOKENS_MIN } from "../../dialects/responses/write-request.ts";
 import type { Sealer } from "../../dialects/codecs.ts";
 import type { OwnField } from "../../dialects/own-fields.ts";
-import { foreignAnswer, isLookalike, priceEffects } from "../../dialects/price-effects.ts";
+import { isUnsent, pricedObjects, priceEffects } from "../../dialects/price-effects.ts";
 import { leavesTierOpen, standardTier, type TierPlan } from "../../dialects/tiers.ts";
 import { nothingSaid } from "../../dialects/upstream-checks.ts";
 import type { Member, ObjectSpan, Span } from "../../lib/json-reader.ts";
@@ -27,9 +27,6 @@ import { thinkingEdits } from "./thinking-edits.ts";
 
 /** A value of Responses' `include`. */
 const ENCRYPTED_REASONING = "reasoning.encrypted_content";
-
-/** Objects with a member that does something to the price. */
-const pricedObjects = ["reasoning", "stream_options", "prompt_cache_options"];
 
 const samplingFields = ["temperature", "top_p", "top_k"];
 
@@ -77,8 +74,7 @@ export function relayBody(
   edits.drop(priceEffects[inspection.dialect].account);
   // An empty list asks for nothing, and an upstream may not know the field.
   edits.drop(["mcp_servers"]);
-  edits.dropMember(...foreignAnswer);
-  edits.dropLookalikes();
+  edits.dropUnsent();
   edits.tiers(wishes.tiers);
   if (inspection.dialect === "messages") edits.messages(route);
   else if (inspection.dialect === "chat") edits.chat(route, wishes.tiers);
@@ -167,20 +163,15 @@ class RelayEdits {
     } else if (isDropped) this.#removed.add("service_tier");
   }
 
-  /** Removes a member of a top-level object and names it as dropped. */
-  dropMember(field: string, key: string): void {
-    const member = this.#object(field)?.members.find((one) => one.key === key);
-    if (member === undefined) return;
-    this.#removeMember(field, key);
-    if (member.kind !== "null") this.#dropped.push(`${field}.${key}`);
-  }
-
-  /** Removes what an upstream may read as a field that was judged, and names it as dropped. */
-  dropLookalikes(): void {
-    for (const name of this.#look.fields.keys()) if (isLookalike(name)) this.drop([name]);
+  /** Removes what no upstream is sent, whatever else it is sent, and names it as dropped. */
+  dropUnsent(): void {
+    for (const name of this.#look.fields.keys()) if (isUnsent("", name)) this.drop([name]);
     for (const field of pricedObjects)
-      for (const { key } of this.#object(field)?.members ?? [])
-        if (isLookalike(key)) this.dropMember(field, key);
+      for (const { key, kind } of this.#object(field)?.members ?? []) {
+        if (!isUnsent(field, key)) continue;
+        this.#removeMember(field, key);
+        if (kind !== "null") this.#dropped.push(`${field}.${key}`);
+      }
   }
 
   #removeMember(field: string, key: string): void {
