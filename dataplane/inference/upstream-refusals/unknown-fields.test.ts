@@ -41,3 +41,14 @@ test("after ten minutes an upstream is tried with the field again", () => {
   expect(planToward(newPlan(), upstream, 601_000)).toMatchObject({ standard: ["chat"], unknown: [] });
   expect(planToward(plan, upstream, 601_000).unknown).toEqual(["service_tier"]);
 });
+
+test("what a request was written without it lacks to its end: by that its answer is read", () => {
+  const [first, upstream] = [newPlan(), newUpstream()];
+  tellWithout(first, upstream, ["stop"]);
+  servedWithout(first, upstream, 1_000);
+  const plan = newPlan();
+  expect(planToward(plan, upstream, 600_999).unknown).toEqual(["stop"]);
+  expect(planToward(plan, upstream, 601_000).unknown).toEqual(["stop"]);
+  servedWithout(plan, upstream, 601_000);
+  expect(planToward(newPlan(), upstream, 601_000).unknown).toEqual([]);
+});

@@ -19,9 +19,22 @@ const refusing = new WeakMap<Upstream, Map<OwnField, number>>();
  */
 const leftOut = new WeakMap<TierPlan, Map<Upstream, Map<OwnField, boolean>>>();
 
-function unknownTo(plan: TierPlan, upstream: Upstream, now: number): ReadonlySet<OwnField> {
-  const known = [...(refusing.get(upstream) ?? [])].filter(([, until]) => now < until);
-  return new Set([...known.map(([field]) => field), ...(leftOut.get(plan)?.get(upstream)?.keys() ?? [])]);
+function leftOutToward(plan: TierPlan, upstream: Upstream): Map<OwnField, boolean> {
+  const byUpstream = leftOut.get(plan) ?? new Map<Upstream, Map<OwnField, boolean>>();
+  const left = byUpstream.get(upstream) ?? new Map<OwnField, boolean>();
+  leftOut.set(plan, byUpstream.set(upstream, left));
+  return left;
+}
+
+/**
+ * What is known to be refused the request leaves out to its end: an answer may come minutes after it was written, and what
+ * is read of it, such as where it stops, depends on what was asked for.
+ */
+function unknownTo(plan: TierPlan, upstream: Upstream, now: number): readonly OwnField[] {
+  const left = leftOutToward(plan, upstream);
+  for (const [field, until] of refusing.get(upstream) ?? [])
+    if (now < until && !left.has(field)) left.set(field, false);
+  return [...left.keys()];
 }
 
 /**
@@ -33,8 +46,8 @@ export function planToward(plan: TierPlan, upstream: Upstream, now = steadyClock
   // Most upstreams refuse nothing.
   if (!refusing.has(upstream) && !leftOut.has(plan)) return taken;
   const unknown = unknownTo(plan, upstream, now);
-  if (unknown.size === 0) return taken;
-  return { ...taken, unknown: [...unknown], standard: unknown.has("service_tier") ? [] : plan.standard };
+  if (unknown.length === 0) return taken;
+  return { ...taken, unknown, standard: unknown.includes("service_tier") ? [] : plan.standard };
 }
 
 /** Returns those of these fields that an upstream may have refused. */
@@ -45,10 +58,8 @@ export function refusedOwn(error: unknown, held: readonly OwnField[]): readonly 
 
 /** Leaves these fields out toward this upstream from now on. */
 export function tellWithout(plan: TierPlan, upstream: Upstream, fields: readonly OwnField[]): void {
-  const byUpstream = leftOut.get(plan) ?? new Map<Upstream, Map<OwnField, boolean>>();
-  const left = byUpstream.get(upstream) ?? new Map<OwnField, boolean>();
+  const left = leftOutToward(plan, upstream);
   for (const field of fields) left.set(field, true);
-  leftOut.set(plan, byUpstream.set(upstream, left));
 }
 
 /** Notes that something else was left out since: success then proves nothing about these fields, which stay left out. */
