@@ -92,25 +92,40 @@ upstream that is \`dedicatedTo\` one organization gives and takes them as the pr
 
 ## What changes a price
 
-The column *Price* says what a field does to what the provider charges, on every path. **tier**: another price for the
-same tokens. It goes upstream only where \`serviceTiers\` of the model's PriceTable name the value; else it is left out, named
-in \`x-gapura-dropped\` and refused under strict, but for the values that ask for the standard. Of \`reasoning\` that is \`mode\`
-alone. Where a request leaves the tier open (\`auto\`, or no \`service_tier\`), the upstream is told its standard one
-(\`standard_only\`, \`default\`), which is neither a drop nor refused, unless the table names a tier that its account may choose:
-\`priority\` of Messages, any but \`fast\`, \`us\` and \`pro\` of the others. An upstream that refuses the field is asked
-again without, and for ten minutes gets it no more; so it is with \`stream_options\` of Chat,
-unless the client sent it, and in converted requests with \`user\`, with
-\`stop\`, whose sequences are applied here then, and with \`max_completion_tokens\`, which goes as \`max_tokens\` then. \`metadata\` goes likewise where a Chat upstream refuses the
-field, as some do where nothing is stored, and is a drop then. An effort that a model refuses in a converted request is
-replaced, save under strict: \`none\` and \`minimal\` by \`low\`, \`xhigh\` and \`max\` by \`high\`. Newer Messages models refuse
-\`temperature\` beside \`top_p\`: from clients of the other dialects they get one of them then, the other being 1 or a drop of \`top_p\`. Where
-an upstream takes only closed schemas of structured output, theirs is closed: objects that list their properties get no others; one with an object of several parts (\`allOf\`) stays as it is. Where it refuses keywords there or in
-strict tools (bounds, patterns, \`oneOf\`), its model gets them told in descriptions, \`oneOf\` as \`anyOf\`; each is a drop then. **own**: tokens with prices of their own; audio goes where the table has \`audioInput\` and \`audioOutput\`, the
-output \`image\` where it has \`imageOutput\`, toward upstreams of the client's own dialect, without server tools; both are refused with
-400 elsewhere, as are outputs of other kinds.
-**account**: names an account of the provider, or what it shall serve and be paid for; never goes, in whichever dialect. The beta \`context-1m-…\` goes where the table has \`tiers\`,
-\`fast-mode-…\` where it names \`fast\`; a beta that stays is named \`anthropic-beta:NAME\`, as is one that an upstream refuses, which is asked again without it
-(under strict, or where \`speed\` asks for its tier, the client gets the refusal). What is charged: [billing.md](billing.md).
+The column *Price* says what a field does to what the provider charges, on every path:
+
+- **tier**: another price for the same tokens. It goes upstream only where \`serviceTiers\` of the model's PriceTable name the value;
+  else it is left out, named in \`x-gapura-dropped\` and refused under strict, but for the values that ask for the standard. Of
+  \`reasoning\` that is \`mode\` alone. Where a request leaves the tier open (\`auto\`, or no \`service_tier\`), the upstream is told its
+  standard one (\`standard_only\`, \`default\`), which is neither a drop nor refused, unless the table names a tier that its account may
+  choose: \`priority\` of Messages, any but \`fast\`, \`us\` and \`pro\` of the others.
+- **own**: tokens with prices of their own; audio goes where the table has \`audioInput\` and \`audioOutput\`, the output \`image\` where
+  it has \`imageOutput\`, toward upstreams of the client's own dialect, without server tools; both are refused with 400 elsewhere, as
+  are outputs of other kinds.
+- **account**: names an account of the provider, or what it shall serve and be paid for; never goes, in whichever dialect. Nor does a
+  known field in other letters (\`Model\`, \`serviceTier\`), which some servers would take for it.
+
+The beta \`context-1m-…\` goes where the table has \`tiers\`, \`fast-mode-…\` where it names \`fast\`; a beta that stays here is named
+\`anthropic-beta:NAME\`, as is one that an upstream refuses, which is asked again without it (under strict, or where \`speed\` asks for
+its tier, the client gets the refusal). What is charged: [billing.md](billing.md).
+
+## What an upstream refuses
+
+Not every server of a dialect knows all of its fields. One that refuses one of these is asked again without it, which costs nothing, and
+for ten minutes is sent it no more:
+
+- \`service_tier\` that Gapura added, and \`stream_options\` of Chat, unless the client sent it.
+- In converted requests \`user\`; \`stop\`, whose sequences are applied here then; \`max_completion_tokens\`, which goes as \`max_tokens\`
+  then.
+- \`metadata\` of Chat, which some take only with what they store; a drop then.
+- An effort that a model does not know, in converted requests and not under strict: \`none\` and \`minimal\` go as \`low\`, \`xhigh\` and
+  \`max\` as \`high\`.
+- \`temperature\` beside \`top_p\`, which newer Messages models refuse: from clients of the other dialects one of them goes, the other
+  being 1 or a drop of \`top_p\`.
+- Schemas of structured output that are not closed, from clients of the other dialects: objects that list their properties get no
+  others; a schema with an object of several parts (\`allOf\`) stays as it is.
+- Keywords of such schemas, and of those of strict tools (bounds, patterns, \`oneOf\`): the model gets them told in descriptions, \`oneOf\`
+  as \`anyOf\`, and each is a drop. A schema without a keyword that was refused stays as it is.
 
 This page is generated (\`npm run generate\`) from \`request-fields.ts\` of each dialect (\`dataplane/dialects/\`).`;
 

@@ -34,14 +34,18 @@ type OwnEffort = `${typeof EFFORT}${keyof typeof nearestEfforts}`;
 const BOTH_SAMPLINGS = "temperature and top_p";
 /** The schema of structured output with objects that are not said to be closed. */
 const OPEN_FORMAT = "open format";
-/** Schemas that an upstream follows strictly, with whatever keywords they have. */
-const STRICT_SCHEMAS = "strict schemas";
+const KEYWORD = "schema keyword:";
+/**
+ * A keyword of schemas that an upstream follows strictly. Each is refused by itself: that one client's `minimum` was
+ * takes no other's `pattern` away, which the upstream may follow.
+ */
+type OwnKeyword = `${typeof KEYWORD}${string}`;
 export type OwnField =
   | (typeof names)[number]
   | OwnEffort
   | typeof BOTH_SAMPLINGS
   | typeof OPEN_FORMAT
-  | typeof STRICT_SCHEMAS;
+  | OwnKeyword;
 
 /**
  * Fields whose values are ours as well: whatever is refused about them, they can go. A fault in the others the client
@@ -132,37 +136,44 @@ const schemaPlaces = {
 };
 
 /**
- * Tells in words what a Messages upstream does not take in schemas that it follows strictly.
+ * Tells in words what a Messages upstream does not take in schemas that it follows strictly. A refusal names some keywords
+ * only: of a schema with one that is known to be refused all go that the dialect's own SDK would tell.
  * @param client who is told by its own names what is lost.
- * @returns the schemas, if they may be refused.
+ * @returns the keywords that may be refused.
  */
 export function withPlainSchemas(
   body: JsonObject,
   unknown: readonly OwnField[],
   client: Exclude<Dialect, "messages">,
   notes: DropListener,
-): typeof STRICT_SCHEMAS | null {
+): OwnKeyword[] {
+  const held = new Set<OwnKeyword>();
+  const lost = new Set<string>();
+  const plain = (schema: JsonObject, place: string) =>
+    plainSchema(schema, {
+      language: messagesSchemas,
+      lost: (keyword) => {
+        held.add(`${KEYWORD}${keyword}`);
+        lost.add(`${place}.${keyword}`);
+      },
+    });
+  const places = schemaPlaces[client];
   const config = objectOf(body["output_config"]);
   const format = objectOf(config?.["format"]);
   const schema = objectOf(format?.["schema"]);
-  const tools = arrayOf(body["tools"]) ?? [];
-  if (schema === null && !tools.some(isStrictTool)) return null;
-  if (!unknown.includes(STRICT_SCHEMAS)) return STRICT_SCHEMAS;
-  const places = schemaPlaces[client];
-  if (schema !== null)
-    body["output_config"] = {
-      ...config,
-      format: { ...format, schema: plainSchema(schema, messagesSchemas, places.format, notes) },
-    };
-  body["tools"] &&= tools.map((tool) => {
+  const plainFormat = schema === null ? null : { ...format, schema: plain(schema, places.format) };
+  const tools = arrayOf(body["tools"])?.map((tool) => {
     const input = isStrictTool(tool) ? objectOf(tool["input_schema"]) : null;
-    return input === null
-      ? tool
-      : { ...objectOf(tool), input_schema: plainSchema(input, messagesSchemas, places.tools, notes) };
+    return input === null ? tool : { ...objectOf(tool), input_schema: plain(input, places.tools) };
   });
-  return null;
+  if (!unknown.some((name) => isKeyword(name) && held.has(name))) return [...held];
+  if (plainFormat !== null) body["output_config"] = { ...config, format: plainFormat };
+  if (tools !== undefined) body["tools"] = tools;
+  for (const name of lost) notes.dropped(name);
+  return [];
 }
 
+const isKeyword = (name: OwnField): name is OwnKeyword => name.startsWith(KEYWORD);
 const isStrictTool = (tool: JsonValue): tool is JsonObject => objectOf(tool)?.["strict"] === true;
 
 const field = String.raw`["'\`]?[a-z_]+(?:\.[a-z_]+)*["'\`]?`;
@@ -196,8 +207,14 @@ const openFormatSentence =
   /^(?:output_(?:config\.)?format(?:\.schema)?: )?for 'object' type, 'additionalProperties' must be explicitly set to false\.?$/i;
 
 /** Whole sentences by which they refuse keywords of a schema that they would have to follow strictly. */
-const strictSchemaSentence =
-  /^(?:output_(?:config\.)?format(?:\.schema)?: |tools\.\d+\.custom(?:\.input_schema)?: )?(?:for '\w+' type, (?:property '\w+' is|properties \w+(?:, \w+)* are|'\w+' values other than \d+ or \d+ are|format '[^']*' is) not supported(?: \(got: [^)]*\))?|schema type '\w+' is not supported)\.?$/i;
+const keywordSentence =
+  /^(?:output_(?:config\.)?format(?:\.schema)?: |tools\.\d+\.custom(?:\.input_schema)?: )?(?:for '\w+' type, (?:property '(\w+)' is|properties (\w+(?:, \w+)*) are|'(\w+)' values other than \d+ or \d+ are|(format) '[^']*' is) not supported(?: \(got: [^)]*\))?|schema type '(\w+)' is not supported)\.?$/i;
+
+/** Returns the keywords that such a sentence names. */
+const refusedKeywords = (message: string): OwnKeyword[] =>
+  (keywordSentence.exec(message)?.slice(1) ?? [])
+    .flatMap((names?: string) => names?.split(", ") ?? [])
+    .map((name): OwnKeyword => `${KEYWORD}${name}`);
 
 /** Returns the top-level fields in a list of fields or of places in them: `'stream_options.include_usage', 'user'`. */
 const fieldsIn = (text: string): string[] =>
@@ -222,7 +239,7 @@ export function refusedFields(
   }
   if (samplingSentence.test(message)) unknown.push(BOTH_SAMPLINGS);
   if (openFormatSentence.test(message)) unknown.push(OPEN_FORMAT);
-  if (strictSchemaSentence.test(message)) unknown.push(STRICT_SCHEMAS);
+  unknown.push(...refusedKeywords(message));
   const named = [...details];
   if (param === "reasoning.effort") named.push({ type: code, field: "reasoning_effort" });
   else if (param !== null) named.push(...fieldsIn(param).map((name) => ({ type: code, field: name })));

@@ -4,7 +4,6 @@
  * (dialects.md §D1).
  */
 import { isObject } from "../lib/json-object.ts";
-import type { DropListener } from "./drop-listener.ts";
 import type { JsonObject, JsonValue } from "./messages/types.ts";
 
 /** Which keywords an upstream refuses. */
@@ -70,22 +69,15 @@ export function isRefused(language: SchemaLanguage, keyword: string, value: Json
   return language.refused.has(keyword);
 }
 
-/**
- * Returns the schema with the keywords that are refused told in its descriptions, and with `anyOf` for `oneOf`.
- * @param place the schema's name in the client's request: the keywords are named behind it as dropped.
- */
-export const plainSchema = (
-  schema: JsonObject,
-  language: SchemaLanguage,
-  place: string,
-  notes: DropListener,
-): JsonObject =>
-  plainObject(schema, { language, lost: (keyword) => notes.dropped(`${place}.${keyword}`) }, 0);
-
 interface Telling {
   readonly language: SchemaLanguage;
+  /** Called with each keyword that is only told, and with `oneOf`; with one that stands at several places more than once. */
   readonly lost: (keyword: string) => void;
 }
+
+/** Returns the schema with the keywords that are refused told in its descriptions, and with `anyOf` for `oneOf`. */
+export const plainSchema = (schema: JsonObject, telling: Telling): JsonObject =>
+  plainObject(schema, telling, 0);
 
 function plainObject(schema: JsonObject, telling: Telling, depth: number): JsonObject {
   if (depth > DEPTH_MAX) return schema;

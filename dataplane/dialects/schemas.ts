@@ -70,10 +70,10 @@ function closedObject(schema: JsonObject): boolean {
  * @param place the schema's name in the client's request: what is only told in words is named behind it as dropped.
  */
 export function strictSchema(schema: JsonObject, place: string, notes: DropListener): JsonObject | null {
-  const lost: string[] = [];
-  const plain = plainSchema(schema, openaiSchemas, place, { dropped: (name) => lost.push(name) });
+  const told = new Set<string>();
+  const plain = plainSchema(schema, { language: openaiSchemas, lost: (keyword) => told.add(keyword) });
   if (!isClosed(plain)) return null;
-  for (const name of lost) notes.dropped(name);
+  for (const keyword of told) notes.dropped(`${place}.${keyword}`);
   return plain;
 }
 

@@ -17,7 +17,7 @@ const wide = {
   type: "object",
   properties: {
     age: { type: "integer", description: "Years.", minimum: 0, maximum: 150 },
-    tags: { type: "array", items: { type: "string", maxLength: 9 }, minItems: 2 },
+    tags: { type: "array", items: { type: "string", maxLength: 9 }, minItems: 2, maxItems: 5 },
     one: { type: "array", items: { $ref: "#/$defs/shape" }, minItems: 1 },
     at: {
       anyOf: [
@@ -38,7 +38,7 @@ const plain = {
     tags: {
       type: "array",
       items: { type: "string", description: "{maxLength: 9}" },
-      description: "{minItems: 2}",
+      description: "{minItems: 2, maxItems: 5}",
     },
     one: { type: "array", items: { $ref: "#/$defs/shape" }, minItems: 1 },
     at: {
@@ -54,7 +54,7 @@ const plain = {
   additionalProperties: false,
 };
 const lostOf = (place: string) =>
-  ["minimum", "maximum", "maxLength", "minItems", "format", "pattern", "oneOf"].map(
+  ["minimum", "maximum", "maxLength", "minItems", "maxItems", "format", "pattern", "oneOf"].map(
     (keyword) => `${place}.${keyword}`,
   );
 
@@ -136,6 +136,23 @@ test("what it still refuses the client has to know, and of a tool that is not st
     expect(error.kind.status).toBe(400);
     expect(fake.requests).toHaveLength(times);
   }
+});
+
+test("what is refused of one client's schema takes nothing from another's that has none of it", async () => {
+  const narrow = {
+    type: "object",
+    properties: { id: { type: "string", pattern: "^a" } },
+    required: ["id"],
+    additionalProperties: false,
+  };
+  fake.reset();
+  fake.next(refused, hello, hello);
+  const first = callOn(fake.url, way("chat"), { body: formatOf("chat", wide) });
+  await serve(first);
+  const other = callOn(fake.url, way("responses"), { body: formatOf("responses", narrow) });
+  await serve({ ...other, snapshot: first.snapshot, headers: { "x-gapura-strict": "true" } });
+  expect(formats()).toEqual([wide, plain, narrow]);
+  expect(droppedOf(other)).toBeUndefined();
 });
 
 test("under strict the bounds that would be lost are named", async () => {

@@ -208,13 +208,11 @@ export class Conversion implements Converting {
     const effort = this.#facts.strict ? null : withKnownEffort(body, unknown);
     if (effort !== null) own.push(effort);
     // A Messages client says all of it for such a model itself.
-    if (upstream.dialect === "messages" && this.carry.dialect !== "messages")
-      for (const name of [
-        withOneSampling(body, unknown, notes),
-        withClosedFormat(body, unknown),
-        withPlainSchemas(body, unknown, this.carry.dialect, notes),
-      ])
+    if (upstream.dialect === "messages" && this.carry.dialect !== "messages") {
+      for (const name of [withOneSampling(body, unknown, notes), withClosedFormat(body, unknown)])
         if (name !== null) own.push(name);
+      own.push(...withPlainSchemas(body, unknown, this.carry.dialect, notes));
+    }
     notes.judge();
     if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"])) {
       body["service_tier"] = standardTier(upstream.dialect);
