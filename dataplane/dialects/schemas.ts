@@ -31,6 +31,9 @@ const openKeywords = [
   "contains",
 ];
 
+/** Keywords that OpenAI takes beside a reference; any other, a description too, it refuses there. */
+const besideReferences = new Set(["$ref", "$schema", "$defs", "definitions"]);
+
 /**
  * Whether a schema is closed in the sense of OpenAI's strict mode, so that `strict: true` can be claimed for it: each part
  * has a type and no keyword that is refused, each object `additionalProperties: false` and every property required.
@@ -42,6 +45,8 @@ function closed(schema: JsonValue, depth: number): boolean {
   const { type, properties, items, anyOf, $ref } = schema;
   if (type === undefined && !Array.isArray(anyOf) && typeof $ref !== "string") return false;
   if (openKeywords.some((keyword) => schema[keyword] !== undefined)) return false;
+  if ($ref !== undefined && Object.keys(schema).some((keyword) => !besideReferences.has(keyword)))
+    return false;
   if (Object.entries(schema).some(([keyword, value]) => isRefused(openaiSchemas, keyword, value)))
     return false;
   if ((hasType(type, "object") || isObject(properties)) && !closedObject(schema)) return false;

@@ -119,6 +119,11 @@ describe.each(cases)("a $use toward $upstream", ({ upstream, use }) => {
     closed({ map: { type: "object", patternProperties: { a: { type: "string" } } } }),
     closed({ not: { type: "string", not: { const: "x" } } }),
     closed({ any: true }),
+    {
+      ...closed({ one: { $ref: "#/$defs/one", description: "Of two." } }),
+      $defs: { one: { type: "string" } },
+    },
+    { ...closed({ one: { $ref: "#/$defs/one", default: "a" } }), $defs: { one: { type: "string" } } },
   ])("that strict mode refuses is not strict, and stays as it is: %j", async (schema) => {
     expect(await send(schema)).toEqual({
       schema,
