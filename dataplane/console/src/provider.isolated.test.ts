@@ -81,7 +81,10 @@ test("new tokens are the same person's, or none", async () => {
   await expect(renew(at, before)).rejects.toMatchObject({ reason: "refused" });
   // A provider need not sign the ID token anew, nor have another refresh token.
   answer = fresh;
-  expect(await renew(at, before)).toMatchObject({ access: "second", refresh: "one" });
+  const unsigned = await renew(at, before);
+  expect(unsigned).toEqual({ access: "second", id: before.id, refresh: "one" });
+  answer = { ...fresh, id_token: idToken("mallory") };
+  await expect(renew(at, { ...unsigned, refresh: "one" })).rejects.toMatchObject({ reason: "refused" });
 });
 
 test.each([

@@ -165,7 +165,8 @@ export async function renew(
   // OpenID Connect 12.2: otherwise whoever signed in would go on as somebody else.
   if (tokens.id !== null && before.id !== null && claimsOf(tokens.id)["sub"] !== claimsOf(before.id)["sub"])
     throw new SignInProblem("refused", "the new tokens are another person's");
-  return tokens;
+  // Where the provider signs none anew, the one before says whose the next tokens must be.
+  return { ...tokens, id: tokens.id ?? before.id };
 }
 
 /**
