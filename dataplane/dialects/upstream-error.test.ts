@@ -2,7 +2,14 @@ import { describe, expect, test } from "vitest";
 import { computedMs } from "../../test/fakes/computed.ts";
 import type { ApiError } from "../lib/api-error.ts";
 import { chatErrorChunk, errorBody, messagesErrorBody, openaiErrorBody } from "./errors.ts";
-import { inBandError, refusalOf, retryAfterSeconds, upstreamError, withoutOwn } from "./upstream-error.ts";
+import {
+  inBandError,
+  inBandWords,
+  refusalOf,
+  retryAfterSeconds,
+  upstreamError,
+  withoutOwn,
+} from "./upstream-error.ts";
 import { ownSecrets } from "./own-secrets.ts";
 import { withoutForeignPaths } from "./told-places.ts";
 
@@ -244,6 +251,15 @@ describe("rule 1.5: the code of a refusal", () => {
         message: "Bad image.",
       });
       expect(inBandError(wrapped(anthropic("secret words"), 429))).toMatchObject({ code: "rate_limited" });
+    });
+
+    test("but of a 422 nothing, to the client or the operator", () => {
+      const error = inBandError(wrapped(anthropic("secret words"), 422));
+      expect(error.code).toBe("invalid_request");
+      expect([error.message, inBandWords(error, [])]).toEqual([
+        "The model's provider refused the request as invalid.",
+        null,
+      ]);
     });
 
     test("and nothing where the account is meant, or what is inside is no error", () => {

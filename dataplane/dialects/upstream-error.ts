@@ -45,10 +45,7 @@ export function upstreamError(failure: UpstreamFailure): ApiError {
   const names = { upstreamModel: failure.upstreamModel, model: failure.model };
   if (failure.status === 400)
     return aboutTheRequest(readErrorBody(failure.body), names) ?? ours("upstream_error", cause);
-  if (failure.status === 422) {
-    const all = readErrorBody(failure.body);
-    return new UpstreamRefusal({ ...all, message: "" }, names, all);
-  }
+  if (failure.status === 422) return ofFields(readErrorBody(failure.body), names);
   const code = statusCodes[failure.status] ?? "upstream_error";
   if (code === "unavailable" || code === "overloaded")
     return new ApiError(code, ownWords[code], {
@@ -286,6 +283,7 @@ export const inBandError = (body: JsonObject): ApiError =>
 
 /** Makes the error for what an upstream says inside an answer. */
 export function errorSaying(error: ReportedError): ApiError {
+  if (error.code === "422") return ofFields(error, null);
   const code = inBandCodes.get(error.code) ?? inBandCodes.get(error.type) ?? "upstream_error";
   if (code === "invalid_request")
     return aboutTheRequest(error, null) ?? new InBandFailure("upstream_error", error, 400);
@@ -370,6 +368,10 @@ const isAccountCode = (code: string): boolean =>
 
 const isOfTheAccount = ({ message, code }: ReportedError): boolean =>
   aboutTheAccount.test(message) || isAccountCode(code);
+
+/** Makes the client's error for a 422: where the fault is. Its words may be what a validator read. */
+const ofFields = (all: ReportedError, names: ModelNames | null): ApiError =>
+  new UpstreamRefusal({ ...all, message: "" }, names, all);
 
 /** Makes the client's error for a 400; null when it is about our account instead of the request. */
 function aboutTheRequest(error: ReportedError, names: ModelNames | null): ApiError | null {
