@@ -397,7 +397,7 @@ export const id: Texts = {
     noMatch: "Tidak ada batch yang cocok dengan saringan ini",
     emptyHint: "Program membuat batch; batch langsung muncul di sini.",
     most: (count: string) =>
-      `Paling banyak ${count} dari tiap jenis sekaligus; pencarian dan saringan melihat di antaranya saja.`,
+      `Paling banyak ${count} dari tiap jenis sekaligus; pencarian dan saringan hanya berlaku untuk itu.`,
     older: "Batch lebih lama",
     toNewest: "Batch terbaru",
   },
@@ -416,7 +416,7 @@ export const id: Texts = {
     empty: "Tidak ada berkas di sini",
     noMatch: "Tidak ada berkas yang cocok dengan saringan ini",
     emptyHint: "Program mengunggah berkas; hasil batch juga berupa berkas.",
-    most: (count: string) => `${count} sekaligus; pencarian dan saringan melihat di antaranya saja.`,
+    most: (count: string) => `${count} sekaligus; pencarian dan saringan hanya berlaku untuk itu.`,
     older: "Berkas lebih lama",
     toNewest: "Berkas terbaru",
   },
