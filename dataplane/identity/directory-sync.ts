@@ -65,7 +65,7 @@ export class DirectorySync {
   #refused: ReadonlyMap<string, Refusal> = new Map();
   /** `keysBySecret` of the last snapshot that Postgres took whole. */
   #opened: ReturnType<typeof keysBySecret> = new Map();
-  /** Ids of the organizations that serve by that snapshot. */
+  /** Ids of the organizations that serve by that snapshot, or by a later one. */
   #serving: ReadonlySet<string> = new Set();
   /** Ids to ask `readOwned` for, of the snapshot copied last. */
   #asked: AskedIds = { foreign: [], remembered: [] };
@@ -254,10 +254,9 @@ export class DirectorySync {
     const opened = keysBySecret(snapshot.routing.organizations);
     for (const sha256 of new Set([...before.keys(), ...opened.keys()]))
       if (before.get(sha256) !== opened.get(sha256)) this.#options.directory.forget(sha256);
-    // Otherwise `#opened` stays: what Postgres takes at a later try shows only in comparison with it.
-    if (!isWhole) return;
-    this.#opened = opened;
-    this.#serving = serving;
+    // Otherwise `#opened` stays, and who served: what Postgres takes at a later try shows only in comparison with them.
+    this.#serving = isWhole ? serving : new Set([...this.#serving, ...serving]);
+    if (isWhole) this.#opened = opened;
   }
 
   async #writeUsed(): Promise<void> {

@@ -212,6 +212,23 @@ test("an organization that stops serving stops in each pod that hears of it with
   for (const { sync } of pods) await sync.stop();
 });
 
+test("an organization stops with all its keys also in a pod that started beside one that Postgres refuses", async () => {
+  const entry = declaredOrganization("org_u", { apiKeys: [declaredInferenceKey("u declared")] });
+  const bad = declaredOrganization("org_u_bad", { displayName: "a\0b" });
+  const own = new KeyDirectory({ pool, clock: systemClock });
+  const sync = world.pod({ directory: own });
+  await sync.copy(world.snapshotOf([entry, bad]));
+  await pool.query(sql.unsafe`
+    insert into api_keys (id, organization_id, project_id, kind, name, sha256, hint, source, status)
+    select 'apikey_u', organization_id, project_id, kind, 'made', ${digest("u made")}, 'sk', 'created', 'active'
+    from api_keys where sha256 = ${digest("u declared")}
+  `);
+  expect(await own.find(digest("u made"), 30_000)).toMatchObject({ organizationId: "org_u" });
+  await sync.copy(world.snapshotOf([{ ...entry, suspended: true }, bad]));
+  expect(await own.find(digest("u made"), 30_000)).toBe(null);
+  await sync.stop();
+});
+
 test("a Postgres that is frozen holds one request that bills, and no further one whose key is remembered", async () => {
   await world.copy([declaredOrganization("org_f", { apiKeys: [declaredInferenceKey("calm")] })]);
   await using network = new AsyncDisposableStack();
