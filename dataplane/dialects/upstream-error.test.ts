@@ -457,6 +457,26 @@ describe("errors inside a stream", () => {
   });
 });
 
+test.each([
+  [{ type: "server_error", code: null }, true],
+  [{ code: "vector_store_timeout" }, true],
+  [{ code: 502 }, true],
+  [{ code: 401 }, true],
+  [{ type: "InternalServerError" }, true],
+  [{}, true],
+  [{ code: "invalid_image_url" }, false],
+  [{ code: "image_content_policy_violation" }, false],
+  [{ code: 422 }, false],
+  [{ type: "BadRequestError" }, false],
+  [{ type: "request_too_large" }, false],
+])(
+  "the words of an error inside an answer are kept only where they are not about the request: %j",
+  (more, kept) => {
+    const message = "what it says";
+    expect(inBandWords(inBandError({ error: { message, ...more } }), [])).toBe(kept ? message : null);
+  },
+);
+
 describe("rule 2.12: what is known to be ours is taken out of what an upstream says", () => {
   const told = (message: string, url: string, credential?: string) =>
     withoutOwn(inBandError(openai(message)), () => ({ secrets: ownSecrets(url, credential), names })).message;

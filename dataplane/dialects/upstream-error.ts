@@ -188,7 +188,7 @@ class InBandFailure extends ApiError {
   get words(): string {
     if (this.code === "too_large") return "";
     const { message } = this.#said;
-    return upstreamStatus(this) === 400 ? accountPhrases(message) : message;
+    return upstreamStatus(this) !== 400 && isOfService(this.#said) ? message : accountPhrases(message);
   }
 }
 
@@ -311,6 +311,17 @@ const inBandStatuses: ReadonlyMap<string, number> = new Map([
   ["500", 500],
   ["502", 502],
 ]);
+
+/** Codes and types, beside those that are known here, by which upstreams say that they failed themselves, or that our account did. */
+const ofService =
+  /^(?:40[1-4]|5\d\d)$|server|internal|overload|unavailable|time(?:d_)?_?out|gateway|upstream|provider/i;
+
+/** Whether an error inside an answer is not about the client's own request, as far as its code and type say; some have neither. */
+function isOfService({ code, type }: ReportedError): boolean {
+  const names = [code, type].filter((name) => name !== "" && name !== "error");
+  const isKnown = (name: string) => inBandCodes.has(name) || inBandStatuses.has(name);
+  return names.length === 0 || names.some((name) => isKnown(name) || ofService.test(name));
+}
 
 /** Returns the status of an upstream's failure, or the one that its error inside an answer stands for; null: none. */
 export function upstreamStatus({ cause }: ApiError): number | null {
