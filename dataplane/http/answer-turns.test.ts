@@ -4,6 +4,7 @@ import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
 import { LazyList } from "../lib/json-slices.ts";
+import { metrics } from "../telemetry/metrics.ts";
 import { AnswerTurns, listWaiting, readingWith } from "./answer-turns.ts";
 
 const admin = { headers: { authorization: `Bearer ${sampleKeys.admin}` } };
@@ -121,6 +122,34 @@ test("nobody waits longer than a bound, whether for a turn or for what is read, 
   made[1]?.resolve({ data: [] });
   expect((await next).status).toBe(200);
   await expect.poll(() => bodies.used).toBe(0);
+});
+
+/** How many reports and lists were refused so far. */
+async function refusals(): Promise<number> {
+  const { values } = await metrics.refused.get();
+  return values.find(({ labels }) => labels.reason === "reports")?.value ?? 0;
+}
+
+test("an answer that was made in time is not counted as refused, however slowly its client takes it", async () => {
+  const long = { data: Array.from({ length: 32 }, () => "x".repeat(1024 * 1024)) };
+  const bodies = new ByteBudget(256 * 1024 * 1024);
+  const turns = new AnswerTurns(readingWith(10), undefined, 3_000);
+  await using server = await startTestServer(
+    [
+      (app) =>
+        app.get(
+          PATH,
+          { config: { access: "admin" } },
+          turns.json(() => long),
+        ),
+    ],
+    { services: { bodies } },
+  );
+  const before = await refusals();
+  const answer = await server.fetch(PATH, admin);
+  await sleep(3_500);
+  expect(await refusals()).toBe(before);
+  expect((await answer.text()).length).toBeGreaterThan(32 * 1024 * 1024);
 });
 
 test("an answer whose client left while it was made counts nowhere", async () => {

@@ -105,12 +105,15 @@ export class AnswerTurns {
     make: (request: FastifyRequest<Route>) => object | Promise<object>,
   ) {
     return async (request: FastifyRequest<Route>, reply: FastifyReply<Route>): Promise<FastifyReply> => {
-      const there = whileThere(reply, this.#withinMs);
+      const gone = new AbortController();
+      const inTime = bound(gone, this.#withinMs);
+      const there = whileThere(reply, gone);
       const release = taken(await this.#answers.take(organizationOf(request), there));
       // Hundreds may be let through at once: the event loop has a turn between two of them.
       const reading = nextTurn().then(() => this.#read(organizationOf(request), there, () => make(request)));
       try {
         const made = await unlessAborted(() => reading, there);
+        inTime();
         const { pieces, bytes } = await written(made, request.bodyLease);
         reply.type("application/json; charset=utf-8").header("content-length", bytes);
         const [only] = pieces;
@@ -219,13 +222,16 @@ function* handedOver(pieces: Buffer[]): Generator<Buffer> {
 const organizationOf = (request: Pick<FastifyRequest, "caller" | "routeOptions">): string =>
   callerOf(request as FastifyRequest).organizationId;
 
-/** Aborts when the client has left or its answer is out, and, with 503, after `withinMs`. */
-function whileThere({ raw }: Pick<FastifyReply, "raw">, withinMs?: number): AbortSignal {
-  const gone = new AbortController();
-  if (withinMs !== undefined) {
-    const timer = setTimeout(() => gone.abort(tooLate()), withinMs);
-    gone.signal.addEventListener("abort", () => clearTimeout(timer), { once: true });
-  }
+/** Aborts `gone` with 503 after `ms`, unless it was before. @returns what to call when the answer is made: its client may be slow. */
+function bound(gone: AbortController, ms: number): () => void {
+  const timer = setTimeout(() => gone.abort(tooLate()), ms);
+  const end = () => clearTimeout(timer);
+  gone.signal.addEventListener("abort", end, { once: true });
+  return end;
+}
+
+/** Aborts `gone` when the client has left, or its answer is out. */
+function whileThere({ raw }: Pick<FastifyReply, "raw">, gone = new AbortController()): AbortSignal {
   // An answer that is closed already emits no event any more.
   if (raw.closed) gone.abort(clientGone());
   else raw.once("close", () => gone.abort(clientGone()));
