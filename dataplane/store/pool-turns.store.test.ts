@@ -24,7 +24,7 @@ const wait = (db: DatabasePool, ms: number) => db.query(sql.unsafe`select pg_sle
 test("an organization's many statements leave connections to what is in no turn, and a turn to others", async () => {
   const a = poolInTurns(pool, "org_a");
   let ended = 0;
-  // Three at a time.
+  // Two at a time.
   const many = Array.from({ length: 30 }, async () => {
     await wait(a, 200);
     ended += 1;
@@ -57,7 +57,7 @@ test("what fails gives its place back, and transactions are statements like othe
   expect(await Promise.all(Array.from({ length: 10 }, read))).toEqual(Array.from({ length: 10 }, () => 1));
 });
 
-test("no upload of an organization keeps another's look-up of a key waiting", async () => {
+test("no upload of an organization keeps another's look-up of a key waiting, nor another's upload", async () => {
   const clock = { now: () => Date.now() };
   const limitsOf = () => ({ maxBytes: 1e9, maxFiles: 1e6 });
   const store = new FileStore({
@@ -83,7 +83,7 @@ test("no upload of an organization keeps another's look-up of a key waiting", as
   await locked.promise;
   const uploads = Array.from({ length: 40 }, () => store.create("org_a", source(), describe));
   await wait(pool, 300);
-  const lookUp = wait(pool, 1).then(() => "there");
+  const lookUp = Promise.all([wait(pool, 1), store.create("org_b", source(), describe)]).then(() => "there");
   const tooLate = new Promise((resolve) => setTimeout(resolve, 2_000)).then(() => "waits for uploads");
   const outcome = await Promise.race([lookUp, tooLate]);
   ends.resolve();

@@ -54,14 +54,16 @@ export function poolInTurns(
 function turnsOf(pool: DatabasePool): FairPlaces {
   const known = turns.get(pool);
   if (known !== undefined) return known;
-  const made = placesFor(Math.max(1, Math.floor((pool.configuration.maxPoolSize ?? 1) * SHARE)));
+  const places = Math.max(1, Math.floor((pool.configuration.maxPoolSize ?? 1) * SHARE));
+  // Statements of one organization may all wait for a lock on its sums: where there are several places, one is left to others.
+  const made = placesFor(places, Math.max(1, places - 1));
   turns.set(pool, made);
   return made;
 }
 
 /** Nobody is turned away: whoever waits has been let in by its key, its credit and its rate. */
-const placesFor = (places: number): FairPlaces =>
-  new FairPlaces({ places, waitingOfOne: Infinity, waiting: Infinity });
+const placesFor = (places: number, placesOfOne = places): FairPlaces =>
+  new FairPlaces({ places, placesOfOne, waitingOfOne: Infinity, waiting: Infinity });
 
 /** @throws StoreAway when none was free for `ms`. */
 async function placeWithin(places: FairPlaces, owner: string, ms: number): Promise<Release> {
