@@ -84,17 +84,19 @@ function plainObject(schema: JsonObject, telling: Telling, depth: number): JsonO
   const { language, lost } = telling;
   const plain = (part: JsonValue): JsonValue =>
     isObject(part) ? plainObject(part, telling, depth + 1) : part;
-  const result: Record<string, JsonValue> = {};
+  const entries: [string, JsonValue][] = [];
   const told: string[] = [];
   for (const [keyword, value] of Object.entries(schema)) {
     const isAny = keyword === "oneOf" && schema["anyOf"] === undefined;
     const isTold = isRefused(language, keyword, value);
     if (isAny || isTold) lost(keyword);
     if (isTold) told.push(`${keyword}: ${JSON.stringify(value)}`);
-    else result[isAny ? "anyOf" : keyword] = mapParts(keyword, value, plain);
+    else entries.push([isAny ? "anyOf" : keyword, mapParts(keyword, value, plain)]);
   }
   const type = language.typedLiterals ? literalType(schema) : undefined;
-  if (type !== undefined) result["type"] = type;
+  if (type !== undefined) entries.push(["type", type]);
+  // Own members whatever their names: one called `__proto__` would become the prototype.
+  const result: JsonObject = Object.fromEntries(entries);
   if (told.length === 0) return result;
   const { description } = schema;
   const before = typeof description === "string" && description !== "" ? `${description}\n\n` : "";

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { computedMs } from "../../test/fakes/computed.ts";
-import { isClosed } from "./schemas.ts";
+import { isClosed, strictSchema } from "./schemas.ts";
 
 const text = { type: "string" };
 
@@ -35,4 +35,9 @@ test("rule 7.3: an object of many properties is judged in milliseconds", () => {
   const before = computedMs();
   expect(isClosed(schema)).toBe(true);
   expect(computedMs() - before).toBeLessThan(250);
+});
+
+test("a member called __proto__ closes no schema", () => {
+  const schema = JSON.parse('{"__proto__": {"type": "object", "additionalProperties": false}}');
+  expect(strictSchema(schema, "schema", { dropped: () => expect.unreachable() })).toBe(null);
 });
