@@ -2,7 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
-import { pageFrom, type PageAsked } from "../store/list-page.ts";
+import { cutColumns, pageFrom, type PageAsked } from "../store/list-page.ts";
 import { timestamp } from "../store/timestamp.ts";
 import { attachedBytes, batchColumns, batchSchema, SHOWN_MS, type Batch, type BatchForm } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
@@ -69,9 +69,9 @@ export async function listBatches(
   }
   const page = pageFrom(query, position);
   const walked = sql.fragment`select * from batches batch where ${scope} and ${visible(context)} ${page.beyond} ${page.walk}`;
-  const rows = await pool.any(sql.type(batchSchema.extend({ found: z.bigint().transform(Number) }))`
-    select ${batchColumns}, batch.found from ${page.within(walked, bytes, sql.fragment`batch`)}
+  const rows = await pool.any(sql.type(batchSchema.extend(cutColumns))`
+    select ${batchColumns}, batch.found, batch."largeBytes" from ${page.within(walked, bytes, sql.fragment`batch`)}
   `);
-  const { items, hasMore } = page.show(rows, rows[0]?.found);
+  const { items, hasMore } = page.show<Batch>(rows);
   return { batches: items, hasMore };
 }

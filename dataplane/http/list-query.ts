@@ -104,29 +104,51 @@ export function listEnvelope<Item extends { readonly id: string }>(
   hasMore: boolean,
   show?: (item: Item) => object,
 ): Record<string, unknown> {
-  const last = items.at(-1)?.id ?? null;
-  return {
-    object: "list",
-    data: show === undefined ? items : LazyList.of(items, (item) => [show(item)]),
-    first_id: items[0]?.id ?? null,
-    last_id: last,
-    has_more: hasMore,
-    next_page: hasMore && last !== null ? Buffer.from(last).toString("base64url") : null,
-  };
+  const data = show === undefined ? items : LazyList.of(items, (item) => [show(item)]);
+  return envelopeOf(data, items[0]?.id, items.at(-1)?.id, hasMore);
 }
 
-/** One page of a list that is held in memory, in the order in which it is shown. */
+/** The envelope of a list with these entries and the ids of the first and the last of them. */
+export const envelopeOf = (
+  data: Iterable<unknown>,
+  firstId: string | undefined,
+  lastId: string | undefined,
+  hasMore: boolean,
+) => ({
+  object: "list",
+  data,
+  first_id: firstId ?? null,
+  last_id: lastId ?? null,
+  has_more: hasMore,
+  next_page: hasMore && lastId !== undefined ? Buffer.from(lastId).toString("base64url") : null,
+});
+
+interface MemoryPage<Item> {
+  readonly data: readonly Item[];
+  readonly hasMore: boolean;
+}
+
+/** One page of a list that is held in memory, in the order in which it is shown. @throws ApiError 400 for an unknown cursor. */
 export function pageOf<Item extends { readonly id: string }>(
   items: readonly Item[],
   query: ListQuery,
   defaultLimit: number,
-): { readonly data: readonly Item[]; readonly hasMore: boolean } {
-  const shown = query.order === "asc" ? items.toReversed() : items;
-  const limit = query.limit ?? defaultLimit;
-  if (query.cursor === null) return { data: shown.slice(0, limit), hasMore: shown.length > limit };
-  const { side, id, parameter } = query.cursor;
+): MemoryPage<Item> {
+  const page = pageIn(items, { ...query, limit: query.limit ?? defaultLimit });
+  if (page === null) throw unknownCursor(query.cursor?.parameter ?? "after");
+  return page;
+}
+
+/** As `pageOf`; null when the cursor names none of the items. */
+export function pageIn<Item extends { readonly id: string }>(
+  items: readonly Item[],
+  { limit, order, cursor }: PageAsked,
+): MemoryPage<Item> | null {
+  const shown = order === "asc" ? items.toReversed() : items;
+  if (cursor === null) return { data: shown.slice(0, limit), hasMore: shown.length > limit };
+  const { side, id } = cursor;
   const at = shown.findIndex((item) => item.id === id);
-  if (at < 0) throw unknownCursor(parameter);
+  if (at < 0) return null;
   if (side === "after") {
     const data = shown.slice(at + 1, at + 1 + limit);
     return { data, hasMore: at + 1 + limit < shown.length };

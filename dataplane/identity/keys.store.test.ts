@@ -56,7 +56,7 @@ test("keys that were made and deleted cost lists nothing, however many they are"
         const read = await transaction.oneFirst(sql.type(z.object({ rows: z.bigint() }))`
           select coalesce(idx_tup_fetch, 0) + seq_tup_read as rows from pg_stat_xact_user_tables where relname = 'api_keys'
         `);
-        return [page?.keys.map(({ id }) => id), Number(read)];
+        return [page?.items.map(({ id }) => id), Number(read)];
       });
       expect(listed).toEqual(["apikey_0"]);
       expect([projectId, order, rows < 100]).toEqual([projectId, order, true]);

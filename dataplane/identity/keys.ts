@@ -8,7 +8,7 @@ import { sql, type CommonQueryMethods, type DatabasePool, type DatabaseTransacti
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
 import { newKeySecret, type NewId } from "../lib/ids.ts";
-import { pageFrom, type PageAsked } from "../store/list-page.ts";
+import { cutColumns, pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
 import { readRows } from "../store/read-rows.ts";
 import type { Reads } from "../store/reads.ts";
 import { bumpKeyEpoch } from "../billing/ledger/accounts.ts";
@@ -49,8 +49,7 @@ const keySchema = z.object({
   limits: limitsSchema.nullable(),
   lastUsedAt: z.number().nullable(),
 });
-/** With the number of rows before a page is cut (`pageFrom`). */
-const listedSchema = keySchema.extend({ found: z.bigint().transform(Number) });
+const listedSchema = keySchema.extend(cutColumns);
 /** Times are Unix milliseconds. */
 export type ApiKey = z.infer<typeof keySchema>;
 export type KeyStatus = ApiKey["status"];
@@ -146,7 +145,7 @@ export class Keys {
   async list(
     query: KeyListQuery,
     from: CommonQueryMethods = this.#options.pool,
-  ): Promise<{ readonly keys: readonly ApiKey[]; readonly hasMore: boolean } | null> {
+  ): Promise<ListPage<ApiKey> | null> {
     const { cursor, status, workspaceId, createdBy } = query;
     const position = cursor === null ? null : await positionOf(from, query, cursor.id);
     if (cursor !== null && position === null) return null;
@@ -163,10 +162,9 @@ export class Keys {
     const rows = await readRows(
       from,
       listedSchema,
-      sql.fragment`select ${columns}, found from ${page.within(found, sql.fragment`limits_bytes`)}`,
+      sql.fragment`select ${columns}, found, "largeBytes" from ${page.within(found, sql.fragment`limits_bytes`)}`,
     );
-    const { items, hasMore } = page.show(rows, rows[0]?.found);
-    return { keys: items, hasMore };
+    return page.show<ApiKey>(rows);
   }
 
   /**

@@ -3,7 +3,7 @@ import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { limitsSchema } from "../config/schema.ts";
 import { readRows } from "../store/read-rows.ts";
-import { pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
+import { cutColumns, pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
 
 const shownSchema = z.object({
   id: z.string(),
@@ -15,8 +15,7 @@ const shownSchema = z.object({
   lastUsedAt: z.number().nullable(),
   limits: limitsSchema.nullable(),
 });
-/** With the number of rows before a page is cut (`pageFrom`). */
-const listedSchema = shownSchema.extend({ found: z.bigint().transform(Number) });
+const listedSchema = shownSchema.extend(cutColumns);
 /** A person as their newest token says. Times are Unix milliseconds. */
 export type KnownPerson = z.infer<typeof shownSchema>;
 
@@ -56,7 +55,7 @@ export async function listPeople(
   const rows = await readRows(
     pool,
     listedSchema,
-    sql.fragment`select ${columns}, found from ${page.within(found, sql.fragment`limits_bytes`)}`,
+    sql.fragment`select ${columns}, found, "largeBytes" from ${page.within(found, sql.fragment`limits_bytes`)}`,
   );
-  return page.show(rows, rows[0]?.found);
+  return page.show<KnownPerson>(rows);
 }

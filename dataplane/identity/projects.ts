@@ -2,7 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { limitsSchema } from "../config/schema.ts";
-import { pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
+import { cutColumns, pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
 import { readRows } from "../store/read-rows.ts";
 
 /** Most projects that are listed; a resource declares far fewer, but more may be archived. */
@@ -17,8 +17,7 @@ const projectSchema = z.object({
   /** Whether the Organization resource declares the limits: then only there they can be changed. */
   limitsDeclared: z.boolean(),
 });
-/** With the number of rows before a page is cut (`pageFrom`). */
-const listedSchema = projectSchema.extend({ found: z.bigint().transform(Number) });
+const listedSchema = projectSchema.extend(cutColumns);
 /** `archivedAt`: since when the Organization resource does not list it any more. Times are Unix milliseconds. */
 export type Project = z.infer<typeof projectSchema>;
 
@@ -53,18 +52,18 @@ export async function readProjectIds(
 export async function readProjects(
   pool: CommonQueryMethods,
   ids: readonly string[],
-  cursor: PageAsked["cursor"],
+  asked: Pick<PageAsked, "cursor" | "largeBytes">,
 ): Promise<ListPage<Project>> {
-  const page = pageFrom({ limit: ids.length, order: "asc", cursor }, null, ["place"]);
+  const page = pageFrom({ ...asked, limit: ids.length, order: "asc" }, null, ["place"]);
   const found = sql.fragment`
     select * from projects join unnest(${sql.array([...ids], "text")}) with ordinality as asked (id, place) using (id) ${page.walk}
   `;
   const rows = await readRows(
     pool,
     listedSchema,
-    sql.fragment`select ${columns}, found from ${page.within(found, sql.fragment`limits_bytes`)}`,
+    sql.fragment`select ${columns}, found, "largeBytes" from ${page.within(found, sql.fragment`limits_bytes`)}`,
   );
-  return page.show(rows, rows[0]?.found);
+  return page.show<Project>(rows);
 }
 
 /** Resolves a filter by project: an id, known or not, stays; `default` stands for a project's id (rule 5.1). */

@@ -57,6 +57,31 @@ export async function* jsonInSlices(value: object, sliceMs: number): AsyncGenera
   yield Buffer.from(text);
 }
 
+/**
+ * The entries that `show` makes of a list, as JSON with commas between them: as one entry of a list they are entries of that.
+ * Each is written at once.
+ */
+export async function entriesInSlices<One>(
+  list: Iterable<One>,
+  show: (one: One) => object,
+  sliceMs: number,
+): Promise<JsonBytes> {
+  const slices = new Slices(sliceMs);
+  const parts: Buffer[] = [];
+  let text = "";
+  let comma = "";
+  for (const one of list) {
+    text += comma + JSON.stringify(show(one));
+    comma = ",";
+    if (text.length >= PIECE) {
+      parts.push(Buffer.from(text));
+      text = "";
+    }
+    if (slices.usedUp) await slices.pause();
+  }
+  return new JsonBytes([...parts, Buffer.from(text)]);
+}
+
 function* wordsOf(value: unknown): Generator<string | Buffer> {
   if (isList(value)) {
     let before = "[";

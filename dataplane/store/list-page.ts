@@ -1,19 +1,32 @@
 /** One page of a list, forwards or backwards from a cursor (rules 4.15, 5.6). */
 import { sql, type FragmentSqlToken } from "slonik";
+import { z } from "zod";
 
 /** Bytes of `large` columns in one page: it ends early, with at least one row, where there are more. */
-const MOST_LARGE_BYTES = 8 * 1024 * 1024;
+export const MOST_LARGE_BYTES = 8 * 1024 * 1024;
 
 export interface PageAsked {
   readonly limit: number;
   readonly order: "asc" | "desc";
   readonly cursor: { readonly side: "after" | "before"; readonly id: string } | null;
+  /** Room for bytes of `large` columns; `MOST_LARGE_BYTES` where it is not told. */
+  readonly largeBytes?: number;
 }
 
 export interface ListPage<Item> {
   readonly items: readonly Item[];
   readonly hasMore: boolean;
+  /** What its `large` columns take; 0 in lists without such. */
+  readonly largeBytes: number;
 }
+
+/** What `within` adds to the columns of a row: how many rows there were before the cut, and the large bytes up to this row. */
+export const cutColumns = {
+  found: z.bigint().transform(Number),
+  largeBytes: z.bigint().transform(Number),
+};
+/** A row that may be one of `within`. */
+type Row = Partial<z.infer<z.ZodObject<typeof cutColumns>>>;
 
 /**
  * Makes the parts of a statement that reads one page.
@@ -21,7 +34,7 @@ export interface ListPage<Item> {
  * @param columns what the list is ordered by; together they name one row.
  */
 export function pageFrom(
-  { limit, order, cursor }: PageAsked,
+  { limit, order, cursor, largeBytes = MOST_LARGE_BYTES }: PageAsked,
   place: bigint | FragmentSqlToken | null,
   columns: readonly string[] = ["position"],
 ) {
@@ -47,24 +60,27 @@ export function pageFrom(
       limit ${limit + 1}
     `,
     /**
-     * What follows `from` where rows may be large: those of `rows`, cut where a page would have more than `MOST_LARGE_BYTES`.
+     * What follows `from` where rows may be large: those of `rows`, with `cutColumns`, cut where there is no room for more.
      * @param rows a `select *` that ends in `walk`.
      * @param bytes how large one row is.
-     * @param as name of the rows. In addition to its columns each has `found`: how many rows there were before the cut.
+     * @param as name of the rows.
      */
     within: (rows: FragmentSqlToken, bytes: FragmentSqlToken, as = sql.fragment`page`) => sql.fragment`
       (
         select *, count(*) over () as found,
-          sum(${bytes}) over (${orderBy} rows between unbounded preceding and 1 preceding) as bytes_before
+          (sum(${bytes}) over (${orderBy} rows unbounded preceding))::int8 as "largeBytes",
+          ${bytes} as large_here
         from (${rows}) walked
       ) ${as}
-      where coalesce(bytes_before, 0) < ${MOST_LARGE_BYTES}
+      where "largeBytes" - large_here < ${largeBytes}
       ${orderBy}
     `,
-    /** Returns the rows that the page shows, in the order asked for. @param found how many there were before a cut of `within`. */
-    show: <Row>(rows: readonly Row[], found = rows.length): ListPage<Row> => {
+    /** Returns the page that shows these rows, in the order asked for. */
+    show: <Item extends object>(rows: readonly (Item & Row)[]): ListPage<Item> => {
       const page = rows.slice(0, limit);
-      return { items: backwards ? page.toReversed() : page, hasMore: found > page.length };
+      const found = rows[0]?.found ?? rows.length;
+      const items = backwards ? page.toReversed() : page;
+      return { items, hasMore: found > page.length, largeBytes: page.at(-1)?.largeBytes ?? 0 };
     },
   };
 }

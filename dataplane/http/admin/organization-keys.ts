@@ -9,6 +9,7 @@ import type { Snapshot } from "../../config/snapshot.ts";
 import type { Reads } from "../../store/reads.ts";
 import { declaredIn, keyNotFound, projectNotFound, requireDone } from "../key-outcomes.ts";
 import { listEnvelope, MAX_SHORT_LIMIT, readFilteredList, withoutNulls, type Query } from "../list-query.ts";
+import { longPage } from "../long-page.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { actorOf } from "./actor.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
@@ -54,17 +55,19 @@ export const organizationKeyRoutes =
       const status = readChoice(asked, "status", keyStatuses);
       const { organizationId } = callerOf(request);
       const from = await reads.of(organizationId);
-      const page = await pageByIds(query, async (pageAsked) => {
+      return await pageByIds(query, async (page) => {
         // A value that cannot be an id matches nothing, and never reaches the database.
         if ([workspaceId, createdBy].some((id) => id !== null && pathId(id) === null))
-          return { keys: [], hasMore: false };
-        const projectId = workspaceId === null ? null : await projectIdOf(from, organizationId, workspaceId);
-        return await keys.list(
-          { organizationId, projectId: null, status, workspaceId: projectId, createdBy, ...pageAsked },
-          from,
+          return listEnvelope([], false);
+        const inWorkspace =
+          workspaceId === null ? null : await projectIdOf(from, organizationId, workspaceId);
+        const filter = { organizationId, projectId: null, status, workspaceId: inWorkspace, createdBy };
+        return await longPage(
+          page,
+          (part) => keys.list({ ...filter, ...part }, from),
+          (some) => shown(organizationId, some, from),
         );
       });
-      return listEnvelope(page.keys, page.hasMore, await shown(organizationId, page.keys, from));
     });
     app.get("/v1/organizations/api_keys", access, list);
 

@@ -8,6 +8,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import { unixSeconds } from "../../lib/unix-time.ts";
 import { declaredIn, keyNotFound, requireDone } from "../key-outcomes.ts";
 import { listEnvelope, MAX_LIMIT, readFilteredList, type Query } from "../list-query.ts";
+import { longPage } from "../long-page.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { actorOf } from "./actor.ts";
 import { readKeyChange, readNewKey } from "./key-bodies.ts";
@@ -43,10 +44,15 @@ export const projectKeyRoutes =
         workspaceId: null,
         createdBy: null,
       };
-      const page = await pageByIds(query, (pageAsked) => keys.list({ ...filter, ...pageAsked }, from));
+      const page = await pageByIds(query, (page) =>
+        longPage(
+          page,
+          (part) => keys.list({ ...filter, ...part }, from),
+          (some) => shown(organizationId, some, from),
+        ),
+      );
       // Every owner has access (`projectKeyObject`).
-      if (owners === "inactive") return listEnvelope([], false);
-      return listEnvelope(page.keys, page.hasMore, await shown(organizationId, page.keys, from));
+      return owners === "inactive" ? listEnvelope([], false) : page;
     });
     app.get<OfProject>(path, access, listKeys);
 

@@ -10,7 +10,8 @@ import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { unixSeconds } from "../../lib/unix-time.ts";
 import { projectNotFound, resourceOf } from "../key-outcomes.ts";
-import { listEnvelope, MAX_LIMIT, pageOf, readFilteredList, type Query } from "../list-query.ts";
+import { MAX_LIMIT, pageIn, readFilteredList, readListPage, type Query } from "../list-query.ts";
+import { longPage } from "../long-page.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { changeProjectLimits, type ProjectLimitsNeeds } from "../../identity/project-limits.ts";
 import { actorOf } from "./actor.ts";
@@ -47,6 +48,14 @@ export const projectRoutes =
   ({ pool, reads, turns, holds, directory }: ProjectNeeds): Routes =>
   (app, services) => {
     const access = { config: { access: "admin" } } as const;
+    const shown = async (organizationId: string, projects: readonly Project[]) => {
+      const standings = await standingsOfProjects(holds, organizationId, projects);
+      const snapshot = services.snapshot();
+      return (project: Project) => ({
+        ...projectObject(project, organizationId, snapshot),
+        standing: standings(project.id),
+      });
+    };
 
     const listProjects = turns.json(async (request) => {
       const asked = request.query as Query;
@@ -56,18 +65,22 @@ export const projectRoutes =
       const from = await reads.of(organizationId);
       const ids = await readProjectIds(from, organizationId, archivedToo);
       // Up to `MAX_LIMIT` unless a limit is asked for: the contract's list has no pages.
-      const asPage = pageOf(ids, query, MAX_LIMIT);
-      const { items, hasMore } = await readProjects(
-        from,
-        asPage.data.map(({ id }) => id),
-        query.cursor,
+      return await readListPage({ ...query, limit: query.limit ?? MAX_LIMIT }, (page) =>
+        longPage(
+          page,
+          async (part) => {
+            const some = pageIn(ids, part);
+            if (some === null) return null;
+            const read = await readProjects(
+              from,
+              some.data.map(({ id }) => id),
+              part,
+            );
+            return { ...read, hasMore: read.hasMore || some.hasMore };
+          },
+          (some) => shown(organizationId, some),
+        ),
       );
-      const standings = await standingsOfProjects(holds, organizationId, items);
-      const snapshot = services.snapshot();
-      return listEnvelope(items, hasMore || asPage.hasMore, (project) => ({
-        ...projectObject(project, organizationId, snapshot),
-        standing: standings(project.id),
-      }));
     });
     app.get("/v1/organization/projects", access, listProjects);
 
@@ -89,11 +102,7 @@ export const projectRoutes =
           "invalid_request",
           `The limits of this project are declared in the Organization resource ${resourceOf(organizationId, services.snapshot())}; they can be changed only there.`,
         );
-      const standings = await standingsOfProjects(holds, organizationId, [changed]);
-      return {
-        ...projectObject(changed, organizationId, services.snapshot()),
-        standing: standings(changed.id),
-      };
+      return (await shown(organizationId, [changed]))(changed);
     });
   };
 

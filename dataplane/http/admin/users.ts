@@ -5,7 +5,8 @@ import type { CommonQueryMethods } from "slonik";
 import type { Reads } from "../../store/reads.ts";
 import { ApiError } from "../../lib/api-error.ts";
 import { unixSeconds } from "../../lib/unix-time.ts";
-import { listEnvelope, MAX_SHORT_LIMIT, readFilteredList, type Query } from "../list-query.ts";
+import { MAX_SHORT_LIMIT, readFilteredList, type Query } from "../list-query.ts";
+import { longPage } from "../long-page.ts";
 import { callerOf, type Routes } from "../route.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { limitsObject, standingsOfKeys, type StandingNeeds } from "./limits.ts";
@@ -39,8 +40,13 @@ export const userRoutes =
       const { organizationId } = callerOf(request);
       const query = readFilteredList(request.query as Query, MAX_SHORT_LIMIT, []);
       const pool = await reads.of(organizationId);
-      const page = await pageByIds(query, (asked) => listPeople(pool, organizationId, asked));
-      return listEnvelope(page.items, page.hasMore, await shown(pool, organizationId, page.items));
+      return await pageByIds(query, (page) =>
+        longPage(
+          page,
+          (part) => listPeople(pool, organizationId, part),
+          (some) => shown(pool, organizationId, some),
+        ),
+      );
     });
     app.get("/v1/organization/users", access, list);
 
