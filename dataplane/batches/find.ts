@@ -2,7 +2,7 @@
 import { sql, type CommonQueryMethods } from "slonik";
 import { z } from "zod";
 import { ApiError } from "../lib/api-error.ts";
-import { cutColumns, pageFrom, type PageAsked } from "../store/list-page.ts";
+import { cutColumns, pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
 import { timestamp } from "../store/timestamp.ts";
 import { attachedBytes, batchColumns, batchSchema, SHOWN_MS, type Batch, type BatchForm } from "./batch.ts";
 import type { BatchContext } from "./context.ts";
@@ -51,10 +51,7 @@ export interface BatchListQuery extends PageAsked {
  * Returns one page in the requested order, which ends early where its batches are large. null: the cursor names no batch
  * of the organization in this form.
  */
-export async function listBatches(
-  context: Finding,
-  query: BatchListQuery,
-): Promise<{ readonly batches: readonly Batch[]; readonly hasMore: boolean } | null> {
+export async function listBatches(context: Finding, query: BatchListQuery): Promise<ListPage<Batch> | null> {
   const { pool } = context;
   const { organizationId, form, cursor } = query;
   const scope = sql.fragment`organization_id = ${organizationId} and form = ${form}`;
@@ -72,6 +69,5 @@ export async function listBatches(
   const rows = await pool.any(sql.type(batchSchema.extend(cutColumns))`
     select ${batchColumns}, batch.found, batch."largeBytes" from ${page.within(walked, bytes, sql.fragment`batch`)}
   `);
-  const { items, hasMore } = page.show<Batch>(rows);
-  return { batches: items, hasMore };
+  return page.show<Batch>(rows);
 }

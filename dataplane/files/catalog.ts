@@ -1,7 +1,7 @@
 /** The rows of files: who owns one, whether it may be seen, in which order files are listed. */
 import { sql, type CommonQueryMethods, type DatabasePool } from "slonik";
 import { z } from "zod";
-import { pageFrom, type PageAsked } from "../store/list-page.ts";
+import { pageFrom, type ListPage, type PageAsked } from "../store/list-page.ts";
 import { timestamp } from "../store/timestamp.ts";
 import type { FileContents } from "./contents.ts";
 import { countStorage, givingBack, takeStorage, type StorageLimits } from "./storage.ts";
@@ -198,7 +198,7 @@ export async function listFiles(
   db: CommonQueryMethods,
   query: FileListQuery,
   now: number,
-): Promise<{ readonly files: readonly StoredFile[]; readonly hasMore: boolean } | null> {
+): Promise<ListPage<StoredFile> | null> {
   const { cursor } = query;
   const position = cursor === null ? null : await positionOf(db, query.organizationId, cursor.id);
   if (cursor !== null && position === null) return null;
@@ -212,8 +212,7 @@ export async function listFiles(
       ${page.beyond}
     ${page.walk}
   `);
-  const { items, hasMore } = page.show(rows);
-  return { files: items, hasMore };
+  return page.show(rows);
 }
 
 /** Finds a cursor's position, also if its file was deleted or expired since: the client that listed it asks for the next page. */

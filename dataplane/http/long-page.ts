@@ -13,6 +13,8 @@ interface Part {
   readonly lastId: string;
 }
 
+type Show<Item> = (item: Item) => object;
+
 /**
  * Reads a page part by part and returns its envelope, or null when the cursor names nothing in the list. Only the JSON of a part
  * is kept: if the rows of a whole page were, with the limits and sums behind them, collecting garbage would copy all of them,
@@ -23,7 +25,7 @@ interface Part {
 export async function longPage<Item extends { readonly id: string }>(
   asked: PageAsked,
   read: (part: PageAsked) => Promise<ListPage<Item> | null>,
-  shownOf: (items: readonly Item[]) => Promise<(item: Item) => object>,
+  shownOf: (items: readonly Item[]) => Show<Item> | Promise<Show<Item>>,
 ): Promise<Record<string, unknown> | null> {
   const parts: Part[] = [];
   let { limit: left, cursor } = asked;

@@ -382,7 +382,7 @@ describe("lists", () => {
       order: "desc",
       cursor: { side: "after", id: "file_bulk500" },
     });
-    expect(first?.files[0]?.id).toBe("file_bulk499");
+    expect(first?.items[0]?.id).toBe("file_bulk499");
   });
 });
 

@@ -10,6 +10,7 @@ import { storedModel } from "../../requests/stored-form.ts";
 import { findRequest, listRequests, type KeptRequest } from "../../requests/read-records.ts";
 import type { Reads } from "../../store/reads.ts";
 import { listEnvelope, MAX_SHORT_LIMIT, readFilteredList, type Query } from "../list-query.ts";
+import { longPage } from "../long-page.ts";
 import { callerOf, type Routes } from "../route.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { pageByIds, pathId } from "./parameters.ts";
@@ -41,11 +42,10 @@ export const requestRecordRoutes =
       const from = readInteger(asked, "from", 0, LATEST_SECOND);
       const to = readInteger(asked, "to", 0, LATEST_SECOND);
       if (from !== null && to !== null && to <= from) throw invalidParameter("to", "to must be after from.");
-      const page = await pageByIds(query, async (pageAsked) => {
+      return await pageByIds(query, async (page) => {
         // A value that no row can hold matches nothing, and never reaches the database.
         const texts = [keyId, model, project, code].filter((text) => text !== null);
-        if (texts.some((text) => text.includes("\0") || !text.isWellFormed()))
-          return { items: [], hasMore: false };
+        if (texts.some((text) => text.includes("\0") || !text.isWellFormed())) return listEnvelope([], false);
         const database = await reads.of(organizationId);
         const filter = {
           organizationId,
@@ -57,9 +57,12 @@ export const requestRecordRoutes =
           from: Math.max(oldest(), (from ?? 0) * 1000),
           to: to === null ? null : to * 1000,
         };
-        return await listRequests(database, filter, pageAsked);
+        return await longPage(
+          page,
+          (part) => listRequests(database, filter, part),
+          () => shown,
+        );
       });
-      return listEnvelope(page.items.map(shown), page.hasMore);
     });
     app.get("/v1/organization/requests", access, list);
 

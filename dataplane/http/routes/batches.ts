@@ -9,8 +9,9 @@ import { unixSeconds } from "../../lib/unix-time.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { limits } from "../limits.ts";
-import { listEnvelope, readFilteredList, readListPage, type Query } from "../list-query.ts";
+import { readFilteredList, readListPage, type Query } from "../list-query.ts";
 import { readJsonBody } from "../request-body.ts";
+import { longPage } from "../long-page.ts";
 import { callerOf, type Routes } from "../route.ts";
 
 type WithId = { Params: { id: string } };
@@ -31,10 +32,13 @@ export const batchRoutes =
     const list = turns.json(async (request) => {
       const query = readFilteredList(request.query as Query, undefined, []);
       const { organizationId } = callerOf(request);
-      const page = await readListPage(query, (asked) =>
-        listBatches(context, { organizationId, form: "openai", ...asked }),
+      return await readListPage(query, (page) =>
+        longPage(
+          page,
+          (part) => listBatches(context, { organizationId, form: "openai", ...part }),
+          () => batchObject,
+        ),
       );
-      return listEnvelope(page.batches.map(batchObject), page.hasMore);
     });
     app.get("/v1/batches", access, list);
 

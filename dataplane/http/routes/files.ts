@@ -9,8 +9,9 @@ import type { ErrorFamily } from "../../dialects/errors.ts";
 import type { AnswerTurns } from "../answer-turns.ts";
 import { familyOf } from "../error-style.ts";
 import { invalidParameter, namesOfList, readGiven } from "../../lib/query.ts";
-import { listEnvelope, readFilteredList, readListPage, withoutNulls, type Query } from "../list-query.ts";
+import { readFilteredList, readListPage, withoutNulls, type Query } from "../list-query.ts";
 import { limits } from "../limits.ts";
+import { longPage } from "../long-page.ts";
 import { callerOf, type Routes } from "../route.ts";
 import { readUpload } from "../upload-form.ts";
 
@@ -45,11 +46,13 @@ export const fileRoutes =
       };
       // Files that are named are one page (dialects.md §A4).
       const limit = query.limit ?? filter.ids?.length ?? null;
-      const page = await readListPage({ ...query, limit }, (asked) => files.list({ ...filter, ...asked }));
       const family = familyOf(request);
-      return listEnvelope(
-        page.files.map((file) => fileObject(file, family)),
-        page.hasMore,
+      return await readListPage({ ...query, limit }, (page) =>
+        longPage(
+          page,
+          (part) => files.list({ ...filter, ...part }),
+          () => (file) => fileObject(file, family),
+        ),
       );
     });
     app.get("/v1/files", access, list);

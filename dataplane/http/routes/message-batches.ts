@@ -12,8 +12,9 @@ import type { AnswerTurns } from "../answer-turns.ts";
 import { itemHeaders } from "../item-headers.ts";
 import { streamBody } from "../body-stream.ts";
 import { limits } from "../limits.ts";
-import { listEnvelope, readFilteredList, readListPage, type Query } from "../list-query.ts";
+import { readFilteredList, readListPage, type Query } from "../list-query.ts";
 import { requireJsonType } from "../request-body.ts";
+import { longPage } from "../long-page.ts";
 import { callerOf, type Routes } from "../route.ts";
 import type { PieceReader } from "../../lib/piece-reader.ts";
 
@@ -39,10 +40,13 @@ export const messageBatchRoutes =
     const list = turns.json(async (request) => {
       const query = readFilteredList(request.query as Query, undefined, []);
       const { organizationId } = callerOf(request);
-      const page = await readListPage(query, (asked) =>
-        listBatches(context, { organizationId, form: "messages", ...asked }),
+      return await readListPage(query, (page) =>
+        longPage(
+          page,
+          (part) => listBatches(context, { organizationId, form: "messages", ...part }),
+          () => show,
+        ),
       );
-      return listEnvelope(page.batches.map(show), page.hasMore);
     });
     app.get("/v1/messages/batches", access, list);
 
