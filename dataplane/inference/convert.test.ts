@@ -611,6 +611,45 @@ test("rule 2.11: only a Messages upstream gets the version headers, whoever the 
   expect(fake.requests[1]?.headers).not.toHaveProperty("anthropic-beta");
 });
 
+describe("an assistant's turn that ends in its reasoning, which Messages refuses, goes without", () => {
+  const thinking = { type: "thinking", thinking: "hm", signature: sealedSignature("EqQB") };
+  const redacted = { type: "redacted_thinking", data: sealedSignature("EqQC") };
+  const said = (text: string) => ({ type: "text", text });
+  const asked = { role: "user", content: "a" };
+  const answer = (content: object[]) => ({ role: "assistant", content });
+
+  test.each<[string, object[], object[]]>([
+    ["nothing else", [thinking], [asked, asked]],
+    ["blanks alone", [thinking, said("\n\n")], [asked, asked]],
+    ["words before it", [said("b"), thinking, redacted], [asked, answer([said("b")]), asked]],
+  ])("beside a server tool: %s", async (_, content, messages) => {
+    fake.next(hello);
+    const body = bodyOf("messages", {
+      messages: [asked, answer(content), asked],
+      ...declaredSearch.messages,
+    });
+    const route = routeTo([upstreamOf(fake.url, "messages")], { toolPolicy: "test/default" });
+    await serve(callOf("messages", snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }), body));
+    expect(fake.requests[0]?.json()).toMatchObject({ messages });
+  });
+
+  test("converted, also as the last turn", async () => {
+    fake.next(hello);
+    const reasoning = {
+      type: "reasoning",
+      id: "rs_1",
+      summary: [{ type: "summary_text", text: "hm" }],
+      encrypted_content: sealedSignature("EqQB"),
+    };
+    const blank = { role: "assistant", content: [{ type: "output_text", text: " " }] };
+    const words = { role: "assistant", content: [{ type: "output_text", text: "b" }] };
+    await serve(
+      callTo("responses", "messages", bodyOf("responses", { input: [asked, words, reasoning, blank] })),
+    );
+    expect(fake.requests[0]?.json()).toMatchObject({ messages: [asked, answer([said("b")])] });
+  });
+});
+
 describe("a conversation whose last turn has nothing that the upstream takes", () => {
   const turn = (role: string, content: unknown) => ({ role, content });
   const [asked, answered, empty] = [turn("user", "a"), turn("assistant", "b"), turn("user", "")];

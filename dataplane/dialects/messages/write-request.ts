@@ -150,10 +150,10 @@ function writeConversation(
   if (carry.dialect === "messages")
     return {
       messages: messages.flatMap((message) =>
-        message.role === "assistant" ? (withoutBlankText(message) ?? []) : [message],
+        message.role === "assistant" ? (withoutRefused(message) ?? []) : [message],
       ),
     };
-  const kept = withoutBlankEnd(messages.flatMap((message) => withoutBlankText(message) ?? []));
+  const kept = withoutBlankEnd(messages.flatMap((message) => withoutRefused(message) ?? []));
   const extra = wantsJsonObject(carry) ? [JSON_OBJECT_INSTRUCTION] : [];
   const system = [...(typeof request.system === "string" ? [request.system] : []), ...extra].join("\n");
   // Messages requires a user's turn: where there are only instructions, they become it.
@@ -183,15 +183,23 @@ function writeBlock(block: ContentBlockParam, ownAccount: boolean): ContentBlock
 
 const isBlank = (text: string): boolean => text.trim() === "";
 
-/** Leaves out empty texts, and a turn whose texts are all blank: Messages refuses both, the other dialects allow them. */
-function withoutBlankText(message: MessageParam): MessageParam | null {
+/**
+ * Leaves out empty texts, a turn's texts if all are blank, and the reasoning that ends a turn of the model's: Messages refuses all
+ * three, the other dialects allow them. null: nothing is left.
+ */
+function withoutRefused(message: MessageParam): MessageParam | null {
   if (typeof message.content === "string") return isBlank(message.content) ? null : message;
   const texts = message.content.flatMap((block) => (block.type === "text" ? [block.text] : []));
   // Blanks between texts with words are their spacing.
   const isGone = texts.every(isBlank) ? isBlank : (text: string) => text === "";
   const content = message.content.filter((block) => block.type !== "text" || !isGone(block.text));
-  return content.length === 0 ? null : { ...message, content };
+  const end =
+    message.role === "assistant" ? content.findLastIndex((block) => !isReasoning(block)) + 1 : content.length;
+  return end === 0 ? null : { ...message, content: content.slice(0, end) };
 }
+
+const isReasoning = ({ type }: ContentBlockParam): boolean =>
+  type === "thinking" || type === "redacted_thinking";
 
 /**
  * Cuts the white space that ends the conversation where its last turn is the model's, to be gone on with: Messages refuses
@@ -205,7 +213,9 @@ function withoutBlankEnd(messages: MessageParam[]): MessageParam[] {
 
 function withoutEnd(content: MessageParam["content"]): MessageParam["content"] {
   if (typeof content === "string") return content.trimEnd();
-  const end = content.findLastIndex((block) => block.type !== "text" || !isBlank(block.text));
+  const end = content.findLastIndex((block) =>
+    block.type === "text" ? !isBlank(block.text) : !isReasoning(block),
+  );
   const last = content[end];
   if (last?.type !== "text") return content.slice(0, end + 1);
   return [...content.slice(0, end), { ...last, text: last.text.trimEnd() }];
