@@ -1,4 +1,4 @@
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import type { Sealer } from "../dialects/codecs.ts";
 import { openHit, resultForClient, resultForModel, searchCitation } from "./results.ts";
 
@@ -63,4 +63,23 @@ test("rule 3.11: results go as search_result blocks with citations enabled, neve
       citations: { enabled: true },
     },
   ]);
+});
+
+describe("a page without words is told in words: upstreams refuse blank texts, and a model makes nothing of them", () => {
+  const page = { url: "https://a.example/", title: null, retrievedAt: "2026-11-30T00:00:00.000Z" };
+  const told = (text: string, title: string | null = null, citePages = true) =>
+    resultForModel(
+      call.id,
+      { kind: "page", page: { ...page, title, source: { type: "text", text } } },
+      citePages,
+    ).content;
+
+  test.each(["", " ", "\n\n\u00a0"])("%j", (text) => {
+    expect(told(text)).toBe("The page has no text.");
+    expect(told(text, "Loading", false)).toBe('The page has no text, only the title "Loading".');
+  });
+
+  test("one with words is a document", () => {
+    expect(told("Words")).toMatchObject([{ type: "document", source: { data: "Words" } }]);
+  });
 });

@@ -70,8 +70,18 @@ export function resultForModel(callId: string, outcome: ToolOutcome, citePages: 
         content: outcome.hits.length === 0 ? "The search found nothing." : outcome.hits.map(hitForModel),
       };
     case "page":
-      return { type: "tool_result", tool_use_id: callId, content: [pageDocument(outcome.page, citePages)] };
+      return {
+        type: "tool_result",
+        tool_use_id: callId,
+        content: withoutWords(outcome.page) ?? [pageDocument(outcome.page, citePages)],
+      };
   }
+}
+
+/** What the model reads of a page without words, such as one that only a browser fills; null: it has some. */
+function withoutWords({ title, source }: FetchedPage): string | null {
+  if (source.type !== "text" || source.text.trim() !== "") return null;
+  return title === null ? "The page has no text." : `The page has no text, only the title "${title}".`;
 }
 
 /** What the model reads of a call of a tool that nobody has. The client does not see such a call. */
