@@ -236,7 +236,9 @@ export class Keys {
         update api_keys set status = 'inactive', sha256 = null, deleted_at = clock_timestamp() where id = ${id}
         returning ${columns}
       `);
+      // No list shows the key any more: what it was called stands here.
       await writeAuditLog(transaction, actor, "key.deleted", id, {
+        name: { from: before.name, to: null },
         status: { from: before.status, to: null },
       });
       return { key, ended: true };

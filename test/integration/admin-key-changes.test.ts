@@ -111,7 +111,10 @@ test("the audit log says who changed which key, when and from where", async () =
   });
   const entries = lines.map((line) => JSON.parse(line) as Record<string, unknown>);
   expect(entries).toMatchObject([
-    { action: "key.deleted", changes: { status: { from: "inactive", to: null } } },
+    {
+      action: "key.deleted",
+      changes: { name: { from: "watched", to: null }, status: { from: "inactive", to: null } },
+    },
     {
       action: "key.updated",
       forwardedFor: "203.0.113.9",
