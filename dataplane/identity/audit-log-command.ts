@@ -1,5 +1,6 @@
 /** `main.ts audit-log`: prints the audit log, one JSON object a line, newest first. */
 import type { DatabasePool } from "slonik";
+import { requireOrganization } from "../billing/ledger/accounts.ts";
 import { commandArguments } from "../lib/command-arguments.ts";
 import { parseMoment } from "../lib/moment.ts";
 import { readAuditLog, type AuditQuery } from "./audit-log.ts";
@@ -28,8 +29,9 @@ export function parseAuditQuery(args: readonly string[]): AuditQuery {
   return { organizationId: values.organization ?? null, keyId: values.key ?? null, since, limit };
 }
 
-/** Returns the lines to print. */
+/** Returns the lines to print. @throws Error for an organization that there never was: no line would pass for no change. */
 export async function printAuditLog(pool: DatabasePool, query: AuditQuery): Promise<string[]> {
+  if (query.organizationId !== null) await requireOrganization(pool, query.organizationId);
   const entries = await readAuditLog(pool, query);
   return entries.map(({ at, ...entry }) => JSON.stringify({ at: new Date(at).toISOString(), ...entry }));
 }

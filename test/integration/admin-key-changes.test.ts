@@ -136,4 +136,6 @@ test("the audit log says who changed which key, when and from where", async () =
   expect(
     await printAuditLog(world.pool, { organizationId: "org_b", keyId: id, since: null, limit: 10 }),
   ).toEqual([]);
+  const misspelt = { organizationId: "org_nobody", keyId: null, since: null, limit: 10 };
+  await expect(printAuditLog(world.pool, misspelt)).rejects.toThrow("there is no organization org_nobody");
 });

@@ -31,6 +31,12 @@ export const accountSchema = z.object({
   version: z.bigint(),
   ledger: z.string(),
 });
+/** For commands, where an id may be misspelt. @throws Error when no organization was ever declared under it. */
+export async function requireOrganization(queries: CommonQueryMethods, id: string): Promise<void> {
+  const known = await queries.exists(sql.type(z.object({}))`select 1 from organizations where id = ${id}`);
+  if (!known) throw new Error(`there is no organization ${id}`);
+}
+
 const keyedAccountSchema = accountSchema.extend({ keyEpoch: z.bigint() });
 const keyedAccounts = sql.fragment`
   select account.organization_id as "organizationId", account.balance_micros as balance, account.version,

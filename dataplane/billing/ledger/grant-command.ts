@@ -1,9 +1,8 @@
 /** `main.ts grant`: adds credit by hand, through the same once-only table as declared grants (design.md §7). */
-import { sql, type DatabasePool } from "slonik";
-import { z } from "zod";
+import type { DatabasePool } from "slonik";
 import { commandArguments } from "../../lib/command-arguments.ts";
 import { creditsText, isOutOfBounds, microsOf, type Micros } from "../credits.ts";
-import { applyGrant } from "./accounts.ts";
+import { applyGrant, requireOrganization } from "./accounts.ts";
 
 export interface GrantRequest {
   readonly organizationId: string;
@@ -46,10 +45,7 @@ export async function grant(
   { organizationId, name, amount }: GrantRequest,
 ): Promise<string> {
   const outcome = await pool.transaction(async (transaction) => {
-    const known = await transaction.exists(sql.type(z.object({}))`
-      select 1 from organizations where id = ${organizationId}
-    `);
-    if (!known) throw new Error(`there is no organization ${organizationId}`);
+    await requireOrganization(transaction, organizationId);
     return await applyGrant(transaction, { organizationId, name, amount, source: "command" });
   });
   switch (outcome.kind) {
