@@ -30,12 +30,16 @@ async function post(path: string, body: Buffer | Readable | string, headers: Rec
 }
 
 const plain = Buffer.from("x".repeat(50_000));
+const zstdFrames = Buffer.concat(
+  [plain.subarray(1000), plain.subarray(0, 1000)].map((part) => zstdCompressSync(part)),
+);
 test.each([
   ["identity", plain],
   ["gzip", gzipSync(plain)],
   ["x-gzip", gzipSync(plain)],
   ["GZIP", gzipSync(plain)],
   ["zstd", zstdCompressSync(plain)],
+  ["zstd", zstdFrames],
 ])("a body with content encoding %s is read", async (encoding, bytes) => {
   expect(await post("/v1/raw", bytes, { "content-encoding": encoding })).toEqual({
     status: 200,
@@ -96,6 +100,9 @@ test.each([
   ["a zstd bomb", zstdCompressSync(bomb), "zstd", 413],
   ["damaged gzip", gzipSync(plain).subarray(0, 40), "gzip", 400],
   ["not gzip at all", plain, "gzip", 400],
+  ["what follows gzip data", Buffer.concat([gzipSync(plain), plain]), "gzip", 400],
+  ["what follows zstd data", Buffer.concat([zstdCompressSync(plain), plain]), "zstd", 400],
+  ["zstd data whose second frame is cut", zstdFrames.subarray(0, -4), "zstd", 400],
   ["an unknown encoding", plain, "snappy", 415],
   ["brotli", brotliCompressSync(plain), "br", 415],
   ["deflate", deflateSync(plain), "deflate", 415],

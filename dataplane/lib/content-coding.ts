@@ -7,6 +7,7 @@ import {
   createInflate,
   createInflateRaw,
   createZstdDecompress,
+  type ZstdDecompress,
 } from "node:zlib";
 import { bodyLimits } from "./body-limits.ts";
 
@@ -14,6 +15,13 @@ import { bodyLimits } from "./body-limits.ts";
 const chunkSize = 64 * 1024;
 /** Largest zstd window: a decoder keeps that much of its output, and no window need exceed the largest JSON body. */
 const ZSTD_WINDOW_LOG = Math.ceil(Math.log2(bodyLimits.bytes));
+
+/**
+ * How many frames within its pieces zstd data may have: so many, and one for so many bytes of its contents. Each costs a turn of
+ * the event loop, and one of nothing has nine bytes. Encoders that make several give each far more contents.
+ */
+const FREE_FRAMES = 64;
+const CONTENTS_OF_FRAME = 16 * 1024;
 
 /** Low half of the first byte of a zlib stream: the method (RFC 1950 §2.2). No encoder's raw deflate stream begins so. */
 const ZLIB_METHOD = 8;
@@ -27,7 +35,7 @@ const decoders = {
   /** Another word for gzip (RFC 9110 §8.4.1.3). */
   "x-gzip": gzip,
   zstd: (windowLog: number) =>
-    createZstdDecompress({ chunkSize, params: { [constants.ZSTD_d_windowLogMax]: windowLog } }),
+    acrossFrames(createZstdDecompress({ chunkSize, params: { [constants.ZSTD_d_windowLogMax]: windowLog } })),
   deflate: () => inflate(),
   br: () => createBrotliDecompress({ chunkSize }),
 } as const satisfies Record<string, (zstdWindowLog: number) => Transform>;
@@ -59,6 +67,39 @@ export function answerDecoder(listed: string): Transform | null {
   const [last, first] = (listedCodings(listed) ?? []).map((coding) => decoderOf(coding));
   if (!last) return null;
   return first ? new DecoderChain(() => [last, first]) : last;
+}
+
+/**
+ * Lets a decoder read all frames of zstd data, which may be several (RFC 8878 §3.1). Node's takes the end of one within a piece
+ * for the end of all and drops the rest of the piece unseen, whatever it is: it then pushes null, and `bytesWritten` has grown by
+ * what it took. Its context begins a next frame by itself, as it does where pieces end with frames. Returns the same decoder.
+ */
+function acrossFrames(decoder: ZstdDecompress): ZstdDecompress {
+  const push = decoder.push.bind(decoder);
+  const transform = decoder._transform.bind(decoder);
+  let contents = 0;
+  let frames = 0;
+  let isReading = false;
+  let hasEndedFrame = false;
+  decoder.push = (piece: Buffer | null) => {
+    contents += piece?.length ?? 0;
+    if (piece !== null || !isReading) return push(piece);
+    hasEndedFrame = true;
+    return true;
+  };
+  decoder._transform = (bytes: Buffer, encoding, done) => {
+    const before = decoder.bytesWritten;
+    isReading = true;
+    transform(bytes, encoding, (error) => {
+      isReading = false;
+      if (error || !hasEndedFrame) return done(error);
+      hasEndedFrame = false;
+      frames += 1;
+      if (frames > FREE_FRAMES + contents / CONTENTS_OF_FRAME) return done(new Error("too many zstd frames"));
+      decoder._transform(bytes.subarray(decoder.bytesWritten - before), encoding, done);
+    });
+  };
+  return decoder;
 }
 
 /** `deflate` means the zlib format (RFC 9110 §8.4.1.2), but some servers send raw deflate: the first byte tells which. */
