@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { sampleOrganization, sampleRouting, sampleSnapshot } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer } from "../../test/fakes/test-server.ts";
 import { modelRoutes } from "./routes/models.ts";
+import { consoleRoutes } from "./console.ts";
 import { consoleSignInRoutes, signInOrigins } from "./console-sign-in.ts";
 import { UnknownCallers } from "./unknown-callers.ts";
 
@@ -75,6 +76,18 @@ test("who is refused for wrong keys has as many refusals less here", async () =>
   expect(refused.map(({ status }) => status)).toEqual([401, 401]);
   expect((await fetch(`${server.url}/v1/organizations/org_nobody/sign_in`)).status).toBe(429);
 });
+
+test.each(["org_people", "org_people/", "org_people///", "org_%70eople/", "org_people/?to=keys"])(
+  "the page at %s may call the provider, as it signs in there",
+  async (named) => {
+    const file = { type: "text/html", etag: "e", bytes: Buffer.from("page"), coded: {} };
+    await using server = await startTestServer([consoleRoutes(new Map([["index.html", file]]))], {
+      snapshot: () => snapshot,
+    });
+    const { headers } = await fetch(`${server.url}/console/sign-in/${named}`);
+    expect(headers.get("content-security-policy")).toContain("connect-src 'self' https://login.example.com ");
+  },
+);
 
 test("a page's policy names the provider's origins, and nothing that could end a directive", () => {
   expect(signInOrigins(snapshot, "org_people")).toEqual([

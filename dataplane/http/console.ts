@@ -54,6 +54,7 @@ const INDEX = "index.html";
 const IMMUTABLE = "assets/";
 /** Prefix of sign-in pages, before an organization's id. A person who has signed in stays on the page loaded there. */
 const SIGN_IN = "sign-in/";
+const SIGN_IN_PAGE = new RegExp(`^${SIGN_IN}([^/]+)/*$`);
 
 /** Reads the built console. @throws Error when it was not built. */
 export async function readConsole(folder: string): Promise<ConsoleFiles> {
@@ -79,7 +80,9 @@ export const consoleRoutes =
   (app, services) => {
     /** The policy of a page. Only an organization's sign-in page may call that organization's provider. */
     const policyOf = (name: string): string => {
-      const organization = name.startsWith(SIGN_IN) ? decoded(name.slice(SIGN_IN.length)) : null;
+      // The page reads its address without slashes at the end as well (console/src/router.ts).
+      const named = SIGN_IN_PAGE.exec(name)?.[1];
+      const organization = named === undefined ? null : decoded(named);
       return organization === null ? policy : policyWith(signInOrigins(services.snapshot(), organization));
     };
     const open = { config: { access: "none" } } as const;
