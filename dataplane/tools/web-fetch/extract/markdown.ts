@@ -91,8 +91,8 @@ turndown.addRule("webLink", {
   filter: (node) => node.nodeName === "A" && node.hasAttribute("href"),
   replacement(content, node) {
     const text = content
-      .replace(/^\s*#+ /gm, "")
-      .replace(/\s*\n\s*/g, " ")
+      .replace(/^[^\S\r\n\u2028\u2029]*#+ /gm, "")
+      .replace(/\s+/g, (blanks) => (blanks.includes("\n") ? " " : blanks))
       .trim();
     return text === "" ? "" : `[${text}](${linkTarget((node as Element).getAttribute("href") ?? "")})`;
   },
@@ -117,10 +117,24 @@ turndown.addRule("listItem", {
     const first = Number(list?.getAttribute("start") ?? 1);
     const mark = list?.nodeName === "OL" ? `${(Number.isInteger(first) ? first : 1) + index}. ` : "- ";
     const paragraphs = node.querySelector(":scope > p") !== null;
-    const body = paragraphs ? content.trim() : content.trim().replace(/\n\s*\n(?=\s*(?:- |\d+\. ))/g, "\n");
+    const body = paragraphs ? content.trim() : withoutGaps(content.trim());
     const indented = body.replace(/\n(?!\n|$)/g, `\n${" ".repeat(mark.length)}`);
     return `${mark}${indented}${node.nextSibling === null ? "" : "\n"}`;
   },
 });
+
+/**
+ * Takes blank lines before the items of inner lists away. Every blank is looked at once: a pattern that also says what stands
+ * behind the blanks begins anew at each of them, and three kilobytes of blank lines took five seconds.
+ */
+const withoutGaps = (content: string): string =>
+  content.replace(/\n\s+/g, (blanks: string, at: number) => {
+    const last = blanks.lastIndexOf("\n");
+    listMark.lastIndex = at + blanks.length;
+    return last > 0 && listMark.test(content) ? blanks.slice(last) : blanks;
+  });
+
+/** What an item begins with. */
+const listMark = /- |\d+\. /y;
 
 const raised = (mark: string, content: string) => (content.trim() === "" ? "" : `${mark}${content}`);
