@@ -357,8 +357,14 @@ export function readResponsesUsage(raw: unknown): MessagesUsage | null {
 
 /** Reads the `usage` of a whole answer; null when nothing is reported. */
 export function readWholeUsage(dialect: Dialect, raw: unknown): MessagesUsage | null {
-  if (dialect === "messages") return readMessagesUsage(raw, null);
-  return dialect === "chat" ? readChatUsage(raw) : readResponsesUsage(raw);
+  switch (dialect) {
+    case "messages":
+      return readMessagesUsage(raw, null);
+    case "chat":
+      return readChatUsage(raw);
+    case "responses":
+      return readResponsesUsage(raw);
+  }
 }
 
 /** Zeros alone are no report: some servers send them until they know, and others always. */

@@ -48,8 +48,14 @@ export function relayStream(job: RelayJob, answer: UpstreamAnswer): Promise<void
 
 /** Writes the event that ends a stream with an error; in Responses with the next `sequence_number` (rule 2.13). */
 function errorEvent({ dialect, requestId }: RelayJob, error: ApiError, { nextNumber }: StreamTap): string {
-  if (dialect === "messages") return messagesErrorEvent(error, requestId);
-  return dialect === "chat" ? chatErrorChunk(error) : responsesErrorEvent(error, nextNumber);
+  switch (dialect) {
+    case "messages":
+      return messagesErrorEvent(error, requestId);
+    case "chat":
+      return chatErrorChunk(error);
+    case "responses":
+      return responsesErrorEvent(error, nextNumber);
+  }
 }
 
 /** Actions that do not end the answer. */

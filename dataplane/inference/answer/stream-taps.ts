@@ -15,9 +15,16 @@ import { LeanFrame, weigherOf } from "./lean-frame.ts";
 import { mayHoldEncrypted, sealBlockAhead, sealBlocksAhead, sealEventAhead } from "./seal-answer.ts";
 import { PASS, passWith, Tap, type FrameAction, type StreamTap, type TapOptions } from "./usage-tap.ts";
 
+/** Makes what reads the usage of a relayed stream and finds its end, in the dialect of client and upstream. */
 export function streamTap(dialect: Dialect, options: TapOptions): StreamTap {
-  if (dialect === "messages") return new MessagesTap(options);
-  return dialect === "chat" ? new ChatTap(options) : new ResponsesTap(options);
+  switch (dialect) {
+    case "messages":
+      return new MessagesTap(options);
+    case "chat":
+      return new ChatTap(options);
+    case "responses":
+      return new ResponsesTap(options);
+  }
 }
 
 const messagesEvents: ReadonlySet<string> = new Set([

@@ -76,9 +76,16 @@ export function relayBody(
   edits.drop(["mcp_servers"]);
   edits.dropUnsent();
   edits.tiers(wishes.tiers);
-  if (inspection.dialect === "messages") edits.messages(route);
-  else if (inspection.dialect === "chat") edits.chat(route, wishes.tiers);
-  else edits.responses(route, wishes.encryptedReasoning);
+  switch (inspection.dialect) {
+    case "messages":
+      edits.messages(route);
+      break;
+    case "chat":
+      edits.chat(route, wishes.tiers);
+      break;
+    case "responses":
+      edits.responses(route, wishes.encryptedReasoning);
+  }
   return edits.finish(wishes.strict);
 }
 
