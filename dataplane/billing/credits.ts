@@ -1,5 +1,7 @@
 /** Credits as people write them (decimal text) and as they are kept (micro-credits, 10^-6 credit). */
 
+import { limitBounds } from "../config/schema.ts";
+
 /** 10^-6 credit. */
 export type Micros = bigint;
 
@@ -7,7 +9,7 @@ export type Micros = bigint;
  * Balances above 9×10^9 credits are refused (design.md §5): below it every sum that a Lua script compares is an
  * integer that a double holds exactly (2^53 is a little more than 9×10^15).
  */
-export const MAX_MICROS: Micros = 9_000_000_000_000_000n;
+export const MAX_MICROS: Micros = BigInt(limitBounds.credits) * 1_000_000n;
 
 /** `-1234567n` is `"-1.234567"`, `5000000n` is `"5"`. */
 export function creditsText(micros: Micros): string {

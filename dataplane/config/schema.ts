@@ -271,6 +271,24 @@ export type Policy = z.infer<typeof policySchema>;
 export const limitPeriods = ["day", "week", "month", "total"] as const;
 export type LimitPeriod = (typeof limitPeriods)[number];
 
+/** What limits may say at most, in an Organization and by the admin API. */
+export const limitBounds = {
+  /** Credits: balances above it are refused (design.md §5), so grants and limits are too. */
+  credits: 9_000_000_000,
+  /** Requests or tokens a minute, requests at the same time. */
+  count: 1_000_000_000,
+  /** Patterns in a list of models. */
+  models: 500,
+  /** Characters of one: a model's id has 128 at most. */
+  modelCharacters: 129,
+} as const;
+
+/** One model, or all whose ids begin so. Postgres keeps it, which holds no half characters. */
+export const MODEL_PATTERN = {
+  form: /^(?:[^*\s\p{Cc}\p{Cs}]+\*?|\*)$/u,
+  message: "must be a model id, or the beginning of some and a * at its end",
+} as const;
+
 /** Limits of a key or of a project; what is absent is not limited. Postgres stores them in this form as well. */
 export const limitsSchema = z.object({
   credits: z.object({ amountMicros: z.string().regex(/^\d{1,16}$/), per: z.enum(limitPeriods) }).optional(),

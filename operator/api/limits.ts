@@ -1,24 +1,19 @@
 /** Limits of keys, projects and people (rule 9.1). */
 import { z } from "zod";
+import { limitBounds, MODEL_PATTERN } from "../../dataplane/config/schema.ts";
 import { field, set, withRules } from "./fields.ts";
 
 /** There is always a project of this name. */
 export const DEFAULT_PROJECT = "default";
-/** Balances above this are refused (design.md §5), so a grant is too. */
-export const MAX_GRANT_CREDITS = 9_000_000_000;
 
 export const rateLimit = (description: string, example: number) =>
-  field(z.int().min(1).max(1_000_000_000), description, { example }).optional();
+  field(z.int().min(1).max(limitBounds.count), description, { example }).optional();
 
 export const modelPatterns = () =>
   field(
     set(
-      z
-        .string()
-        .min(1)
-        .max(129)
-        .regex(/^[^*\s\p{Cc}]*\*?$/u, "must be a model id, or the beginning of some and a * at its end"),
-      500,
+      z.string().min(1).max(limitBounds.modelCharacters).regex(MODEL_PATTERN.form, MODEL_PATTERN.message),
+      limitBounds.models,
     ),
     "Model ids, each with at most one trailing star; an empty list allows none.",
     { default: ["*"] },
@@ -42,8 +37,8 @@ export const limitFields = (whose: string) =>
               [
                 {
                   cel: null,
-                  message: "must be at most 9000000000",
-                  fault: (text) => (Number(text) <= MAX_GRANT_CREDITS ? null : []),
+                  message: `must be at most ${limitBounds.credits}`,
+                  fault: (text) => (Number(text) <= limitBounds.credits ? null : []),
                 },
               ],
             ),

@@ -1,8 +1,9 @@
 /** Organization: who may call, and with which credit (configuration.md "Organization" is made from it). */
 import { z } from "zod";
+import { limitBounds } from "../../dataplane/config/schema.ts";
 import { allowCIDRs, allowPorts } from "./egress.ts";
 import { identity } from "./identity.ts";
-import { DEFAULT_PROJECT, limitFields, MAX_GRANT_CREDITS, modelPatterns, rateLimit } from "./limits.ts";
+import { DEFAULT_PROJECT, limitFields, modelPatterns, rateLimit } from "./limits.ts";
 import { moment } from "./moment.ts";
 import {
   byteQuantity,
@@ -41,8 +42,8 @@ const grant = withRules(
         [
           {
             cel: null,
-            message: "must lie between -9000000000 and 9000000000",
-            fault: (text) => (Math.abs(Number(text)) <= MAX_GRANT_CREDITS ? null : []),
+            message: `must lie between -${limitBounds.credits} and ${limitBounds.credits}`,
+            fault: (text) => (Math.abs(Number(text)) <= limitBounds.credits ? null : []),
           },
         ],
       ),

@@ -4,14 +4,14 @@ import { creditsText, parseCredits } from "../../billing/credits.ts";
 import type { Holds } from "../../billing/holds/holds.ts";
 import type { Standing } from "../../billing/holds/standings.ts";
 import { amountOf, anewText, type LimitedScope } from "../../billing/scopes.ts";
-import { limitPeriods, type Limits } from "../../config/schema.ts";
+import { limitBounds, limitPeriods, MODEL_PATTERN, type Limits } from "../../config/schema.ts";
 import type { ApiKey } from "../../identity/keys.ts";
 import { scopesOfKeys, type LimitsChange } from "../../identity/limits.ts";
 import type { CommonQueryMethods } from "slonik";
 import { ApiError } from "../../lib/api-error.ts";
 import { firstIssue, issueWords } from "./issue-words.ts";
 
-const count = z.int().min(1).max(1_000_000_000).nullable().optional();
+const count = z.int().min(1).max(limitBounds.count).nullable().optional();
 /** The form of `limits` in a body. */
 export const limitsForm = z.strictObject({
   credits: z
@@ -19,23 +19,15 @@ export const limitsForm = z.strictObject({
       amount: z
         .string()
         .regex(/^\d+(\.\d{1,6})?$/, 'must be credits such as "500" or "2.5", with at most six decimals')
-        .refine((text) => parseCredits(text) !== null, "must be at most 9000000000"),
+        .refine((text) => parseCredits(text) !== null, `must be at most ${limitBounds.credits}`),
       per: z.enum(limitPeriods),
     })
     .nullable()
     .optional(),
   models: z
-    .array(
-      z
-        .string()
-        .max(129)
-        .regex(
-          /^(?=.)[^*\s\p{Cc}\p{Cs}]*\*?$/u,
-          "must be a model id, or the beginning of some and a * at its end",
-        ),
-    )
+    .array(z.string().max(limitBounds.modelCharacters).regex(MODEL_PATTERN.form, MODEL_PATTERN.message))
     .min(1)
-    .max(500)
+    .max(limitBounds.models)
     .nullable()
     .optional(),
   requests_per_minute: count,
