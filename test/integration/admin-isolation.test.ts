@@ -76,23 +76,30 @@ const needed: Readonly<Record<string, { readonly query: string; readonly raw: bo
   },
 };
 
+/** Parameters of lists that name something. */
+const naming = ["after", "after_id", "before_id", "api_key_id", "workspace_id", "project_ids", "ids"];
+
+const nobody: Ids = {
+  file: "file_000000000000000000000000",
+  key: "apikey_0000",
+  project: "proj_0000",
+  request: "req_0000",
+  principal: "usr_0000",
+  messageBatch: "msgbatch_0000",
+  batch: "batch_0000",
+};
+
+const withoutIds = (text: string) =>
+  text.replaceAll(/(file|apikey|proj|req|batch|msgbatch|usr)_\w+|a\\+u0000b/g, "ID");
+
 /** Every way to put the other organization's ids, and ids of nobody, into a route's path. */
 function paths(url: string): string[] {
-  const nobody = {
-    file: "file_000000000000000000000000",
-    key: "apikey_0000",
-    project: "proj_0000",
-    request: "req_0000",
-    principal: "usr_0000",
-    messageBatch: "msgbatch_0000",
-    batch: "batch_0000",
-    malformed: "a%00b",
-  };
+  const ofNobody = [...Object.values(nobody), "a%00b"];
   const filled = (project: string, id: string) => url.replace(":project", project).replace(/:id\b/, id);
   const all = [
-    ...[...Object.values(theirs), ...Object.values(nobody)].map((id) => filled("default", id)),
+    ...[...Object.values(theirs), ...ofNobody].map((id) => filled("default", id)),
     ...Object.values(theirs).map((id) => filled(theirs.project, id)),
-    ...Object.values(nobody).map((id) => filled(nobody.project, id)),
+    ...ofNobody.map((id) => filled(nobody.project, id)),
   ];
   // The own project and its own keys are no one else's.
   return all.filter((path) => !/\/projects\/default(\/api_keys)?$/.test(path));
@@ -151,10 +158,7 @@ describe.each([
         const answer = await world.call(keyFor(route, a), route.method, path, body);
         expect([route.method, path, answer.status]).toEqual([route.method, path, 404]);
         const own = path.includes("/projects/default/");
-        const words = answer.raw.replaceAll(
-          /(file|apikey|proj|req|batch|msgbatch|usr)_\w+|a\\+u0000b/g,
-          "ID",
-        );
+        const words = withoutIds(answer.raw);
         answers.set(own, (answers.get(own) ?? new Set()).add(words));
       }
       for (const words of answers.values()) expect([route.url, words.size]).toEqual([route.url, 1]);
@@ -173,21 +177,21 @@ describe.each([
       const path = `${route.url.replace(":project", "default")}?${query}`;
       const own = await world.call(keyFor(route, a), "GET", path, { raw });
       expect([path, own.status]).toEqual([path, 200]);
-      for (const id of Object.values(theirs)) {
+      for (const [kind, id] of Object.entries(theirs)) {
         expect(own.raw).not.toContain(id);
-        for (const parameter of [
-          "after",
-          "after_id",
-          "before_id",
-          "api_key_id",
-          "workspace_id",
-          "project_ids",
-          "ids",
-        ]) {
-          const asked = await world.call(keyFor(route, a), "GET", `${path}&${parameter}=${id}`, { raw });
+        const question = async (parameter: string) => {
+          const ask = (given: string) =>
+            world.call(keyFor(route, a), "GET", `${path}&${parameter}=${given}`, { raw });
+          const asked = await ask(id);
           expect(asked.raw.replaceAll(/"message":"[^"]*"/g, "")).not.toContain(`"${id}"`);
           expect([200, 400]).toContain(asked.status);
-        }
+          // Refused, or as without it: the list does not know the parameter.
+          if (asked.status === 400 || asked.raw === own.raw) return;
+          const unknown = await ask(nobody[kind as keyof Ids]);
+          const answers = [asked, unknown].map(({ status, raw: text }) => [status, withoutIds(text)]);
+          expect([path, parameter, kind, answers[0]]).toEqual([path, parameter, kind, answers[1]]);
+        };
+        await Promise.all(naming.map(question));
       }
     }
   });

@@ -51,6 +51,15 @@ test("pages go on behind a key that was deleted meanwhile", async () => {
   }
 });
 
+test("a key of another project is no cursor of a project's list", async () => {
+  const second = (await list(PROJECTS)).data.find(({ name }) => name === "second")?.id;
+  const made = await admin("POST", `${PROJECTS}/${second}/api_keys`, { name: "elsewhere" });
+  const { id } = made.body;
+  expect((await admin("GET", `${ORGANIZATION}?after_id=${String(id)}`)).status).toBe(200);
+  for (const cursor of ["after", "after_id", "before_id"])
+    expect((await admin("GET", `${PROJECT}?${cursor}=${String(id)}`)).status).toBe(400);
+});
+
 test("rule 5.1: `default` filters by the default project, as its id does", async () => {
   const { data: projects } = await list(PROJECTS);
   const byId = projects.find(({ name }) => name === "default")?.id;

@@ -55,6 +55,18 @@ test("tokens a minute are corrected once of a charge that Redis took and the led
   expect(Number(bucket?.split(" ")[1])).toBeGreaterThanOrEqual(600_000);
 });
 
+test("who lacks something of what it wants has no more left than others lack, too", async () => {
+  await begin(`org_lacking_${count}`, 100n);
+  const [first, second] = [`req_${count}_first`, `req_${count}_second`];
+  expect(await run(hold(first, 60n))).toEqual(["held", "60"]);
+  // 20 of its estimate are not there.
+  expect(await run(hold(second, 60n))).toEqual(["held", "40"]);
+  const spend = (wanted: string) =>
+    run(operation("spend", organization, first, "10", wanted, "", "", "0", ""));
+  expect(await spend("60")).toEqual(["noted", "60", "50"]);
+  expect(await spend("90")).toEqual(["noted", "60", "30"]);
+});
+
 describe("a limit a minute that is changed", () => {
   const ask = (id: string, requests: number, tokens: number, taken: number) =>
     operation(
