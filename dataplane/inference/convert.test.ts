@@ -524,6 +524,9 @@ describe("dialects.md §D1: an upstream that takes no system turn in the middle"
   test.each([
     'messages: Unexpected role "system". The Messages API accepts a top-level `system` parameter.',
     "messages.1.role: Input should be 'user' or 'assistant'",
+    "role 'system' is not supported on this model",
+    "messages.2: role 'system' must follow a 'user' message or an 'assistant' message ending in a server tool result; the directive-only form (content: [] with output_config) is accepted at any position",
+    "messages.2: role 'system' must precede an 'assistant' message or end the array; the directive-only form (content: [] with output_config) is accepted at any position",
   ])("gets it among the leading ones: %s", async (message) => {
     fake.next({ error: { status: 400, message } }, hello);
     const call = callTo("chat", "messages", bodyOf("chat", { messages }));
