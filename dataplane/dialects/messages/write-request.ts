@@ -192,7 +192,9 @@ function withoutRefused(message: MessageParam): MessageParam | null {
   const texts = message.content.flatMap((block) => (block.type === "text" ? [block.text] : []));
   // Blanks between texts with words are their spacing.
   const isGone = texts.every(isBlank) ? isBlank : (text: string) => text === "";
-  const content = message.content.filter((block) => block.type !== "text" || !isGone(block.text));
+  const content = message.content
+    .filter((block) => block.type !== "text" || !isGone(block.text))
+    .map(withoutEmptyTexts);
   const end =
     message.role === "assistant" ? content.findLastIndex((block) => !isReasoning(block)) + 1 : content.length;
   return end === 0 ? null : { ...message, content: content.slice(0, end) };
@@ -200,6 +202,13 @@ function withoutRefused(message: MessageParam): MessageParam | null {
 
 const isReasoning = ({ type }: ContentBlockParam): boolean =>
   type === "thinking" || type === "redacted_thinking";
+
+/** Leaves out the empty texts of a tool's result, which may itself be empty. */
+function withoutEmptyTexts(block: ContentBlockParam): ContentBlockParam {
+  if (block.type !== "tool_result" || typeof block.content !== "object") return block;
+  const kept = block.content.filter((part) => part.type !== "text" || part.text !== "");
+  return kept.length === block.content.length ? block : { ...block, content: kept.length === 0 ? "" : kept };
+}
 
 /**
  * Cuts the white space that ends the conversation where its last turn is the model's, to be gone on with: Messages refuses
