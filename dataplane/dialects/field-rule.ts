@@ -142,12 +142,20 @@ export const openaiUserRows: readonly FieldRow[] = [
     { droppedWithServerTools: true },
   ],
   ["prompt_cache_options", mapped, mapped, mapped, { holds: [] }],
-  ...["mode", "ttl", "prewarm"].map((member): FieldRow => {
+  ...["mode", "ttl"].map((member): FieldRow => {
     const name = `prompt_cache_options.${member}`;
     // Lifetimes depend on the API: in Responses there are longer ones.
     const extra: Extra = member === "ttl" ? { crossing: { chat: ["30m"] } } : {};
     return [name, dropped, copiedTo(name), copiedTo(name), extra];
   }),
+  // Chat has no such requests, and refuses the field.
+  [
+    "prompt_cache_options.prewarm",
+    dropped,
+    dropped,
+    copiedTo("prompt_cache_options.prewarm"),
+    { neutral: [false] },
+  ],
   [foreignAnswer.join("."), dropped, dropped, dropped, { note: "an id of another conversation" }],
   ["prompt_cache_retention", dropped, copiedTo("prompt_cache_retention"), copiedTo("prompt_cache_retention")],
 ];

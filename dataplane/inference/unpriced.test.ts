@@ -159,7 +159,7 @@ describe.each(ways.filter(({ client }) => client !== "messages"))(
   ({ client, upstream, way }) => {
     test("rule 2.10: the id of another answer never goes, and what else stands beside it does", async () => {
       fake.next(text("hello"));
-      const cached = { mode: "explicit", ttl: "30m", prewarm: false };
+      const cached = { mode: "explicit", ttl: "30m" };
       const prompt_cache_options = { ...cached, comparison_response_id: "resp_1" };
       const call = asked(client, upstream, way, { prompt_cache_options });
       await serve(call);
