@@ -1,6 +1,6 @@
 import fc from "fast-check";
 import { expect, test } from "vitest";
-import { aliasOfId, aliasOfName } from "./alias.ts";
+import { aliasOfChatId, aliasOfId, aliasOfName } from "./alias.ts";
 
 test("rule 2.8: plain ids and names are kept", () => {
   expect(aliasOfId("toolu_01-A")).toBe("toolu_01-A");
@@ -20,4 +20,10 @@ test("rule 2.8: every alias is plain, and its own alias", () => {
       }
     }),
   );
+});
+
+test("Chat upstreams take ids of 40 characters", () => {
+  expect(aliasOfChatId("c".repeat(40))).toBe("c".repeat(40));
+  expect(aliasOfChatId("c".repeat(41))).toMatch(/^call_[0-9a-f]{32}$/);
+  expect(aliasOfChatId("c".repeat(41))).not.toBe(aliasOfChatId("c".repeat(42)));
 });

@@ -2,6 +2,7 @@
  * Writes a conversation in the hub as Chat messages. Chat wants all `tool` messages right after the assistant's calls
  * and allows only text in them: any other content of a result follows in one user message (rule 2.9).
  */
+import { aliasOfChatId } from "../alias.ts";
 import { writeArguments } from "../arguments.ts";
 import { behindBlankLine } from "../blank-line.ts";
 import type { Carry, Target } from "../codecs.ts";
@@ -97,10 +98,10 @@ function writeSaid(role: MessageParam["role"], content: MessageParam["content"],
 }
 
 function writeResult(block: ToolResultBlock, media: JsonObject[], carry: Carry): JsonObject {
-  const { tool_use_id, content = "", is_error } = block;
+  const { content = "", is_error } = block;
+  const id = aliasOfChatId(block.tool_use_id);
   const prefix = is_error === true ? "Error: " : "";
-  if (typeof content === "string")
-    return { role: "tool", tool_call_id: tool_use_id, content: prefix + content };
+  if (typeof content === "string") return { role: "tool", tool_call_id: id, content: prefix + content };
   const texts: string[] = [];
   const others: JsonObject[] = [];
   for (const part of content.flatMap((inner) => writeParts(inner, carry, partForm)))
@@ -108,9 +109,9 @@ function writeResult(block: ToolResultBlock, media: JsonObject[], carry: Carry):
     else others.push(part);
   if (others.length > 0) {
     texts.push("[The other content of this result is in the next user message.]");
-    media.push({ type: "text", text: `Content of the result of tool call ${tool_use_id}:` }, ...others);
+    media.push({ type: "text", text: `Content of the result of tool call ${id}:` }, ...others);
   }
-  return { role: "tool", tool_call_id: tool_use_id, content: prefix + texts.join("\n") };
+  return { role: "tool", tool_call_id: id, content: prefix + texts.join("\n") };
 }
 
 const partForm: PartForm = {
@@ -133,7 +134,7 @@ function writeAssistant(content: MessageParam["content"], carry: Carry, target: 
       if (readMark(block.signature)?.from !== "raw") thoughts.push(block.thinking);
     } else if (block.type === "tool_use")
       calls.push({
-        id: block.id,
+        id: aliasOfChatId(block.id),
         type: "function",
         function: { name: block.name, arguments: writeArguments(block.input) },
       });
