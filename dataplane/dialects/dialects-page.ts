@@ -120,6 +120,8 @@ for ten minutes is sent it no more:
 - \`metadata\` of Chat, which some take only with what they store; a drop then.
 - An effort that a model does not know, in converted requests and not under strict: \`none\` and \`minimal\` go as \`low\`, \`xhigh\` and
   \`max\` as \`high\`.
+- The summary of reasoning that Messages clients with thinking get of a Responses upstream, which some accounts are not given; a drop
+  for those that said \`display: "summarized"\`.
 - \`temperature\` beside \`top_p\`, which newer Messages models refuse: from clients of the other dialects one of them goes, the other
   being 1 or a drop of \`top_p\`.
 - Schemas of structured output that are not closed, from clients of the other dialects: objects that list their properties get no

@@ -34,6 +34,8 @@ type OwnEffort = `${typeof EFFORT}${keyof typeof nearestEfforts}`;
 const BOTH_SAMPLINGS = "temperature and top_p";
 /** The schema of structured output with objects that are not said to be closed. */
 const OPEN_FORMAT = "open format";
+/** Of reasoning, which we ask for in the name of a Messages client: some accounts get none. */
+const SUMMARY = "reasoning.summary";
 const KEYWORD = "schema keyword:";
 /**
  * A keyword of schemas that an upstream follows strictly. Each is refused by itself: that one client's `minimum` was
@@ -45,13 +47,14 @@ export type OwnField =
   | OwnEffort
   | typeof BOTH_SAMPLINGS
   | typeof OPEN_FORMAT
+  | typeof SUMMARY
   | OwnKeyword;
 
 /**
  * Fields whose values are ours as well: whatever is refused about them, they can go. A fault in the others the client
  * has to know.
  */
-const ownValues: readonly string[] = ["service_tier", "stream_options"] satisfies OwnField[];
+const ownValues: readonly string[] = ["service_tier", "stream_options", SUMMARY] satisfies OwnField[];
 
 /** Codes of OpenAI and types of pydantic for an unknown field. */
 const unknownField = new Set([
@@ -129,6 +132,25 @@ export function withClosedFormat(body: JsonObject, unknown: readonly OwnField[])
   return null;
 }
 
+/**
+ * Leaves out the summary of reasoning for a Responses upstream whose account, or model, gives none.
+ * @param display what the Messages client said of its thinking: one that asked for summaries is told.
+ * @returns the summary, if it may be refused.
+ */
+export function withoutSummary(
+  body: JsonObject,
+  unknown: readonly OwnField[],
+  { display, notes }: { display: JsonValue | undefined; notes: DropListener },
+): typeof SUMMARY | null {
+  const { summary, ...rest } = objectOf(body["reasoning"]) ?? {};
+  if (summary === undefined) return null;
+  if (!unknown.includes(SUMMARY)) return SUMMARY;
+  if (Object.keys(rest).length === 0) delete body["reasoning"];
+  else body["reasoning"] = rest;
+  if (display === "summarized") notes.dropped("thinking.display");
+  return null;
+}
+
 /** What the schemas of structured output and of tools are called in a client's request. */
 const schemaPlaces = {
   chat: { format: "response_format.json_schema.schema", tools: "tools.function.parameters" },
@@ -202,6 +224,9 @@ const effortSentences = [
 const samplingSentence =
   /^["'`]?temperature["'`]? and ["'`]?top_p["'`]? cannot both be specified(?: for this model)?\.(?: Please use only one\.)?$/i;
 
+/** How OpenAI begins to refuse summaries to an account whose owner it does not know. */
+const summarySentence = /^your organization must be verified to generate reasoning summaries\b/i;
+
 /** The whole sentence by which they refuse a schema that is not closed; those of tools are not meant. */
 const openFormatSentence =
   /^(?:output_(?:config\.)?format(?:\.schema)?: )?for 'object' type, 'additionalProperties' must be explicitly set to false\.?$/i;
@@ -216,9 +241,15 @@ const refusedKeywords = (message: string): OwnKeyword[] =>
     .flatMap((names?: string) => names?.split(", ") ?? [])
     .map((name): OwnKeyword => `${KEYWORD}${name}`);
 
-/** Returns the top-level fields in a list of fields or of places in them: `'stream_options.include_usage', 'user'`. */
+/**
+ * Returns the top-level fields in a list of fields or of places in them: `'stream_options.include_usage', 'user'`; the
+ * summary of reasoning is one of its own.
+ */
 const fieldsIn = (text: string): string[] =>
-  text.split(", ").map((name) => name.replaceAll(/["'`]|\..*/g, ""));
+  text
+    .replaceAll(/["'`]/g, "")
+    .split(", ")
+    .map((name) => (name === SUMMARY ? name : name.replace(/\..*/, "")));
 
 /**
  * Returns those that an upstream may have refused. A refusal may repeat a client's text: only what names a field is
@@ -238,6 +269,7 @@ export function refusedFields(
     if (effort !== undefined) unknown.push(`${EFFORT}${effort}`);
   }
   if (samplingSentence.test(message)) unknown.push(BOTH_SAMPLINGS);
+  if (summarySentence.test(message)) unknown.push(SUMMARY);
   if (openFormatSentence.test(message)) unknown.push(OPEN_FORMAT);
   unknown.push(...refusedKeywords(message));
   const named = [...details];

@@ -43,8 +43,10 @@ export function upstreamError(failure: UpstreamFailure): ApiError {
       cause,
     });
   const names = { upstreamModel: failure.upstreamModel, model: failure.model };
-  if (failure.status === 400)
-    return aboutTheRequest(readErrorBody(failure.body), names) ?? ours("upstream_error", cause);
+  if (failure.status === 400) {
+    const said = readErrorBody(failure.body);
+    return aboutTheRequest(said, names) ?? new AccountRefusal(said, cause);
+  }
   if (failure.status === 422) return ofFields(readErrorBody(failure.body), names);
   const code = statusCodes[failure.status] ?? "upstream_error";
   if (code === "unavailable" || code === "overloaded")
@@ -120,6 +122,20 @@ class UpstreamRefusal extends ApiError {
   /** The same without what is known to be ours. */
   without({ secrets, names }: Own): UpstreamRefusal {
     return new UpstreamRefusal(this.#said, names, this.#all, secrets);
+  }
+}
+
+/** A 400 about our account at the upstream, which may still be about a field: what it said is for `accountRefusalOf` alone. */
+class AccountRefusal extends ApiError {
+  readonly #said: ReportedError;
+
+  constructor(said: ReportedError, cause: unknown) {
+    super("upstream_error", ownWords.upstream_error, { cause });
+    this.#said = said;
+  }
+
+  get all(): ReportedError {
+    return this.#said;
   }
 }
 
@@ -208,6 +224,10 @@ const isRequestCode = (code: string): boolean => /^[A-Za-z][\w.]{0,63}$/.test(co
 /** Returns what an upstream said of a request that it refused; null for any other error. Not for the client. */
 export const refusalOf = (error: unknown): ReportedError | null =>
   error instanceof UpstreamRefusal ? error.all : null;
+
+/** Returns what an upstream said with a 400 about our account; null for any other error. Not for the client. */
+export const accountRefusalOf = (error: unknown): ReportedError | null =>
+  error instanceof AccountRefusal ? error.all : null;
 
 /** Returns what an error inside an answer was made of, where its code and cause do not hold all of it (`errorSaying`). */
 export const saidBy = (error: ApiError): ReportedError | null =>

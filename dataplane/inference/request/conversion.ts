@@ -11,6 +11,7 @@ import { keepSchemas } from "../../dialects/exact-schemas.ts";
 import { demandsCall, hoistSystemTurns, lostWithSystemTurns } from "../../dialects/instructions.ts";
 import { foreignPlaces } from "../../dialects/foreign-places.ts";
 import { DropNotes } from "../../dialects/losses.ts";
+import { objectOf } from "../../dialects/fields.ts";
 import { asksLogprobs } from "../../dialects/logprobs.ts";
 import { showsCitations } from "../../dialects/url-citations.ts";
 import type { JsonObject, MessagesRequest } from "../../dialects/messages/types.ts";
@@ -19,6 +20,7 @@ import {
   withClosedFormat,
   withKnownEffort,
   withOneSampling,
+  withoutSummary,
   withoutUnknown,
   withPlainSchemas,
 } from "../../dialects/own-fields.ts";
@@ -212,6 +214,11 @@ export class Conversion implements Converting {
       for (const name of [withOneSampling(body, unknown, notes), withClosedFormat(body, unknown)])
         if (name !== null) own.push(name);
       own.push(...withPlainSchemas(body, unknown, this.carry.dialect, notes));
+    }
+    if (upstream.dialect === "responses" && this.carry.dialect === "messages") {
+      const display = objectOf(this.carry.request["thinking"])?.["display"];
+      const summary = withoutSummary(body, unknown, { display, notes });
+      if (summary !== null) own.push(summary);
     }
     notes.judge();
     if (standard.includes(upstream.dialect) && leavesTierOpen(body["service_tier"])) {

@@ -5,7 +5,7 @@
 import type { Upstream } from "../../config/schema.ts";
 import { type OwnField, refusedFields } from "../../dialects/own-fields.ts";
 import type { TierPlan } from "../../dialects/tiers.ts";
-import { refusalOf } from "../../dialects/upstream-error.ts";
+import { accountRefusalOf, refusalOf } from "../../dialects/upstream-error.ts";
 import { steadyClock } from "../../lib/clock.ts";
 import { withoutRefusedBetas } from "./refused-betas.ts";
 
@@ -52,7 +52,7 @@ export function planToward(plan: TierPlan, upstream: Upstream, now = steadyClock
 
 /** Returns those of these fields that an upstream may have refused. */
 export function refusedOwn(error: unknown, held: readonly OwnField[]): readonly OwnField[] {
-  const refusal = refusalOf(error);
+  const refusal = refusalOf(error) ?? accountRefusalOf(error);
   return refusal === null ? [] : refusedFields(refusal, held);
 }
 
