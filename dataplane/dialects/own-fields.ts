@@ -36,6 +36,8 @@ const BOTH_SAMPLINGS = "temperature and top_p";
 const OPEN_FORMAT = "open format";
 /** Of reasoning, which we ask for in the name of a Messages client: some accounts get none. */
 const SUMMARY = "reasoning.summary";
+/** Thinking of a request that forces a tool. Named like no field, as with the two samplings. */
+const FORCED_THINKING = "thinking with a forced tool";
 const KEYWORD = "schema keyword:";
 /**
  * A keyword of schemas that an upstream follows strictly. Each is refused by itself: that one client's `minimum` was
@@ -48,6 +50,7 @@ export type OwnField =
   | typeof BOTH_SAMPLINGS
   | typeof OPEN_FORMAT
   | typeof SUMMARY
+  | typeof FORCED_THINKING
   | OwnKeyword;
 
 /**
@@ -115,6 +118,23 @@ export function withOneSampling(
     delete body["top_p"];
     if (top_p !== USUAL_SAMPLING) notes.dropped("top_p");
   }
+  return null;
+}
+
+/**
+ * Turns thinking off for a Messages upstream whose model does not think where a tool is forced: that a tool is called the
+ * client relies on, and its effort stays.
+ * @returns the thinking, if it may be refused.
+ */
+export function withoutForcedThinking(
+  body: JsonObject,
+  unknown: readonly OwnField[],
+): typeof FORCED_THINKING | null {
+  const choice = objectOf(body["tool_choice"])?.["type"];
+  const thinking = objectOf(body["thinking"])?.["type"] ?? "disabled";
+  if ((choice !== "any" && choice !== "tool") || thinking === "disabled") return null;
+  if (!unknown.includes(FORCED_THINKING)) return FORCED_THINKING;
+  body["thinking"] = { type: "disabled" };
   return null;
 }
 
@@ -224,6 +244,9 @@ const effortSentences = [
 const samplingSentence =
   /^["'`]?temperature["'`]? and ["'`]?top_p["'`]? cannot both be specified(?: for this model)?\.(?: Please use only one\.)?$/i;
 
+/** The whole sentence by which they refuse thinking where a tool is forced. */
+const forcedThinkingSentence = /^thinking may not be enabled when tool_choice forces tool use\.?$/i;
+
 /** How OpenAI begins to refuse summaries to an account whose owner it does not know. */
 const summarySentence = /^your organization must be verified to generate reasoning summaries\b/i;
 
@@ -270,6 +293,7 @@ export function refusedFields(
   }
   if (samplingSentence.test(message)) unknown.push(BOTH_SAMPLINGS);
   if (summarySentence.test(message)) unknown.push(SUMMARY);
+  if (forcedThinkingSentence.test(message)) unknown.push(FORCED_THINKING);
   if (openFormatSentence.test(message)) unknown.push(OPEN_FORMAT);
   unknown.push(...refusedKeywords(message));
   const named = [...details];

@@ -20,6 +20,7 @@ import {
   withClosedFormat,
   withKnownEffort,
   withOneSampling,
+  withoutForcedThinking,
   withoutSummary,
   withoutUnknown,
   withPlainSchemas,
@@ -211,7 +212,11 @@ export class Conversion implements Converting {
     if (effort !== null) own.push(effort);
     // A Messages client says all of it for such a model itself.
     if (upstream.dialect === "messages" && this.carry.dialect !== "messages") {
-      for (const name of [withOneSampling(body, unknown, notes), withClosedFormat(body, unknown)])
+      for (const name of [
+        withOneSampling(body, unknown, notes),
+        withClosedFormat(body, unknown),
+        withoutForcedThinking(body, unknown),
+      ])
         if (name !== null) own.push(name);
       own.push(...withPlainSchemas(body, unknown, this.carry.dialect, notes));
     }
