@@ -142,6 +142,13 @@ const rows: readonly (readonly [title: string, panels: readonly Panel[]])[] = [
         queries: [["max by (job) (gapura_event_loop_lag_seconds{$release})", "{{job}}"]],
       },
       {
+        title: "Stores that pods can use",
+        unit: "short",
+        queries: [
+          ['min by (check) (gapura_ready{$release,check=~"postgres|redis|ledger"})', "{{check}}, worst pod"],
+        ],
+      },
+      {
         title: "Charges on their way to the ledger",
         unit: "short",
         queries: [["max by (shard) (gapura_usage_lag_entries{$release})", "shard {{shard}}"]],

@@ -3,6 +3,7 @@ import { pino } from "pino";
 import { afterEach, expect, test } from "vitest";
 import { sampleSnapshot, sampleSource } from "../../test/fakes/sample-snapshot.ts";
 import { statusSchema } from "../config/schema.ts";
+import { metrics } from "../telemetry/metrics.ts";
 import { createOpsServer, type OpsNeeds, type ProcessPhase } from "./ops-server.ts";
 
 const open: ReturnType<typeof createOpsServer>[] = [];
@@ -11,24 +12,29 @@ afterEach(() => {
 });
 
 async function start(needs: Partial<OpsNeeds> = {}): Promise<(path: string) => Promise<[number, string]>> {
-  const url = await listen(needs);
-  return async (path) => {
+  return askerOf(await listen(needs));
+}
+
+const askerOf =
+  (url: string) =>
+  async (path: string): Promise<[number, string]> => {
     const response = await fetch(`${url}${path}`);
     return [response.status, await response.text()];
   };
-}
 
 /** @returns its address. */
 async function listen(needs: Partial<OpsNeeds> = {}): Promise<string> {
-  return await listenAs(() => ({
-    podUid: "pod-1",
-    loader: { current: sampleSnapshot(), rejected: null },
-    checks: [],
-    draining: () => false,
-    acknowledged: () => [],
-    ...needs,
-  }));
+  return await listenAs(() => serving(needs));
 }
+
+const serving = (needs: Partial<OpsNeeds>): OpsNeeds => ({
+  podUid: "pod-1",
+  loader: { current: sampleSnapshot(), rejected: null },
+  checks: [],
+  draining: () => false,
+  acknowledged: () => [],
+  ...needs,
+});
 
 async function listenAs(phase: () => ProcessPhase): Promise<string> {
   const server = createOpsServer(pino({ level: "silent" }), phase);
@@ -121,6 +127,29 @@ test("who asks may leave out what it can do without, which is told all the same"
   expect(ofAnother).toEqual(all);
   expect(ofBoth).toEqual(without);
   expect(asked).toBe(1);
+});
+
+test("metrics tell of each check whether it is well, also of what is degraded, and of a start", async () => {
+  const lines = async (get: (path: string) => Promise<[number, string]>) =>
+    (await get("/metrics"))[1].match(/^gapura_ready\{.*$/gm);
+  let starts = true;
+  const away: OpsNeeds["checks"] = [
+    { name: "postgres", run: () => Promise.reject(new Error("connection refused")) },
+    { name: "redis", run: () => Promise.resolve({ degraded: "of 3 masters 10.0.0.1:6379 does not answer" }) },
+    { name: "ledger", run: () => Promise.resolve(null) },
+  ];
+  const get = askerOf(await listenAs(() => (starts ? { waitsFor: "postgres" } : serving({ checks: away }))));
+  metrics.ready.reset();
+  expect(await lines(get)).toEqual(['gapura_ready{check="serving"} 0']);
+  starts = false;
+  const told = [
+    'gapura_ready{check="serving"} 1',
+    'gapura_ready{check="configuration"} 1',
+    'gapura_ready{check="postgres"} 0',
+    'gapura_ready{check="redis"} 0',
+    'gapura_ready{check="ledger"} 1',
+  ];
+  await expect.poll(() => lines(get), { timeout: 2000 }).toEqual(told);
 });
 
 test("readiness flips while draining", async () => {

@@ -7,7 +7,7 @@ import type { SnapshotLoader } from "../config/load.ts";
 import { inBackground } from "../lib/in-background.ts";
 import { wordsOf } from "../lib/words-of.ts";
 import type { Degraded } from "../store/ready.ts";
-import { registry } from "../telemetry/metrics.ts";
+import { metrics, registry } from "../telemetry/metrics.ts";
 import { OPEN_METRICS_TYPE, openMetricsOf, takesOpenMetrics } from "../telemetry/open-metrics.ts";
 import { pathOf } from "./error-style.ts";
 import { openApiDocument } from "./openapi/document.ts";
@@ -61,10 +61,12 @@ export function createOpsServer(log: Logger, phase: () => ProcessPhase): Server 
     "/healthz": () => ({ status: 200, text: "ok\n" }),
     "/readyz": async ({ url = "" }) =>
       readinessOf(await findings(), new URLSearchParams(url.slice(pathOf(url).length)).getAll("exclude")),
-    "/metrics": async ({ headers }) =>
-      takesOpenMetrics(headers.accept)
+    "/metrics": async ({ headers }) => {
+      countFindings(await findings());
+      return takesOpenMetrics(headers.accept)
         ? { status: 200, text: await openMetricsOf(registry), type: OPEN_METRICS_TYPE }
-        : { status: 200, text: await registry.metrics(), type: registry.contentType },
+        : { status: 200, text: await registry.metrics(), type: registry.contentType };
+    },
     "/openapi.json": () => json(openApiDocument()),
     "/api": () => ({ status: 200, text: apiPage(), type: "text/html; charset=utf-8" }),
     "/config/status": serving((needs) => json(statusOf(needs))),
@@ -164,6 +166,11 @@ function readinessOf(findings: readonly Finding[], excluded: readonly string[]):
     return `FAIL ${name}: ${found}`;
   });
   return { status: ready ? 200 : 503, text: `${lines.join("\n")}\n` };
+}
+
+/** Also what prevents nothing counts, and what a probe excludes: somebody has to look at it. */
+function countFindings(findings: readonly Finding[]): void {
+  for (const { name, found } of findings) metrics.ready.set({ check: name }, found === null ? 1 : 0);
 }
 
 async function readFindings(needs: OpsNeeds): Promise<readonly Finding[]> {

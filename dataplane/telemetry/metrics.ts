@@ -82,6 +82,13 @@ export const metrics = {
     labelNames: ["shard"],
     registers,
   }),
+  /** `check`: the name of a line of `/readyz`; those of stores are `postgres`, `redis` and `ledger`. */
+  ready: new Gauge({
+    name: "gapura_ready",
+    help: "1 while /readyz finds nothing amiss with it, 0 else; looked at with each scrape.",
+    labelNames: ["check"],
+    registers,
+  }),
   replicaUp: new Gauge({
     name: "gapura_read_replica_up",
     help: "1 while reports and lists are read from DATABASE_READ_URL; 0 while all is read from DATABASE_URL.",
