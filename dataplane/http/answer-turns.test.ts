@@ -4,6 +4,7 @@ import { sampleKeys } from "../../test/fakes/sample-snapshot.ts";
 import { startTestServer, type TestServer } from "../../test/fakes/test-server.ts";
 import { ByteBudget } from "../lib/byte-budget.ts";
 import { LazyList } from "../lib/json-slices.ts";
+import { StoreAway } from "../store/store-away.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { AnswerTurns, listWaiting, readingWith } from "./answer-turns.ts";
 
@@ -263,6 +264,52 @@ test("two pieces of downloads are read at a time, and organizations take turns",
   clearInterval(endAll);
   expect(new Set(bytes)).toEqual(new Set([3 * 1024]));
   expect(reads).toHaveLength(93);
+});
+
+test("downloads that wait for their turn end with one whose read a store that is away kept up, not one after the other", async () => {
+  const turns = new AnswerTurns(readingWith(10), undefined, undefined, 200);
+  const reads: PromiseWithResolvers<void>[] = [];
+  await using server = await startTestServer([
+    (app) =>
+      app.get(PATH, { config: { access: "inference" } }, (request, reply) =>
+        reply.send(
+          turns.download(request, reply, async function* (reader) {
+            const read = Promise.withResolvers<void>();
+            await reader.inTurn(() => {
+              reads.push(read);
+              return read.promise;
+            });
+            yield Buffer.alloc(1024);
+          }),
+        ),
+      ),
+  ]);
+  const asked = arrivals(server);
+  const ask = () => server.fetch(PATH, { headers: { authorization: `Bearer ${sampleKeys.inference}` } });
+  const away = () => new StoreAway("it does not answer");
+  const all = [...Array(8).keys()].map(ask);
+  await expect.poll(asked).toBe(8);
+  // A connection that breaks at once is one connection: the next ones may be well.
+  reads[0]?.reject(away());
+  await expect.poll(() => reads.length).toBe(3);
+  // Nor is a store away that answered another one meanwhile.
+  await sleep(250);
+  reads[1]?.resolve();
+  await expect.poll(() => reads.length).toBe(4);
+  reads[2]?.reject(away());
+  await expect.poll(() => reads.length).toBe(5);
+  await sleep(250);
+  reads[3]?.reject(away());
+  reads[4]?.reject(away());
+  const statuses = await Promise.all(all.map(async (one) => (await one).status));
+  expect(statuses.filter((status) => status === 503)).toHaveLength(7);
+  expect(statuses).toContain(200);
+  expect(reads).toHaveLength(5);
+  // Who comes later finds out anew.
+  const later = ask();
+  await expect.poll(() => reads.length).toBe(6);
+  reads[5]?.resolve();
+  expect((await later).status).toBe(200);
 });
 
 test("a download whose client left reads no further", async () => {

@@ -17,6 +17,7 @@ import { ANSWER_SLICE_MS } from "../lib/slices.ts";
 import { unlessAborted } from "../lib/unless-aborted.ts";
 import { metrics } from "../telemetry/metrics.ts";
 import { clientGone } from "./body-errors.ts";
+import { PartTurns } from "./part-turns.ts";
 import { callerOf } from "./route.ts";
 import { streamed } from "./streamed.ts";
 
@@ -44,6 +45,8 @@ const ENOUGH_CONNECTIONS = 5 * AT_ONCE;
  * the store is given, so that the waits would add up. Less than what clients and proxies wait for.
  */
 const READ_WITHIN_MS = 30_000;
+/** A part whose read fails after so long was kept up by its store; a connection that breaks fails at once. */
+const SLOW_MS = 2_000;
 /** Bytes up to which an answer needs no room in the body budget; a page of usual length stays below. */
 const SHORT_BYTES = 64 * 1024;
 
@@ -75,11 +78,11 @@ export const withoutReading = (): ReadingShare => ({
 export class AnswerTurns {
   readonly #answers: FairPlaces;
   /** Turns for pages of exports: an export that has begun is not refused a turn. */
-  readonly #pages: FairPlaces;
+  readonly #pages: PartTurns;
   readonly #connections: FairPlaces;
   readonly #withinMs: number;
   /** Turns for pieces of downloads. */
-  readonly #pieces: FairPlaces;
+  readonly #pieces: PartTurns;
   readonly #room = new PieceRoom();
   /** Exports that are being sent, by organization. */
   readonly #exports = new Map<string, number>();
@@ -89,12 +92,13 @@ export class AnswerTurns {
     { connections, atOnce }: ReadingShare,
     waiting = ADMIN_WAITING,
     withinMs: number = READ_WITHIN_MS,
+    slowMs: number = SLOW_MS,
   ) {
     this.#connections = connections;
     this.#withinMs = withinMs;
     this.#answers = new FairPlaces({ places: atOnce, placesOfOne: 1, ...waiting });
-    this.#pages = new FairPlaces({ places: 1, waitingOfOne: Infinity, waiting: Infinity });
-    this.#pieces = new FairPlaces({ places: atOnce, waitingOfOne: Infinity, waiting: Infinity });
+    this.#pages = new PartTurns({ places: 1, connections, taken, slowMs });
+    this.#pieces = new PartTurns({ places: atOnce, connections, taken, slowMs });
   }
 
   /**
@@ -133,13 +137,13 @@ export class AnswerTurns {
    */
   parts(request: FastifyRequest, reply: FastifyReply): <Part>(read: () => Promise<Part>) => Promise<Part> {
     const organizationId = organizationOf(request);
-    const there = whileThere(reply);
-    there.throwIfAborted();
+    const gone = new AbortController();
+    whileThere(reply, gone).throwIfAborted();
     const others = this.#exports.get(organizationId) ?? 0;
     if (others >= MOST_EXPORTS) throw tooMany("exports");
     this.#exports.set(organizationId, others + 1);
     reply.raw.once("close", () => this.#ended(organizationId));
-    return (read) => this.#inTurn(this.#pages, organizationId, there, read);
+    return (read) => this.#pages.run(organizationId, gone, read);
   }
 
   /**
@@ -152,30 +156,16 @@ export class AnswerTurns {
     contents: (reader: PieceReader) => AsyncIterable<Buffer>,
   ): Readable {
     const organizationId = organizationOf(request);
-    const there = whileThere(reply);
+    const gone = new AbortController();
+    whileThere(reply, gone);
     const piece = this.#room.open(organizationId);
     reply.raw.once("close", piece.release);
     return streamed(request, reply, () =>
       contents({
         most: piece.next,
-        inTurn: (read) => this.#inTurn(this.#pieces, organizationId, there, read),
+        inTurn: (read) => this.#pieces.run(organizationId, gone, read),
       }),
     );
-  }
-
-  /** Runs a read of the database with a place of `turns` and a connection. */
-  async #inTurn<Part>(
-    turns: FairPlaces,
-    organizationId: string,
-    there: AbortSignal,
-    read: () => Promise<Part>,
-  ): Promise<Part> {
-    const release = taken(await turns.take(organizationId, there));
-    try {
-      return await this.#read(organizationId, there, read);
-    } finally {
-      release();
-    }
   }
 
   async #read<Value>(
