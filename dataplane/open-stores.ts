@@ -53,7 +53,9 @@ export async function openStores(
   log: Logger,
   waitsFor: (what: string) => void,
 ): Promise<OpenStores> {
-  const onError = (store: string) => (error: Error) => log.warn({ store, err: error }, "a store is away");
+  // A client of Redis tries to connect twice a second, and each statement fails.
+  const onError = (store: string) =>
+    nowAndThen((error) => log.warn({ store, err: error }, "a store is away"));
   const { DATABASE_URL, DATABASE_READ_URL, REDIS_URL, REDIS_CACHE_URL } = environment;
   const maxConnections = environment.DATABASE_CONNECTIONS;
   const patience = { withinMs: STARTS_WITHIN_MS, onAway: tells(log, waitsFor) };

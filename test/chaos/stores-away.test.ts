@@ -9,6 +9,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import pg from "pg";
 import { afterAll, beforeAll, expect, test } from "vitest";
+import { z } from "zod";
 import { readMigrations } from "../../dataplane/store/migrate.ts";
 import { hasEnded } from "../../hack/processes.ts";
 import { DataPlane } from "../fakes/data-plane.ts";
@@ -29,7 +30,8 @@ let plane: DataPlane;
 beforeAll(async () => {
   [postgres, redis] = await Promise.all([freshPostgres(), freshRedis()]);
   proxies = [await TcpProxy.open(postgres.url), await TcpProxy.open(redis.url)];
-  world = await World.open({ postgresUrl: proxies[0].url, redisUrl: proxies[1].url });
+  const stores = { postgresUrl: proxies[0].url, redisUrl: proxies[1].url };
+  world = await World.open(stores, { environment: { LOG_LEVEL: "warn" } });
   plane = await world.start();
 });
 afterAll(async () => {
@@ -121,6 +123,24 @@ test.each(startFaults)(
   },
   90_000,
 );
+
+test("stores that are away for long are told of in a line of each part that misses them, not with every try", async () => {
+  let said = "";
+  const hear = (bytes: Buffer) => (said += bytes.toString());
+  plane.process.stdout?.on("data", hear);
+  for (const proxy of proxies) proxy.cut();
+  await sleep(AWAY_MS);
+  const lines = said.split("\n").slice(0, -1);
+  plane.process.stdout?.off("data", hear);
+  for (const proxy of proxies) proxy.reconnect();
+  const told = lines.map((line) => {
+    const { msg, store, task } = z.looseObject({ msg: z.string() }).parse(JSON.parse(line));
+    return [msg, store, task].join(" ");
+  });
+  expect(told).toContain("a store is away redis ");
+  expect(told.filter((one, index) => told.indexOf(one) !== index)).toEqual([]);
+  await plane.ready();
+}, 60_000);
 
 /** Ends the waiting of whoever reads a FIFO. There may be nobody: then writing would wait in turn. */
 async function letGo(fifo: string): Promise<void> {

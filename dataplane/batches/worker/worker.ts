@@ -9,6 +9,7 @@ import { ApiError } from "../../lib/api-error.ts";
 import { inBackground } from "../../lib/in-background.ts";
 import { Recurring } from "../../lib/recurring.ts";
 import { within } from "../../lib/within.ts";
+import { nowAndThen } from "../../store/once-there.ts";
 import {
   claimItems,
   batchesInLine,
@@ -319,8 +320,8 @@ type NextLook = number | null;
 
 /** Runs its task when woken, and every `pollMs`, or when the task says, without. Never twice at the same time. */
 class WakingLoop {
-  readonly #engine: BatchContext;
-  readonly #name: string;
+  /** While a store is away every run fails. */
+  readonly #failed: (error: Error) => void;
   readonly #pollMs: number;
   readonly #task: () => Promise<NextLook>;
   #timer: NodeJS.Timeout | undefined;
@@ -330,8 +331,9 @@ class WakingLoop {
   #running: Promise<void> | null = null;
 
   constructor(context: BatchContext, name: string, pollMs: number, task: () => Promise<NextLook>) {
-    this.#engine = context;
-    this.#name = name;
+    this.#failed = nowAndThen((error) =>
+      context.log.warn({ err: error, task: name }, "work on batches failed; it is tried again"),
+    );
     this.#pollMs = pollMs;
     this.#task = task;
   }
@@ -371,7 +373,7 @@ class WakingLoop {
       next = await this.#task();
     } catch (error) {
       this.#woken = false;
-      this.#engine.log.warn({ err: error, task: this.#name }, "work on batches failed; it is tried again");
+      this.#failed(error as Error);
     }
     this.#running = null;
     this.#schedule(this.#woken ? GATHER_MS : (next ?? this.#pollMs));
