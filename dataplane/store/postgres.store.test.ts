@@ -12,6 +12,7 @@ import {
 } from "../../test/integration/stores.ts";
 import { isRefusal } from "./once-there.ts";
 import { oncePostgresIsThere, openPostgres } from "./postgres.ts";
+import { checkPostgres } from "./ready.ts";
 
 let database: TestDatabase;
 let pool: DatabasePool;
@@ -22,6 +23,23 @@ beforeAll(async () => {
 afterAll(async () => {
   await pool.end();
   await database.drop();
+});
+
+test("a Postgres that takes no writes, as a standby before its promotion, is told of and still read", async () => {
+  expect(await checkPostgres(pool)).toBe(null);
+  await using standby = await freshDatabase();
+  const { pathname } = new URL(standby.url);
+  await pool.query(
+    sql.unsafe`alter database ${sql.identifier([pathname.slice(1)])} set default_transaction_read_only = on`,
+  );
+  const reader = await openPostgres(standby.url, { onError: () => {} });
+  try {
+    expect(await checkPostgres(reader)).toEqual({
+      degraded: "it takes no writes: files, batches and changes get 503, and charges wait",
+    });
+  } finally {
+    await reader.end();
+  }
 });
 
 test("int8 arrives as bigint, exact beyond 2^53", async () => {

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { faultOfRedis } from "./ready.ts";
+import { faultOfRedis, stateOfRedis } from "./ready.ts";
 
 test.each([
   ["noeviction", null],
@@ -12,4 +12,26 @@ test.each([
 
 test("a server that does not tell it is taken as it is", () => {
   expect(faultOfRedis("# Memory\r\n")).toBe(null);
+});
+
+const memory = (used: number, most: number) =>
+  `# Memory\r\nused_memory:${used}\r\nmaxmemory:${most}\r\nmaxmemory_policy:noeviction\r\nmem_not_counted_for_evict:10\r\n`;
+const persistence = (status: string) => `# Persistence\r\naof_last_write_status:${status}\r\n`;
+
+test.each([
+  ["has room", memory(1_010, 1_000) + persistence("ok"), null],
+  ["has no limit", memory(1_011, 0) + persistence("ok"), null],
+  ["is full", memory(1_011, 1_000), { degraded: "its memory is full (maxmemory): new requests get 503" }],
+  [
+    "has a full disk",
+    memory(1, 1_000) + persistence("err"),
+    { degraded: "it cannot write its append-only file: new requests get 503" },
+  ],
+  [
+    "evicts",
+    memory(1_011, 1_000).replace("noeviction", "allkeys-lru"),
+    expect.stringMatching(/^maxmemory-policy/),
+  ],
+])("a Redis that %s", (_, info, state) => {
+  expect(stateOfRedis(info)).toEqual(state);
 });

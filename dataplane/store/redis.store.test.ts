@@ -94,3 +94,17 @@ test("who cannot connect is told why, and no longer once it is connected", async
     stranger.disconnect();
   }
 });
+
+test("a Redis whose memory is full is told of: it takes no holds", async () => {
+  await using server = await singleRedis();
+  const client = openRedis(server.url, { onError: () => {} });
+  try {
+    await redisReady(client, 5_000);
+    expect(await checkRedis(client)).toBe(null);
+    await client.config("SET", "maxmemory", "100kb");
+    await expect(client.set("more", "x")).rejects.toThrow(/^OOM/);
+    expect(await checkRedis(client)).toEqual({ degraded: expect.stringMatching(/^its memory is full/) });
+  } finally {
+    client.disconnect();
+  }
+});
