@@ -24,7 +24,7 @@ import {
   type SnapshotFile,
 } from "./plan/shards.ts";
 import type { Tenancy } from "./plan/tenancy.ts";
-import { withUnseen } from "./plan/unseen.ts";
+import { type Unseen, withUnseen } from "./plan/unseen.ts";
 
 export interface Observation {
   readonly objects: readonly Declared[];
@@ -33,8 +33,8 @@ export interface Observation {
   readonly immutable?: ReadonlySet<string>;
   /** Why keys could not be made, by `namespace/name/key`. Default: none failed. */
   readonly refused?: ReadonlyMap<string, string>;
-  /** Namespaces whose objects are not known. Default: none. */
-  readonly unseen?: ReadonlySet<string>;
+  /** Namespaces and kinds whose objects are not known. Default: none. */
+  readonly unseen?: Unseen;
 }
 
 export interface Ports {
@@ -148,7 +148,7 @@ export class Reconciler {
   }
 
   async #observe(slots: readonly SlotState[]): Promise<CompileInput> {
-    const { objects, secrets, immutable, refused, unseen = new Set() } = await this.#ports.observe();
+    const { objects, secrets, immutable, refused, unseen } = await this.#ports.observe();
     const read = newest(slots);
     const remembered = this.#published;
     const isRead = remembered === null || (read?.serial ?? 0) > remembered.serial;
@@ -156,7 +156,7 @@ export class Reconciler {
     const { tenancy } = this.#ports;
     this.#owners = knownOwners(published, this.#answers);
     return {
-      objects: withUnseen(objects, published, unseen),
+      objects: unseen === undefined ? objects : withUnseen(objects, published, unseen),
       secrets,
       published,
       owners: this.#owners,

@@ -1,10 +1,10 @@
 /** Our four kinds in the API server: observed by informers, one for each kind and namespace. */
-import { API_VERSION } from "../api/fields.ts";
+import { API_VERSION, GROUP } from "../api/fields.ts";
 import { type Kind, KINDS, kinds } from "../api/kinds.ts";
 import type { SecretKeyRef } from "../plan/credentials.ts";
 import { type Declared, reference } from "../plan/objects.ts";
 import { overDeclared } from "../plan/quotas.ts";
-import type { KubeApi } from "./client.ts";
+import { isStatus, type KubeApi } from "./client.ts";
 import { areListed, Informer, namespaceOf, type Scoped, type RawObject, unseenOf } from "./informer.ts";
 import { OldestKept } from "./oldest-kept.ts";
 
@@ -24,6 +24,9 @@ export const customPath = (kind: Kind, namespace: string | null, name?: string):
     `/${kinds[kind].plural}`,
     ...(name === undefined ? [] : [`/${name}`]),
   ].join("");
+
+/** The name of the kind's definition. */
+export const definitionOf = (kind: Kind): string => `${kinds[kind].plural}.${GROUP}`;
 
 export interface CustomObjectsOptions {
   readonly api: KubeApi;
@@ -59,19 +62,39 @@ export class CustomObjects {
             if (before?.declared === after?.declared) statusChanged(kind, key);
             else specChanged(namespaceOf(key));
           },
-          failed,
+          failed: (error) => failed(isStatus(error, 404) ? new Error(undefinedKind(kind)) : error),
         }),
       })),
     );
   }
 
+  /** Whether all that can be listed was. A kind without a definition holds up no other, as long as any has one. */
   get synced(): boolean {
-    return areListed(this.#informers);
+    return this.#undefinedKinds.size < KINDS.length && areListed(this.#defined);
   }
 
   /** Namespaces that could not be listed wholly. */
   get unseen(): readonly string[] {
-    return unseenOf(this.#informers);
+    return unseenOf(this.#defined);
+  }
+
+  /** Kinds whose objects are not known: they have no definition, or not all was listed since they do. */
+  get unseenKinds(): ReadonlySet<Kind> {
+    const unlisted = this.#informers.filter(
+      ({ namespace, informer }) => namespace === null && !informer.synced,
+    );
+    return new Set([...this.#undefinedKinds, ...unlisted.map(({ kind }) => kind)]);
+  }
+
+  get #undefinedKinds(): ReadonlySet<Kind> {
+    const missing = this.#informers.filter(({ informer }) => informer.isUndefined);
+    return new Set(missing.map(({ kind }) => kind));
+  }
+
+  /** Informers of the kinds that the API server knows. */
+  get #defined() {
+    const missing = this.#undefinedKinds;
+    return this.#informers.filter(({ kind }) => !missing.has(kind));
   }
 
   values(): CustomObject[] {
@@ -118,6 +141,10 @@ export class CustomObjects {
     await Promise.all(this.#informers.map(({ informer }) => informer.run(signal)));
   }
 }
+
+/** Names the definition that is missing: the API server itself only says that it could not find what was asked for. */
+const undefinedKind = (kind: Kind): string =>
+  `the definition ${definitionOf(kind)} is missing, or not served yet: install the chart gapura-crds`;
 
 function readObject(kind: Kind, { metadata, ...object }: RawObject): CustomObject {
   const created = Date.parse(metadata.creationTimestamp ?? "") / 1000;

@@ -16,7 +16,7 @@ const IDLE_MS = 90_000;
 const WATCH_SECONDS = 240;
 const FIRST_WAIT_MS = 200;
 const LONGEST_WAIT_MS = 5000;
-/** How long a refused list is waited for: at an install the rights may come a moment after the pod. */
+/** How long a refused list is waited for: at an install rights and definitions may come a moment after the pod. */
 const REFUSED_MS = 10_000;
 /** A watch that ends sooner than this counts as a failure, so that it cannot spin. */
 const SHORT_WATCH_MS = 1000;
@@ -82,8 +82,8 @@ export class Informer<Item> {
   #newest = 0n;
   #listedAt = -Infinity;
   #synced = false;
-  /** Since when every list is answered with 403, monotonic; null: none was, or one was answered. */
-  #refusedAt: number | null = null;
+  /** With what every list is answered, and since when, monotonic; null: not with 403 or 404, or one was answered. */
+  #refusal: { readonly status: 403 | 404; readonly since: number } | null = null;
   #failures = 0;
   /** Whether a watch found its version expired, and none has shown anything since: then a list alone is no success. */
   #expired = false;
@@ -99,7 +99,16 @@ export class Informer<Item> {
 
   /** True when the first list has been refused for a while: what is there will not be known soon. */
   get refused(): boolean {
-    return this.#refusedAt !== null && performance.now() - this.#refusedAt > REFUSED_MS;
+    return this.#hasLongBeen(403);
+  }
+
+  /** True when the server has known no such kind for a while: its definition is missing. */
+  get isUndefined(): boolean {
+    return this.#hasLongBeen(404);
+  }
+
+  #hasLongBeen(status: 403 | 404): boolean {
+    return this.#refusal?.status === status && performance.now() - this.#refusal.since > REFUSED_MS;
   }
 
   get(key: string): Item | undefined {
@@ -139,8 +148,7 @@ export class Informer<Item> {
           this.#version = null;
           this.#expired = true;
         }
-        if (!this.#synced && isStatus(error, 403)) this.#refusedAt ??= performance.now();
-        else this.#refusedAt = null;
+        if (!this.#synced) this.#noteRefusal(error);
         this.#options.failed(error);
         const wait =
           Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** this.#failures) * (0.5 + Math.random() / 2);
@@ -173,7 +181,13 @@ export class Informer<Item> {
     this.#listedAt = performance.now();
     if (!this.#expired) this.#failures = 0;
     this.#synced = true;
-    this.#refusedAt = null;
+    this.#refusal = null;
+  }
+
+  #noteRefusal(error: unknown): void {
+    const status = isStatus(error, 403) ? 403 : isStatus(error, 404) ? 404 : null;
+    if (status === this.#refusal?.status) return;
+    this.#refusal = status === null ? null : { status, since: performance.now() };
   }
 
   /** Reads a page from `next` on, of `limit` objects or, if they are too large, fewer; returns the limit that worked. */

@@ -7,12 +7,13 @@ import { WakeSignal } from "../wake-signal.ts";
 import type { WantedKey } from "../plan/objects.ts";
 import { mostDeclared } from "../plan/quotas.ts";
 import { isTenant, type Tenancy } from "../plan/tenancy.ts";
+import { isUnseen, type Unseen } from "../plan/unseen.ts";
 import { Reconciler } from "../reconcile.ts";
 import type { Access } from "./access.ts";
 import { Acknowledgements } from "./acknowledgements.ts";
 import { ChangePace } from "./change-pace.ts";
 import { KubeApi, retryAfterMs } from "./client.ts";
-import { CustomObjects } from "./custom-objects.ts";
+import { CustomObjects, definitionOf } from "./custom-objects.ts";
 import { Events } from "./events.ts";
 import { LeaseHolder, NotLeading } from "./lease.ts";
 import { findDeployment, Pods } from "./pods.ts";
@@ -151,9 +152,12 @@ class Cluster {
     return this.#objects.synced && this.#secrets.synced && this.#pods.synced;
   }
 
-  /** Namespaces whose lists are refused: their published entries stay. */
-  get #unseen(): ReadonlySet<string> {
-    return new Set([...this.#objects.unseen, ...this.#secrets.unseen]);
+  /** What cannot be listed: its published entries stay. */
+  get #unseen(): Unseen {
+    return {
+      namespaces: new Set([...this.#objects.unseen, ...this.#secrets.unseen]),
+      kinds: this.#objects.unseenKinds,
+    };
   }
 
   async run(): Promise<void> {
@@ -183,10 +187,16 @@ class Cluster {
       this.#lease.permit();
     };
     log.info("this replica leads");
-    if (this.#unseen.size > 0)
+    const { namespaces, kinds } = this.#unseen;
+    if (namespaces.size > 0)
       log.warn(
-        { namespaces: [...this.#unseen] },
+        { namespaces: [...namespaces] },
         "what was published of namespaces that cannot be listed stays",
+      );
+    if (kinds.size > 0)
+      log.warn(
+        { definitions: [...kinds].map(definitionOf) },
+        "definitions are missing: what was published of these kinds stays",
       );
     this.telemetry.leading.set(1);
     const holding = this.#lease.hold(ended).then(() => term.abort());
@@ -393,7 +403,7 @@ class Cluster {
 
   async #observe() {
     const unlisted = this.#unseen;
-    const objects = this.#objects.values().filter(({ declared }) => !unlisted.has(declared.namespace));
+    const objects = this.#objects.values().filter(({ declared }) => !isUnseen(unlisted, declared));
     const wanted = new Map<string, Set<string>>();
     const counts = new Map<string, number>(KINDS.map((kind) => [kind, 0]));
     for (const { declared, secretRefs } of objects) {
@@ -407,9 +417,12 @@ class Cluster {
     for (const [kind, count] of counts) this.telemetry.objects.set({ kind }, count);
     const secrets = await this.#secrets.read(wanted);
     for (const home of this.#secrets.behind) this.#pace.changed(home);
-    const unseen = new Set([...unlisted, ...this.#secrets.unread]);
+    const unseen = {
+      ...unlisted,
+      namespaces: new Set([...unlisted.namespaces, ...this.#secrets.unread]),
+    };
     return {
-      objects: objects.flatMap(({ declared }) => (unseen.has(declared.namespace) ? [] : [declared])),
+      objects: objects.flatMap(({ declared }) => (isUnseen(unseen, declared) ? [] : [declared])),
       secrets,
       immutable: this.#secrets.immutable,
       refused: this.#keys.refused,

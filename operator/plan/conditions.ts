@@ -54,7 +54,7 @@ export const REASONS = {
     TooLarge:
       "The snapshot has no room for the object, the largest of the namespace that grew last. Make it smaller, or delete what is not needed.",
     Unreadable:
-      "The file that declared the object cannot be read (the message has file and line), or its namespace cannot be listed.",
+      "The file that declared the object cannot be read (the message has file and line), or its namespace or kind cannot be listed.",
   },
   ResolvedRefs: {
     ResolvedRefs: "Everything that the object names is there.",

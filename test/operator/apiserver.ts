@@ -38,17 +38,19 @@ export default async function setup(project: TestProject): Promise<(() => Promis
 /** Applies every committed CRD and waits until the API server serves it. */
 export async function applyCrds(client: KubeClient): Promise<void> {
   const files = (await readdir(crds)).filter((name) => name.endsWith(".yaml"));
-  for (const file of files) {
-    const definition: unknown = parse(await readFile(join(crds, file), "utf8"));
-    const name = file.replace(/\.yaml$/, "");
-    await client.must(
-      "PATCH",
-      `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${name}.gapura.dev`,
-      definition,
-    );
-    await client.until(`${name} is served`, async () => {
-      const answer = await client.call("GET", `/apis/gapura.dev/v1alpha1/${name}`);
-      return answer.status === 200;
-    });
-  }
+  for (const file of files) await applyDefinition(client, file.replace(/\.yaml$/, ""));
+}
+
+/** Applies the committed CRD of this plural name and waits until the API server serves it. */
+export async function applyDefinition(client: KubeClient, name: string): Promise<void> {
+  const definition: unknown = parse(await readFile(join(crds, `${name}.yaml`), "utf8"));
+  await client.must(
+    "PATCH",
+    `/apis/apiextensions.k8s.io/v1/customresourcedefinitions/${name}.gapura.dev`,
+    definition,
+  );
+  await client.until(`${name} is served`, async () => {
+    const answer = await client.call("GET", `/apis/gapura.dev/v1alpha1/${name}`);
+    return answer.status === 200;
+  });
 }
