@@ -29,6 +29,8 @@ import { type Unseen, withUnseen } from "./plan/unseen.ts";
 export interface Observation {
   readonly objects: readonly Declared[];
   readonly secrets: Secrets;
+  /** The API server's words for each Secret (`namespace/name`) that is there and may not be read. Default: none. */
+  readonly forbidden?: ReadonlyMap<string, string>;
   /** Secrets (`namespace/name`) that take no further data key. Default: none. */
   readonly immutable?: ReadonlySet<string>;
   /** Why keys could not be made, by `namespace/name/key`. Default: none failed. */
@@ -148,7 +150,7 @@ export class Reconciler {
   }
 
   async #observe(slots: readonly SlotState[]): Promise<CompileInput> {
-    const { objects, secrets, immutable, refused, unseen } = await this.#ports.observe();
+    const { objects, secrets, forbidden, immutable, refused, unseen } = await this.#ports.observe();
     const read = newest(slots);
     const remembered = this.#published;
     const isRead = remembered === null || (read?.serial ?? 0) > remembered.serial;
@@ -160,6 +162,7 @@ export class Reconciler {
       secrets,
       published,
       owners: this.#owners,
+      ...(forbidden === undefined ? {} : { forbidden }),
       ...(immutable === undefined ? {} : { immutable }),
       ...(refused === undefined ? {} : { refused }),
       ...(tenancy === undefined ? {} : { tenancy }),

@@ -73,7 +73,7 @@ export class AnswerTooLarge extends Error {
 /** Returns how long the API server wants to be left alone after this failure, in milliseconds. */
 export const retryAfterMs = (error: unknown): number => (error instanceof KubeError ? error.retryAfterMs : 0);
 
-export const isStatus = (error: unknown, ...statuses: readonly number[]): boolean =>
+export const isStatus = (error: unknown, ...statuses: readonly number[]): error is KubeError =>
   error instanceof KubeError && statuses.includes(error.status);
 
 const failureSchema = z.object({

@@ -59,6 +59,8 @@ export class ReferencedSecrets {
   #referenced: Referenced = new Map();
   readonly #behind = new Set<string>();
   #unread = new Set<string>();
+  /** The API server's words, by Secret. */
+  #forbidden = new Map<string, string>();
 
   constructor({ api, namespaces, mayWait, mostBytes, changed, seen, failed }: ReferencedSecretsOptions) {
     this.#api = api;
@@ -98,13 +100,14 @@ export class ReferencedSecrets {
   }
 
   /**
-   * Returns the named values of the Secrets that exist. Reads those that changed, namespaces in turns; a Secret that cannot be
-   * read now, or is left to a later round, keeps the value that was read before.
+   * Returns the named values of the Secrets that exist. Reads those that changed, namespaces in turns; a Secret for which there
+   * is no answer now, or that is left to a later round, keeps the value that was read before.
    * @throws when the API server does not answer for a Secret that was never read.
    */
   async read(named: Referenced): Promise<Secrets> {
     this.#referenced = named;
-    for (const key of this.#values.keys()) if (!named.has(key)) this.#forget(key);
+    for (const key of [...this.#values.keys(), ...this.#forbidden.keys()])
+      if (!named.has(key)) this.#forget(key);
     this.#behind.clear();
     const stale = [...named].filter(([key, keys]) => this.#isStale(key, keys));
     const unread = new Set<string>();
@@ -136,6 +139,11 @@ export class ReferencedSecrets {
   /** Namespaces with a referenced value that was never read: what is there is not known. */
   get unread(): ReadonlySet<string> {
     return this.#unread;
+  }
+
+  /** The API server's words for each Secret (`namespace/name`) that was named, is there and may not be read. */
+  get forbidden(): ReadonlyMap<string, string> {
+    return new Map(this.#forbidden);
   }
 
   /** Referenced Secrets (`namespace/name`) that take no further data key. */
@@ -180,8 +188,9 @@ export class ReferencedSecrets {
       else this.#keep(key, valueOf(secret, keys));
     } catch (error) {
       this.#failed(error);
-      // A forbidden Secret counts as missing. One that the server does not answer for may exist.
-      if (!isStatus(error, 403) && !this.#values.has(key)) throw error;
+      if (isStatus(error, 403)) this.#forbid(key, error.message);
+      // One that the server does not answer for may exist.
+      else if (!this.#values.has(key)) throw error;
     }
   }
 
@@ -190,7 +199,13 @@ export class ReferencedSecrets {
     this.#keep(id, valueOf(secret, new Set([...(this.#referenced.get(id) ?? []), key])));
   }
 
+  #forbid(id: string, words: string): void {
+    this.#forget(id);
+    this.#forbidden.set(id, words);
+  }
+
   #keep(id: string, value: Value): void {
+    this.#forbidden.delete(id);
     const namespace = namespaceOf(id);
     const before = this.#kept.of(namespace);
     const texts = Object.values(value.data).filter((text) => text !== TOO_LONG);
@@ -207,6 +222,7 @@ export class ReferencedSecrets {
   }
 
   #forget(id: string): void {
+    this.#forbidden.delete(id);
     if (!this.#values.delete(id)) return;
     const namespace = namespaceOf(id);
     const before = this.#kept.of(namespace);

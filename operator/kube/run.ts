@@ -424,6 +424,7 @@ class Cluster {
     return {
       objects: objects.flatMap(({ declared }) => (isUnseen(unseen, declared) ? [] : [declared])),
       secrets,
+      forbidden: this.#secrets.forbidden,
       immutable: this.#secrets.immutable,
       refused: this.#keys.refused,
       unseen,

@@ -119,7 +119,7 @@ test("a status that was held against another one is compared anew", () => {
 });
 
 test("rule 6.4: what only lacks a Secret is stalled after a minute, told by its own status", () => {
-  const lacks = (...reasons: ("SecretNotFound" | "PriceNotFound")[]): ObjectStatus => {
+  const lacks = (...reasons: ("SecretNotFound" | "SecretForbidden" | "PriceNotFound")[]): ObjectStatus => {
     const resolved = reasons.map((reason) => ({ reason, path: "spec", message: "gone" }));
     const conditions = [
       condition("ResolvedRefs", "False", reasons[0] ?? "", "gone"),
@@ -143,6 +143,7 @@ test("rule 6.4: what only lacks a Secret is stalled after a minute, told by its 
   // The same object each time: what it was compared with is remembered by it.
   expect(at(missing, since, "2026-01-01T00:00:46Z").present).toBe(at(missing, {}, now).present);
   expect(at(missing, since, "2026-01-01T00:01:00Z")).toMatchObject({ types: both, inMs: null });
+  expect(at(lacks("SecretForbidden", "SecretNotFound"), {}, now)).toMatchObject({ inMs: 60_000 });
   for (const other of [lacks("PriceNotFound"), lacks("SecretNotFound", "PriceNotFound")])
     expect(at(other, {}, now)).toMatchObject({ types: both, inMs: null });
 });

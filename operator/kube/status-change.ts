@@ -27,7 +27,7 @@ export type Change =
   | { readonly kind: "refresh"; readonly status: Record<string, unknown> }
   | { readonly kind: "meaning"; readonly status: Record<string, unknown> };
 
-/** How long a missing Secret may still be on its way from what writes it, such as External Secrets (rule 6.4). */
+/** How long a Secret may still be on its way from what writes it, such as External Secrets, or the right to read it (rule 6.4). */
 const SECRET_GRACE_MS = 60_000;
 
 /** For each status that waits for a Secret, the same status without `Stalled`. */
@@ -46,7 +46,7 @@ export function statusAt(
   const missing =
     accepted.length === 0 &&
     resolved.length > 0 &&
-    resolved.every(({ reason }) => reason === "SecretNotFound");
+    resolved.every(({ reason }) => reason === "SecretNotFound" || reason === "SecretForbidden");
   if (!missing) return { status: wanted, inMs: null };
   const conditions = readStatus(actual).conditions ?? [];
   const since = conditions.find(({ type, status }) => type === "ResolvedRefs" && status === "False");

@@ -552,6 +552,20 @@ test.for([
   },
 );
 
+test("a key whose Secret may not be read is told in the API server's words, and is not wanted", () => {
+  const apiKeys = [{ name: "ci", secretKeyRef: { name: "s", key: "api-key" } }];
+  const compiled = compile({
+    objects: [declare("Organization", "acme", { apiKeys })],
+    secrets: new Map(),
+    forbidden: new Map([["default/s", "secrets is forbidden"]]),
+    published: null,
+  });
+  expect(compiled.wanted).toEqual([]);
+  const message =
+    'Secret "s", wanted for its key "api-key", may not be read by the operator: secrets is forbidden';
+  expect(compiled.verdicts[0]?.resolved).toMatchObject([{ reason: "SecretForbidden", message }]);
+});
+
 test("a key whose Secret is immutable and has no such value is told, and is not wanted", () => {
   const keys = { apiKeys: [{ name: "ci", secretKeyRef: { name: "s", key: "api-key" } }] };
   const input = { objects: [declare("Organization", "acme", keys)], published: null };

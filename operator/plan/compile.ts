@@ -40,6 +40,8 @@ import { scopeOf, type Tenancy, TRUSTED } from "./tenancy.ts";
 export interface CompileInput {
   readonly objects: readonly Declared[];
   readonly secrets: Secrets;
+  /** The API server's words for each Secret (`namespace/name`) that is there and may not be read. Default: none. */
+  readonly forbidden?: ReadonlyMap<string, string>;
   /** Secrets (`namespace/name`) that take no further data key. Default: none. */
   readonly immutable?: ReadonlySet<string>;
   /** Why keys could not be made, by `namespace/name/key`. Default: none failed. */
@@ -79,6 +81,7 @@ function compileOnce(
   {
     objects,
     secrets,
+    forbidden = new Map(),
     immutable = new Set(),
     refused = new Map(),
     published,
@@ -88,7 +91,7 @@ function compileOnce(
   prior: Prior,
   refusals: Refusals,
 ): Compiled {
-  const credentials = new CredentialCollector(secrets, prior);
+  const credentials = new CredentialCollector({ secrets, forbidden }, prior);
   const ofKind = (kind: Kind) => objects.filter((object) => object.kind === kind);
   const judge = judgeBy(tenancy, refusals);
 
@@ -101,6 +104,7 @@ function compileOnce(
     judge,
     owners: known,
     secrets,
+    forbidden,
     immutable,
     refused,
     credentials,

@@ -63,6 +63,8 @@ export const REASONS = {
       "The PriceTable is missing, not accepted, or has no price for the model. Nothing is sold without a price.",
     SecretNotFound:
       "The Secret or its data key is missing or empty; where the cluster lets no key be made there, the message has its words.",
+    SecretForbidden:
+      "The Secret is there, and the API server does not let the operator read it; the message has its words. Give the operator's account the right, or name another Secret.",
     SecretInvalid:
       "The value in the Secret is not a key of the right form, is used twice, or cannot stand in a header.",
     ToolPolicyNotFound:

@@ -97,7 +97,10 @@ describe('an admin key of one\'s own is its prefix and further characters (servi
 
 describe("a value's line breaks (rule 6.9)", () => {
   const valueOf = (text: string) =>
-    lookUp(new Map([["default/s", { k: text }]]), "default", { name: "s", key: "k" });
+    lookUp({ secrets: new Map([["default/s", { k: text }]]), forbidden: new Map() }, "default", {
+      name: "s",
+      key: "k",
+    });
 
   test.each([
     ["a\n", "a"],

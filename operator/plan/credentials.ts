@@ -1,7 +1,7 @@
 /** Resolving Secrets: values of upstreams and engines, and the digests of declared keys. */
 import { createHash } from "node:crypto";
 import { keyForms, keyPrefixes } from "../../dataplane/config/schema.ts";
-import type { Fault, ResolvedReason, Secrets } from "./objects.ts";
+import type { Fault, KnownSecrets, ResolvedReason } from "./objects.ts";
 import type { Prior } from "./prior.ts";
 
 export interface SecretKeyRef {
@@ -11,17 +11,33 @@ export interface SecretKeyRef {
 
 type LookUp =
   | { readonly found: true; readonly value: string }
-  /** `isBlank`: there is something, but nothing but line breaks. */
-  | { readonly found: false; readonly message: string; readonly isBlank: boolean };
+  /** `mayBeMade`: whether a key may be made there, because there is nothing. */
+  | {
+      readonly found: false;
+      readonly reason: "SecretNotFound" | "SecretForbidden";
+      readonly message: string;
+      readonly mayBeMade: boolean;
+    };
 
 /** Looks a value up; a trailing newline is trimmed (rule 6.9), an empty value is a missing one. */
-export function lookUp(secrets: Secrets, namespace: string, ref: SecretKeyRef): LookUp {
-  const data = secrets.get(`${namespace}/${ref.name}`);
+export function lookUp({ secrets, forbidden }: KnownSecrets, namespace: string, ref: SecretKeyRef): LookUp {
+  const id = `${namespace}/${ref.name}`;
+  const data = secrets.get(id);
+  const words = forbidden.get(id);
+  const wanted = `Secret "${ref.name}", wanted for its key "${ref.key}",`;
+  if (words !== undefined)
+    return {
+      found: false,
+      reason: "SecretForbidden",
+      message: `${wanted} may not be read by the operator: ${words}`,
+      mayBeMade: false,
+    };
   if (data === undefined)
     return {
       found: false,
-      message: `Secret "${ref.name}", wanted for its key "${ref.key}", is not in namespace "${namespace}"`,
-      isBlank: false,
+      reason: "SecretNotFound",
+      message: `${wanted} is not in namespace "${namespace}"`,
+      mayBeMade: true,
     };
   const text = Object.hasOwn(data, ref.key) ? (data[ref.key] ?? "") : "";
   const value = withoutLineBreaks(text);
@@ -30,7 +46,8 @@ export function lookUp(secrets: Secrets, namespace: string, ref: SecretKeyRef): 
   const message = isBlank
     ? `Secret "${ref.name}" has nothing but line breaks under the key "${ref.key}"; remove them`
     : `Secret "${ref.name}" has no value under the key "${ref.key}"`;
-  return { found: false, message, isBlank };
+  // A value of line breaks would not be overwritten.
+  return { found: false, reason: "SecretNotFound", message, mayBeMade: !isBlank };
 }
 
 /** Removes the line breaks at the end. A regular expression would search anew from each line break on. */
@@ -43,10 +60,10 @@ function withoutLineBreaks(text: string): string {
 /** Collects the credentials that a snapshot needs, each under `namespace/secret/key`. */
 export class CredentialCollector {
   readonly values: Record<string, string> = {};
-  readonly #secrets: Secrets;
+  readonly #secrets: KnownSecrets;
   readonly #prior: Prior;
 
-  constructor(secrets: Secrets, prior: Prior) {
+  constructor(secrets: KnownSecrets, prior: Prior) {
     this.#secrets = secrets;
     this.#prior = prior;
   }
@@ -76,7 +93,7 @@ export class CredentialCollector {
           path: path(),
           message: `Secret "${ref.name}", key "${ref.key}": ${invalid}`,
         }
-      : { reason: "SecretNotFound", path: path(), message: current.message };
+      : { reason: current.reason, path: path(), message: current.message };
     return { id: heldBefore(id) && this.keep(id, faultOf) ? id : null, fault };
   }
 

@@ -20,6 +20,13 @@ export interface Declared {
 /** Values of Secrets, by `namespace/name` and data key. */
 export type Secrets = ReadonlyMap<string, Readonly<Record<string, string>>>;
 
+/** What is known of the Secrets that objects name. */
+export interface KnownSecrets {
+  readonly secrets: Secrets;
+  /** The API server's words for each Secret (`namespace/name`) that is there and may not be read. */
+  readonly forbidden: ReadonlyMap<string, string>;
+}
+
 export type AcceptedReason =
   | "Unreadable"
   | "Invalid"
@@ -30,6 +37,7 @@ export type AcceptedReason =
 export type ResolvedReason =
   | "PriceNotFound"
   | "SecretNotFound"
+  | "SecretForbidden"
   | "SecretInvalid"
   | "ToolPolicyNotFound"
   | "ModelRouteNotFound";

@@ -23,7 +23,7 @@ import {
   pathText,
   reference,
   type ResolvedReason,
-  type Secrets,
+  type KnownSecrets,
   type Verdict,
   type WantedKey,
 } from "./objects.ts";
@@ -32,13 +32,12 @@ import type { Prior } from "./prior.ts";
 import { sourceOf } from "./source.ts";
 import { defaultId, mayKeepOrganization, type Tenancy } from "./tenancy.ts";
 
-export interface OrganizationContext {
+export interface OrganizationContext extends KnownSecrets {
   readonly prior: Prior;
   readonly tenancy: Tenancy;
   readonly judge: Judge;
   /** Namespaces that own the ids. */
   readonly owners: Owners;
-  readonly secrets: Secrets;
   /** Secrets that take no further data key. */
   readonly immutable: ReadonlySet<string>;
   /** Why keys could not be made, by `namespace/name/key`. */
@@ -366,7 +365,7 @@ function resolveKey(
   const before = published?.[list].find((entry) => entry.name === name);
   const path = pathText(["spec", list, index, "secretKeyRef"]);
   const form = forms[list];
-  const current = lookUp(context.secrets, object.namespace, ref);
+  const current = lookUp(context, object.namespace, ref);
   if (current.found) {
     if (isKeyOfForm(current.value, form)) return describeKey(current.value, form);
     const wants =
@@ -384,9 +383,8 @@ function resolveKey(
       : refusal === undefined
         ? ""
         : `; the key cannot be made there: ${refusal}`;
-    faults.push({ reason: "SecretNotFound", path, message: current.message + advice });
-    // A value of line breaks would not be overwritten.
-    if (before === undefined && !isImmutable && !current.isBlank)
+    faults.push({ reason: current.reason, path, message: current.message + advice });
+    if (before === undefined && !isImmutable && current.mayBeMade)
       context.wanted.push({
         namespace: object.namespace,
         secret: ref.name,

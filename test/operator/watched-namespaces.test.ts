@@ -1,4 +1,4 @@
-/** Of several namespaces that are watched one cannot be listed: it was deleted, or its Role is gone. */
+/** The operator lacks rights: of several namespaces that are watched one cannot be listed, or a Secret cannot be read. */
 import { afterAll, beforeAll, describe, expect, inject, test } from "vitest";
 import { ApiProxy } from "./api-proxy.ts";
 import { KubeClient } from "./kube-client.ts";
@@ -9,7 +9,7 @@ const access = inject("kube");
 const home = "operator-watched";
 const away = "operator-watched-away";
 
-describe.skipIf(access === null)("a namespace that cannot be listed", () => {
+describe.skipIf(access === null)("what the operator may not read", () => {
   let client: KubeClient;
   let proxy: ApiProxy;
   let operator: OperatorProcess;
@@ -65,7 +65,7 @@ describe.skipIf(access === null)("a namespace that cannot be listed", () => {
     await client.close();
   });
 
-  test("holds up no other after a restart, and keeps what was published of it until it can be", async () => {
+  test("a namespace that cannot be listed holds up no other after a restart, and keeps what was published of it until it can be", async () => {
     operator.child.kill("SIGTERM");
     await operator.ended;
     proxy.fault = ({ path }) => (path.includes(`/namespaces/${away}/`) ? { status: 403 } : null);
@@ -88,5 +88,35 @@ describe.skipIf(access === null)("a namespace that cannot be listed", () => {
     expect(served("far")).toContain("taken.example");
     const team = pod.loader.current?.routing.organizations.find(({ id }) => id === `org_${away}_team`);
     expect(team).toMatchObject({ suspended: true });
+  }, 180_000);
+
+  test("a Secret that is there and may not be read is no missing one: its status has the API server's words", async () => {
+    const secret = (name: string) => `/api/v1/namespaces/${home}/secrets/${name}`;
+    const closed = new Set([secret("provider"), secret("closed-ci")]);
+    await declare(home, "near", "near-3.example");
+    await of(home).applySecret("closed-ci", { "other-key": "kept" });
+    proxy.fault = ({ path }) => (closed.has(path) ? { status: 403 } : null);
+    // Its value was read before: what is served stays, and that a newer one cannot be read is told.
+    await of(home).applySecret("provider", { "api-key": "rotated" });
+    await of(home).apply("Organization", "closed", {
+      apiKeys: [{ name: "ci", secretKeyRef: { name: "closed-ci", key: "api-key" } }],
+    });
+    const words = "may not be read by the operator: by the test";
+    for (const [kind, name, refused] of [
+      ["ModelRoute", "near", "provider"],
+      ["Organization", "closed", "closed-ci"],
+    ] as const) {
+      const told = new RegExp(`^False SecretForbidden: .*Secret "${refused}".* ${words}`);
+      await of(home).untilCondition(kind, name, "ResolvedRefs", told);
+    }
+    expect(served("near")).toContain("near-3.");
+    expect(pod.loader.current?.credential(`${home}/provider/api-key`)).toBe("key of near");
+    // No key is made where nobody can see whether there is one.
+    expect(proxy.writes.filter(({ path }) => closed.has(path))).toEqual([]);
+
+    proxy.fault = () => null;
+    await of(home).untilCondition("ModelRoute", "near", "Ready", /^True/, 60_000);
+    await of(home).untilCondition("Organization", "closed", "Ready", /^True/, 60_000);
+    expect(await of(home).secret("closed-ci")).toMatchObject({ "other-key": "kept" });
   }, 180_000);
 });
