@@ -626,15 +626,24 @@ describe("an assistant's turn that ends in its reasoning, which Messages refuses
     ["blanks alone", [thinking, said("\n\n")], [asked, asked]],
     ["words before it", [said("b"), thinking, redacted], [asked, answer([said("b")]), asked]],
   ])("beside a server tool: %s", async (_, content, messages) => {
+    await expectSent([asked, answer(content), asked], messages);
+  });
+
+  test("of a turn that goes on in the next message it is not the end", async () => {
+    const opened = { ...thinking, signature: "EqQB" };
+    await expectSent(
+      [asked, answer([thinking]), answer([said("b"), thinking]), answer([redacted]), asked],
+      [asked, answer([opened]), answer([said("b")]), asked],
+    );
+  });
+
+  async function expectSent(given: object[], messages: object[]): Promise<void> {
     fake.next(hello);
-    const body = bodyOf("messages", {
-      messages: [asked, answer(content), asked],
-      ...declaredSearch.messages,
-    });
+    const body = bodyOf("messages", { messages: given, ...declaredSearch.messages });
     const route = routeTo([upstreamOf(fake.url, "messages")], { toolPolicy: "test/default" });
     await serve(callOf("messages", snapshotOf([route], ["*"], {}, { "test/default": toolPolicy }), body));
     expect(fake.requests[0]?.json()).toMatchObject({ messages });
-  });
+  }
 
   test("converted, also as the last turn", async () => {
     fake.next(hello);

@@ -149,11 +149,15 @@ function writeConversation(
   // A model may write only blanks before its calls; these must not come back in the next iteration.
   if (carry.dialect === "messages")
     return {
-      messages: messages.flatMap((message) =>
-        message.role === "assistant" ? (withoutRefused(message) ?? []) : [message],
+      messages: withoutReasoningEnds(
+        messages.flatMap((message) =>
+          message.role === "assistant" ? (withoutBlankText(message) ?? []) : [message],
+        ),
       ),
     };
-  const kept = withoutBlankEnd(messages.flatMap((message) => withoutRefused(message) ?? []));
+  const kept = withoutBlankEnd(
+    withoutReasoningEnds(messages.flatMap((message) => withoutBlankText(message) ?? [])),
+  );
   const extra = wantsJsonObject(carry) ? [JSON_OBJECT_INSTRUCTION] : [];
   const system = [...(typeof request.system === "string" ? [request.system] : []), ...extra].join("\n");
   // Messages requires a user's turn: where there are only instructions, they become it.
@@ -184,10 +188,10 @@ function writeBlock(block: ContentBlockParam, ownAccount: boolean): ContentBlock
 const isBlank = (text: string): boolean => text.trim() === "";
 
 /**
- * Leaves out empty texts, a turn's texts if all are blank, and the reasoning that ends a turn of the model's: Messages refuses all
- * three, the other dialects allow them. null: nothing is left.
+ * Leaves out empty texts, and a turn's texts if all are blank: Messages refuses both, the other dialects allow them. null: nothing
+ * is left.
  */
-function withoutRefused(message: MessageParam): MessageParam | null {
+function withoutBlankText(message: MessageParam): MessageParam | null {
   if (typeof message.content === "string") return isBlank(message.content) ? null : message;
   const texts = message.content.flatMap((block) => (block.type === "text" ? [block.text] : []));
   // Blanks between texts with words are their spacing.
@@ -195,9 +199,28 @@ function withoutRefused(message: MessageParam): MessageParam | null {
   const content = message.content
     .filter((block) => block.type !== "text" || !isGone(block.text))
     .map(withoutEmptyTexts);
-  const end =
-    message.role === "assistant" ? content.findLastIndex((block) => !isReasoning(block)) + 1 : content.length;
-  return end === 0 ? null : { ...message, content: content.slice(0, end) };
+  return content.length === 0 ? null : { ...message, content };
+}
+
+/**
+ * Leaves out the reasoning that ends a turn of the model's, which Messages refuses. Neighbouring messages of the model's are one
+ * turn: what it thought at the end of one, it goes on from in the next.
+ */
+function withoutReasoningEnds(messages: readonly MessageParam[]): MessageParam[] {
+  const fromEnd: MessageParam[] = [];
+  for (const message of messages.toReversed()) {
+    const endsTurn = message.role === "assistant" && fromEnd.at(-1)?.role !== "assistant";
+    const kept = endsTurn ? withoutReasoningEnd(message) : message;
+    if (kept !== null) fromEnd.push(kept);
+  }
+  return fromEnd.reverse();
+}
+
+/** null: there is nothing but reasoning. */
+function withoutReasoningEnd(message: MessageParam): MessageParam | null {
+  if (typeof message.content === "string") return message;
+  const end = message.content.findLastIndex((block) => !isReasoning(block)) + 1;
+  return end === 0 ? null : { ...message, content: message.content.slice(0, end) };
 }
 
 const isReasoning = ({ type }: ContentBlockParam): boolean =>
