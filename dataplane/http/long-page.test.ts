@@ -63,3 +63,11 @@ test("a page ends where the cursor of its next part is gone, and says that there
   );
   expect(page).toMatchObject({ first_id: "id_0", last_id: "id_999", has_more: true });
 });
+
+test("what is gone since its first part is no more to come", async () => {
+  const read = reading(0);
+  const page = await pageOfAll({ limit: 1_600, order: "desc", cursor: null }, (asked) =>
+    asked.cursor === null ? read(asked) : Promise.resolve({ items: [], hasMore: false, largeBytes: 0 }),
+  );
+  expect(page).toMatchObject({ last_id: "id_499", has_more: false, next_page: null });
+});

@@ -37,14 +37,15 @@ export async function longPage<Item extends { readonly id: string }>(
     const page = await read({ ...asked, limit, cursor, largeBytes: room });
     // The cursor of a later part may name what is gone since; then the page ends before it.
     if (page === null && parts.length === 0) return null;
-    const [first, last] = [page?.items[0], page?.items.at(-1)];
-    if (page === null || first === undefined || last === undefined) break;
+    if (page === null) break;
+    ({ hasMore } = page);
+    const [first, last] = [page.items[0], page.items.at(-1)];
+    if (first === undefined || last === undefined) break;
     const entries = await entriesInSlices(page.items, await shownOf(page.items), ANSWER_SLICE_MS);
     parts.push({ entries, firstId: first.id, lastId: last.id });
     cursor = { side, id: side === "after" ? last.id : first.id };
     left -= limit;
     room = page.items.length < limit ? 0 : room - page.largeBytes;
-    ({ hasMore } = page);
   }
   const inOrder = side === "after" ? parts : parts.toReversed();
   const data = inOrder.map(({ entries }) => entries);
