@@ -614,6 +614,25 @@ test("rule 2.11: only a Messages upstream gets the version headers, whoever the 
   expect(fake.requests[1]?.headers).not.toHaveProperty("anthropic-beta");
 });
 
+test("a Chat upstream gets an id of its length for a tool call, its result and what goes with that", async () => {
+  fake.next(hello);
+  const id = "toolu_".padEnd(64, "x");
+  const image = { type: "image", source: { type: "url", url: "https://a.example/b.png" } };
+  const messages = [
+    { role: "user", content: "a" },
+    { role: "assistant", content: [{ type: "tool_use", id, name: "look", input: {} }] },
+    { role: "user", content: [{ type: "tool_result", tool_use_id: id, content: [image] }] },
+  ];
+  await serve(callTo("messages", "chat", bodyOf("messages", { messages })));
+  const written = fake.requests[0]?.text ?? "";
+  const [alias = ""] = /call_[0-9a-f]{32}/.exec(written) ?? [];
+  expect(written.split(alias)).toHaveLength(4);
+  expect(written).not.toContain(id);
+  expect(fake.requests[0]?.json()).toMatchObject({
+    messages: [{}, { tool_calls: [{ id: alias }] }, { role: "tool", tool_call_id: alias }, { role: "user" }],
+  });
+});
+
 describe("an assistant's turn that ends in its reasoning, which Messages refuses, goes without", () => {
   const thinking = { type: "thinking", thinking: "hm", signature: sealedSignature("EqQB") };
   const redacted = { type: "redacted_thinking", data: sealedSignature("EqQC") };
