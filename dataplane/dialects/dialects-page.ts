@@ -122,7 +122,8 @@ for ten minutes is sent it no more:
   \`max\` as \`high\`.
 - The summary of reasoning that Messages clients with thinking get of a Responses upstream, which some accounts are not given; a drop
   for those that said \`display: "summarized"\`.
-- Thinking where a tool is forced, which some Messages models refuse: for clients of the other dialects it is off then.
+- Thinking where a tool is forced, which some Messages models refuse: for clients of the other dialects it is off then, not under
+  strict.
 - \`temperature\` beside \`top_p\`, which newer Messages models refuse: from clients of the other dialects one of them goes, the other
   being 1 or a drop of \`top_p\`.
 - Schemas of structured output that are not closed, from clients of the other dialects: objects that list their properties get no

@@ -55,6 +55,14 @@ test.each(["chat", "responses"] as const)(
   },
 );
 
+test("strict gets the refusal", async () => {
+  fake.reset();
+  fake.next(refused);
+  const call = callOn(fake.url, wayOf("chat"), { body: asking.chat });
+  expect((await refusal({ ...call, headers: { "x-gapura-strict": "true" } })).message).toBe(message);
+  expect(fake.requests).toHaveLength(1);
+});
+
 test("a Messages client has to know", async () => {
   fake.reset();
   fake.next(refused);

@@ -207,15 +207,16 @@ export class Conversion implements Converting {
     };
     const body = codecs[upstream.dialect].writeRequest(request, this.carry, target, notes);
     const own = upstream.dialect === "chat" ? withoutUnknown(body, unknown, notes) : [];
+    const { strict } = this.#facts;
     // Under strict the client gets the refusal.
-    const effort = this.#facts.strict ? null : withKnownEffort(body, unknown);
+    const effort = strict ? null : withKnownEffort(body, unknown);
     if (effort !== null) own.push(effort);
     // A Messages client says all of it for such a model itself.
     if (upstream.dialect === "messages" && this.carry.dialect !== "messages") {
       for (const name of [
         withOneSampling(body, unknown, notes),
         withClosedFormat(body, unknown),
-        withoutForcedThinking(body, unknown),
+        strict ? null : withoutForcedThinking(body, unknown),
       ])
         if (name !== null) own.push(name);
       own.push(...withPlainSchemas(body, unknown, this.carry.dialect, notes));
