@@ -85,7 +85,7 @@ async function fill(pool: DatabasePool): Promise<void> {
   `);
   await pool.query(sql.unsafe`
     insert into files (id, organization_id, state, position, filename, mime_type, purpose, storage, created_at, touched_at)
-    select 'file-many-' || n, 'org_many', 'ready', 1000000 + n, 'file ' || n, 'text/plain', 'user_data', 'postgres', now(), now()
+    select 'file_many' || n, 'org_many', 'ready', 1000000 + n, 'file ' || n, 'text/plain', 'user_data', 'postgres', now(), now()
     from generate_series(1, 1000) n
   `);
   await pool.query(sql.unsafe`analyze`);

@@ -60,12 +60,9 @@ async function itemOf(body: object): Promise<string> {
   const { output } = JSON.parse(call.sink.text) as { output: { id: string }[] };
   return output[0]?.id ?? "";
 }
-const referring = (id: string) => ({
+const referring = (...ids: string[]) => ({
   model: "over-chat",
-  input: [
-    { type: "item_reference", id },
-    { role: "user", content: "And?" },
-  ],
+  input: [...ids.map((id) => ({ type: "item_reference", id })), { role: "user", content: "And?" }],
 });
 
 describe("rule 2.16: item_reference", () => {
@@ -82,10 +79,12 @@ describe("rule 2.16: item_reference", () => {
     const call = ask({ model: "over-messages", input: "Hi", stream });
     await serve(call);
     expect(call.sink.text).not.toContain("encrypted_content");
-    const id = /"id":"(rs_\w+)"/.exec(call.sink.text)?.[1] ?? "";
+    const ids = ["rs", "msg"].map(
+      (kind) => new RegExp(`"id":"(${kind}_\\w+)"`).exec(call.sink.text)?.[1] ?? "",
+    );
     fake.reset();
     fake.next(step({ type: "text", text: "Yes." }));
-    await serve(ask({ ...referring(id), model: "over-messages" }));
+    await serve(ask({ ...referring(...ids), model: "over-messages" }));
     expect(fake.requests[0]?.text).toContain('"thinking":"Hm.","signature":"c2ln"');
   });
 
