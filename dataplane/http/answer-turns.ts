@@ -103,10 +103,10 @@ export class AnswerTurns {
 
   /**
    * Returns a handler that answers with the JSON of what `make` returns, when it is the organization's turn; 503 when that takes
-   * too long. The answer counts in the body budget until it is sent, and a long one needs room there (rule 7.2).
+   * too long; `there` is aborted then, and when the client leaves. The answer counts in the body budget until it is sent, and a long one needs room there (rule 7.2).
    */
   json<Route extends RouteGenericInterface>(
-    make: (request: FastifyRequest<Route>) => object | Promise<object>,
+    make: (request: FastifyRequest<Route>, there: AbortSignal) => object | Promise<object>,
   ) {
     return async (request: FastifyRequest<Route>, reply: FastifyReply<Route>): Promise<FastifyReply> => {
       const gone = new AbortController();
@@ -114,7 +114,9 @@ export class AnswerTurns {
       const there = whileThere(reply, gone);
       const release = taken(await this.#answers.take(organizationOf(request), there));
       // Hundreds may be let through at once: the event loop has a turn between two of them.
-      const reading = nextTurn().then(() => this.#read(organizationOf(request), there, () => make(request)));
+      const reading = nextTurn().then(() =>
+        this.#read(organizationOf(request), there, () => make(request, there)),
+      );
       try {
         const made = await unlessAborted(() => reading, there);
         inTime();

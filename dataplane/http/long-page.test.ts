@@ -6,6 +6,7 @@ import { listEnvelope, pageIn } from "./list-query.ts";
 import { longPage } from "./long-page.ts";
 
 const all = Array.from({ length: 1_700 }, (_, place) => ({ id: `id_${place}` }));
+const there = new AbortController().signal;
 const shown = ({ id }: { id: string }) => ({ id, name: "é" });
 
 /** Reads from `all` as a store does: large columns of `bytes` each, cut where there is no room. */
@@ -20,7 +21,7 @@ const reading =
     const hasMore = page.hasMore || items.length < page.data.length;
     return Promise.resolve({ items, hasMore, largeBytes: items.length * bytes });
   };
-const pageOfAll = (asked: PageAsked, read = reading(0)) => longPage(asked, read, () => shown);
+const pageOfAll = (asked: PageAsked, read = reading(0)) => longPage(asked, read, () => shown, there);
 
 test("a page that is read in parts is the page that is read at once", async () => {
   const askedFor = fc.record({
@@ -70,4 +71,16 @@ test("what is gone since its first part is no more to come", async () => {
     asked.cursor === null ? read(asked) : Promise.resolve({ items: [], hasMore: false, largeBytes: 0 }),
   );
   expect(page).toMatchObject({ last_id: "id_499", has_more: false, next_page: null });
+});
+
+test("no part is read any more when nobody waits for the page", async () => {
+  const parts: PageAsked[] = [];
+  const gone = new AbortController();
+  const read = (asked: PageAsked) => {
+    gone.abort(new Error("gone"));
+    return reading(0, parts)(asked);
+  };
+  const asked: PageAsked = { limit: 1_600, order: "desc", cursor: null };
+  await expect(longPage(asked, read, () => shown, gone.signal)).rejects.toThrow("gone");
+  expect(parts).toHaveLength(1);
 });

@@ -21,11 +21,13 @@ type Show<Item> = (item: Item) => object;
  * and hold the event loop for longer than a turn may last (rule 7.3).
  * @param read reads one part; null: its cursor names nothing in the list.
  * @param shownOf prepares the function that makes the shown form of each of these.
+ * @param there aborted when nobody waits for the page any more; then no further part is read.
  */
 export async function longPage<Item extends { readonly id: string }>(
   asked: PageAsked,
   read: (part: PageAsked) => Promise<ListPage<Item> | null>,
   shownOf: (items: readonly Item[]) => Show<Item> | Promise<Show<Item>>,
+  there: AbortSignal,
 ): Promise<Record<string, unknown> | null> {
   const parts: Part[] = [];
   let { limit: left, cursor } = asked;
@@ -33,6 +35,7 @@ export async function longPage<Item extends { readonly id: string }>(
   let room = MOST_LARGE_BYTES;
   let hasMore = true;
   while (hasMore && left > 0 && room > 0) {
+    there.throwIfAborted();
     const limit = Math.min(left, PART);
     const page = await read({ ...asked, limit, cursor, largeBytes: room });
     // The cursor of a later part may name what is gone since; then the page ends before it.

@@ -47,7 +47,7 @@ export const organizationKeyRoutes =
       };
     });
 
-    const list = turns.json(async (request) => {
+    const list = turns.json(async (request, there) => {
       const asked = withoutNulls(request.query as Query, KEY_FILTERS);
       const query = readFilteredList(asked, MAX_SHORT_LIMIT, KEY_FILTERS);
       const workspaceId = readGiven(asked, "workspace_id");
@@ -66,6 +66,7 @@ export const organizationKeyRoutes =
           page,
           (part) => keys.list({ ...filter, ...part }, from),
           (some) => shown(organizationId, some, from),
+          there,
         );
       });
     });

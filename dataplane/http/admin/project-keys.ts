@@ -30,7 +30,7 @@ export const projectKeyRoutes =
       projectKeyObject(key, organizationId, services.snapshot()),
     );
 
-    const listKeys = turns.json<OfProject>(async (request) => {
+    const listKeys = turns.json<OfProject>(async (request, there) => {
       const asked = request.query as Query;
       const query = readFilteredList(asked, MAX_LIMIT, ["owner_project_access"]);
       const owners = readChoice(asked, "owner_project_access", ["active", "inactive", "any"]);
@@ -49,6 +49,7 @@ export const projectKeyRoutes =
           page,
           (part) => keys.list({ ...filter, ...part }, from),
           (some) => shown(organizationId, some, from),
+          there,
         ),
       );
       // Every owner has access (`projectKeyObject`).

@@ -57,7 +57,7 @@ export const projectRoutes =
       });
     };
 
-    const listProjects = turns.json(async (request) => {
+    const listProjects = turns.json(async (request, there) => {
       const asked = request.query as Query;
       const query = readFilteredList(asked, MAX_LIMIT, ["include_archived"]);
       const archivedToo = readChoice(asked, "include_archived", ["true", "false"]) === "true";
@@ -79,6 +79,7 @@ export const projectRoutes =
             return { ...read, hasMore: read.hasMore || some.hasMore };
           },
           (some) => shown(organizationId, some),
+          there,
         ),
       );
     });

@@ -30,7 +30,7 @@ export const requestRecordRoutes =
     const access = { config: { access: "admin" } } as const;
     const oldest = () => clock.now() - retentionMs;
 
-    const list = turns.json(async (request) => {
+    const list = turns.json(async (request, there) => {
       const { organizationId } = callerOf(request);
       const asked = request.query as Query;
       const query = readFilteredList(asked, MAX_SHORT_LIMIT, REQUEST_FILTERS);
@@ -61,6 +61,7 @@ export const requestRecordRoutes =
           page,
           (part) => listRequests(database, filter, part),
           () => shown,
+          there,
         );
       });
     });

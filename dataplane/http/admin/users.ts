@@ -36,7 +36,7 @@ export const userRoutes =
       return (person: KnownPerson) => ({ ...userObject(person), standing: standings(person.id) });
     };
 
-    const list = turns.json(async (request) => {
+    const list = turns.json(async (request, there) => {
       const { organizationId } = callerOf(request);
       const query = readFilteredList(request.query as Query, MAX_SHORT_LIMIT, []);
       const pool = await reads.of(organizationId);
@@ -45,6 +45,7 @@ export const userRoutes =
           page,
           (part) => listPeople(pool, organizationId, part),
           (some) => shown(pool, organizationId, some),
+          there,
         ),
       );
     });

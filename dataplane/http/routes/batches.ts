@@ -29,7 +29,7 @@ export const batchRoutes =
       );
     });
 
-    const list = turns.json(async (request) => {
+    const list = turns.json(async (request, there) => {
       const query = readFilteredList(request.query as Query, undefined, []);
       const { organizationId } = callerOf(request);
       return await readListPage(query, (page) =>
@@ -37,6 +37,7 @@ export const batchRoutes =
           page,
           (part) => listBatches(context, { organizationId, form: "openai", ...part }),
           () => batchObject,
+          there,
         ),
       );
     });

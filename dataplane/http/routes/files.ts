@@ -36,7 +36,7 @@ export const fileRoutes =
       return fileObject(file, familyOf(request));
     });
 
-    const list = turns.json(async (request) => {
+    const list = turns.json(async (request, there) => {
       const given = withoutNulls(request.query as Query, ["ids"]);
       const query = readFilteredList(given, undefined, ["purpose"], ["ids"]);
       const filter = {
@@ -52,6 +52,7 @@ export const fileRoutes =
           page,
           (part) => files.list({ ...filter, ...part }),
           () => (file) => fileObject(file, family),
+          there,
         ),
       );
     });

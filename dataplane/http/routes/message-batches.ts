@@ -37,7 +37,7 @@ export const messageBatchRoutes =
       return show(await createFromRequests(context, callerOf(request), headers, body, request.bodyLease));
     });
 
-    const list = turns.json(async (request) => {
+    const list = turns.json(async (request, there) => {
       const query = readFilteredList(request.query as Query, undefined, []);
       const { organizationId } = callerOf(request);
       return await readListPage(query, (page) =>
@@ -45,6 +45,7 @@ export const messageBatchRoutes =
           page,
           (part) => listBatches(context, { organizationId, form: "messages", ...part }),
           () => show,
+          there,
         ),
       );
     });
